@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from collections import Counter
 
 import pytest
@@ -16,7 +17,7 @@ from tests.architecture.rules import (
     undocumented,
     unquoted_shapes,
 )
-from tests.architecture.source import parse, short, source_files
+from tests.architecture.source import ROOT, parse, short, source_files
 from tools.retired_words import ALLOWED, identifiers, retired_identifiers
 
 MAX_LINES = 500
@@ -111,3 +112,11 @@ def test_retired_words_stay_only_with_a_reason():
         if (uses := list(retired_identifiers(path.read_text("utf-8"))))
     }
     assert (left, unused) == ({}, set())
+
+
+def test_every_extra_is_offered_by_a_message():
+    """An extra that nothing uses would promise what does not work."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    source = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    extras = project["optional-dependencies"].keys() - {"dev"}
+    assert [extra for extra in extras if f"heedful[{extra}]" not in source] == []

@@ -114,11 +114,11 @@ def _single_budget(budget: str | None, minutes: float | None, steps: int | None)
         "--minutes": None if minutes is None else f"{minutes:g}m",
         "--steps": None if steps is None else f"{steps}steps",
     }
-    given = [option for option, value in budgets.items() if value]
-    if len(given) > 1:
+    selected = [option for option, value in budgets.items() if value]
+    if len(selected) > 1:
         hint = "leave out one of the two"
-        raise ConfigError(given[1], f"given together with {given[0]}", hint)
-    return budgets[given[0]] if given else None
+        raise ConfigError(selected[1], f"given together with {selected[0]}", hint)
+    return budgets[selected[0]] if selected else None
 
 
 class ComparisonOptions(NamedTuple):

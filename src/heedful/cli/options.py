@@ -102,8 +102,8 @@ def with_shortcuts(*names: str) -> Callable[[Callable[..., None]], Callable[...,
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def run(*args: Any, overrides: Sequence[str] | None = None, **kwargs: Any) -> None:
             values = {name: kwargs.pop(name, None) for name in names}
-            given = {name: value for name, value in values.items() if value is not None}
-            short = [f"{SHORTCUTS[name].setting}={json.dumps(given[name])}" for name in given]
+            selected = {name: value for name, value in values.items() if value is not None}
+            short = [f"{SHORTCUTS[name].setting}={json.dumps(selected[name])}" for name in selected]
             command(*args, overrides=[*short, *(overrides or ())], **kwargs)
 
         after: list[Parameter] = []

@@ -214,18 +214,19 @@ def _unknown_setting_error(
     siblings = _setting_names(setting.parents)
     words = [other for other in names if name in other.split("_")]
     elsewhere = [name] if name in names else words or get_close_matches(name, names, 1, cutoff=0.8)
-    found = [path for path in paths if path[-1] in elsewhere]
-    found = [path for path in found if [*path[: len(section)]] == section] or found
-    if not found or get_close_matches(name, siblings, n=1):
+    matches = [path for path in paths if path[-1] in elsewhere]
+    matches = [path for path in matches if [*path[: len(section)]] == section] or matches
+    if not matches or get_close_matches(name, siblings, n=1):
         return _unknown_name_error("setting", name, siblings, location=location)
     override = next(
         (other for other in overrides if other.path[: len(section) + 1] == (*section, name)), None
     )
     rest = override.path[len(section) + 1 :] if override else ()
-    full_names = [".".join((*path, *rest)) for path in found[:3]]
+    full_names = [".".join((*path, *rest)) for path in matches[:3]]
     message = f"no setting is called {name!r}; did you mean {' or '.join(map(repr, full_names))}?"
     if override is None:
-        hint = f"move it into the section {'.'.join(found[0][:-1])!r}"
+        target = ".".join(matches[0][:-1])
+        hint = f"move it into the section {target!r}" if target else "move it to the top level"
     else:
         value = override.value if isinstance(override.value, str) else json.dumps(override.value)
         hint = f"write --set {shlex.quote(f'{full_names[0]}={value}')}"

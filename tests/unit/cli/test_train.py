@@ -142,6 +142,34 @@ def test_set_wins_over_a_shortcut(capsys, monkeypatch, tmp_path):
     assert "reached max_steps=2" in ended.out
 
 
+LONG = ["--steps", "50", "--set", "training.validate_every=50"]
+MISTAKES = {
+    "missing file": ["--source", "sorce.txt", "--target", "target.txt"],
+    "unequal files": ["--source", "source.txt", "--target", "short.txt"],
+    "empty files": ["--source", "empty.txt", "--target", "empty.txt"],
+    "all dropped": ["--set", "data.filtering.min_length=99"],
+    "too large": ["--set", "model.encoder.hidden_size=10000000"],
+    "other model": ["--set", "model.decoder.wiring={type: attend-then-step}", "--steps", "0"],
+    "not finite": ["--lr", "1e37", "--set", "training.max_nonfinite_steps=1", *LONG],
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_failed_command_does_not_block_the_corrected_one(capsys, monkeypatch, tmp_path, name):
+    recipe = write_recipe(tmp_path, steps=2, every=2)
+    (tmp_path / "short.txt").write_text("a b\n")
+    (tmp_path / "empty.txt").write_text("")
+    monkeypatch.chdir(tmp_path)
+    words = ["train", recipe, "--run", "run", "--device", "cpu"]
+    assert heedful(capsys, monkeypatch, *words, *MISTAKES[name]).code in {2, 3}
+    assert not (tmp_path / "run" / "weights.safetensors").exists()
+    ended = heedful(capsys, monkeypatch, *words)
+    assert (ended.code, ended.out) == (
+        0,
+        "run: reached max_steps=2; try: heedful translate run FILE\n",
+    )
+
+
 # --- own data ------------------------------------------------------------------------------
 
 

@@ -296,3 +296,8 @@ def test_unknown_setting_is_answered_with_few_names(section):
     assert caught.value.hint.endswith(
         "`heedful recipes --schema` lists every setting and its values"
     )
+
+
+def test_section_inside_another_is_answered_with_the_top_level(tmp_path):
+    text = load_error(write_files(tmp_path, mine="training: {decoding: {beam_size: 3}}"))
+    assert text.endswith("did you mean 'decoding'?\n  move it to the top level")
