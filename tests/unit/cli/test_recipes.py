@@ -26,8 +26,8 @@ def help_of(config_class, name):
 
 def test_printed_recipe_explains_its_settings(capsys, monkeypatch):
     lines = heedful(capsys, monkeypatch, "recipes", "latin-demo").out.splitlines()
-    patience = load_recipe("latin-demo").training.patience
-    assert f"  patience: {patience}  # {help_of(TrainingConfig, 'patience')}" in lines
+    max_steps = load_recipe("latin-demo").training.max_steps
+    assert f"  max_steps: {max_steps}  # {help_of(TrainingConfig, 'max_steps')}" in lines
     assert f"training:  # {help_of(Recipe, 'training')}" in lines
     above = lines[lines.index("  max_tokenizer_lines: 1000000") - 1]
     assert above == f"  # {help_of(DataConfig, 'max_tokenizer_lines')}"
