@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import heedful
-from heedful.config import read_yaml, validate_settings
-from heedful.recipes import Recipe
+from heedful.recipes import load_recipe
 from tests.documents.commands import mistakes, shell_lines
 from tests.documents.markdown import DOCUMENTS, ROOT, anchors, blocks, links, name_of, python_of
 
@@ -44,11 +43,12 @@ def test_readme_has_python():
 
 
 @each_document
-def test_yaml_in_document_is_a_valid_recipe(document):
+def test_yaml_in_document_is_a_valid_recipe(document, tmp_path):
     for block in blocks(document.read_text(encoding="utf-8")):
         if block.language == "yaml":
-            settings = read_yaml(block.text, location=f"{name_of(document)}:{block.line}")
-            recipe = validate_settings(Recipe, settings, location=name_of(document))
+            file = tmp_path / f"line-{block.line}.yaml"
+            file.write_text(block.text, encoding="utf-8")
+            recipe = load_recipe(str(file))
             assert recipe.model.build(source_vocab_size=9, target_vocab_size=9)
 
 
