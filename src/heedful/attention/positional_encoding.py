@@ -59,7 +59,7 @@ def rotary_angles(positions: Positions, size: int, *, base: float = DEFAULT_BASE
     """Return p / base^(2 i / size), the angle of each position in each pair of dimensions."""
     # float64: angles grow with the position, but only their remainder by 2 pi matters. bfloat16
     # loses it from position 256 on; float32, all that MPS has, is off by 0.004 at 100,000.
-    dtype = torch.float32 if positions.device.type == "mps" else torch.float64
+    dtype = torch.float32 if positions.is_mps else torch.float64
     exponents = torch.arange(0, size, 2, dtype=dtype, device=positions.device) / size
     return positions.unsqueeze(-1) * base**-exponents
 

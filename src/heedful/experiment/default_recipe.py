@@ -4,7 +4,7 @@
 - Data: n pairs have a vocabulary of 22 sqrt(n) subwords per language, but at least 3 per character.
 - Time: 5 minutes, or n / 40,000 if that is more; the learning rate falls to zero at their end.
 
-Settings that are given win over these. docs/training.md says how they were found.
+What the user sets wins. docs/training.md says how they were found.
 """
 
 import json
@@ -41,24 +41,23 @@ def load_training_recipe(name: str, overrides: Sequence[str] = (), device: str =
 
 def _complete_default(overrides: Sequence[str], device: torch.device) -> Recipe:
     base = DEFAULT_RECIPE if device.type == "cpu" else GPU_RECIPE
-    draft = load_recipe(base, overrides)
+    plain, draft = load_recipe(base), load_recipe(base, overrides)
     train = draft.data.train
-    if draft.task.name != "translation" or train is None or train.is_single_pass:
+    if draft.task is not plain.task or train is None or train.is_single_pass:
         return draft
     chosen = _precision(device)
-    has_own_tokenizers = draft.tokenizers == load_recipe(base).tokenizers
-    if isinstance(draft.data.train, PreparedDataConfig):
-        folder = Path(draft.data.train.path)
+    if isinstance(train, PreparedDataConfig):
+        folder = Path(train.path)
         if folder.is_dir():  # else it is reported where it is opened
             prepared = load_prepared_dataset(folder, verify=False)
             chosen["tokenizers"] = prepared.settings["tokenizers"]
     else:
-        num_pairs, num_characters = _count(draft.data.train)
-        if has_own_tokenizers:
+        num_pairs, num_characters = _count(train)
+        if draft.tokenizers == plain.tokenizers:
             chosen |= _vocab_sizes(draft, num_pairs, num_characters)
         chosen["training.max_minutes"] = max(MIN_MINUTES, round(num_pairs / PAIRS_PER_MINUTE))
-    given = {".".join(parse_override(text).path) for text in overrides}
-    if given & {f"training.{limit}" for limit in _LIMITS}:
+    changed = {".".join(parse_override(text).path) for text in overrides}
+    if changed & {f"training.{limit}" for limit in _LIMITS}:
         chosen["training.max_minutes"] = None  # unless it is among them
     automatic = [f"{setting}={json.dumps(value)}" for setting, value in chosen.items()]
     return load_recipe(base, [*automatic, *overrides])
