@@ -104,7 +104,9 @@ def _select_maps(
     result: Prediction, selection: AttentionSelection, run: Path
 ) -> list[AttentionMap]:
     """Return the selected maps; the prediction's own if it is empty."""
-    base = result.attention_map or AttentionMap.empty(result.text)
+    source = getattr(result, "source", "")
+    titles = (source, result.text) if source else (result.text, "")
+    base = result.attention_map or AttentionMap.empty(*titles)
     if result.attention_map is not None and base.is_empty:
         return [base]
     message, hint = "this model has no attention to draw", "name a run of a model with attention"

@@ -267,9 +267,12 @@ def whitespace_words(text: str) -> list[str]:
 
 
 def token_axis(tokens: Sequence[str], token_texts: Sequence[str]) -> TokenAxis:
-    """Return tokens with the words that their texts spell."""
+    """Return tokens with the words that their texts spell; a space belongs to the word after it."""
     words = whitespace_words("".join(token_texts))
-    return TokenAxis(tokens, [word.strip() for word in words], word_ids(token_texts, words))
+    ids = word_ids(token_texts, words)
+    for index in reversed(range(len(ids) - 1)):
+        ids[index] = ids[index + 1] if ids[index] == NO_WORD_ID else ids[index]
+    return TokenAxis(tokens, [word.strip() for word in words], ids)
 
 
 def word_ids(token_texts: Sequence[str], words: Sequence[str]) -> list[int]:

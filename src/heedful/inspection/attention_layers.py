@@ -128,6 +128,8 @@ class AttentionSelection(NamedTuple):
         defaults = [layer.kind for layer in layers if layer.is_default]
         if not defaults and not base.is_empty and not any(self):
             return [base]
+        message = "this model has no layers with one attention weight per token"
+        check(bool(layers), "--kind", message, "leave out --kind, --layer, --head and --words")
         maps = []
         for kind in self._select_kinds(kinds, [*defaults, *kinds[-1:]]):
             of_kind = [layer for layer in layers if layer.kind == kind]
@@ -147,7 +149,9 @@ class AttentionSelection(NamedTuple):
 
     def count_heads(self, layers: Sequence[AttentionLayer]) -> int:
         """Return how many heads of a layer are drawn, at most."""
-        num_heads = max((len(layer.weights) for layer in layers), default=1)
+        if not layers:  # of an empty output
+            return 1
+        num_heads = max(len(layer.weights) for layer in layers)
         return len(parse_numbers(self.heads or ["mean"], num_heads, "--head"))
 
     def _select_kinds(self, kinds: Sequence[str], defaults: Sequence[str]) -> Sequence[str]:

@@ -71,9 +71,9 @@ class AttentionMap:
         return self.weights.size == 0
 
     @classmethod
-    def empty(cls, title: str) -> AttentionMap:
+    def empty(cls, title: str, output: str = "") -> AttentionMap:
         """Return a map without tokens."""
-        return cls([], [], np.zeros((0, 0)), title=title)
+        return cls([], [], np.zeros((0, 0)), title=title, output=output)
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -89,6 +89,7 @@ LEGEND_WIDTH = 350
 LEGEND_HEIGHT = 44
 MAX_LABEL_WIDTH = 24
 LABEL_ADVANCE = 9.2  # pixels per terminal cell, enough in every common font
+_ADVANCES = {"title": 10.2, "note": 7.4}
 LABEL_ANGLE = 45
 HEADING_LINE = 22
 # A wider map is scaled down to fit a page, and its digits would be too small to read.
@@ -109,9 +110,11 @@ class _Grid:
         ends = [self.middle(n) + math.cos(angle) * width for n, width in enumerate(source_widths)]
         ends += [self.left + self.cell_width * len(sources), self.left + LEGEND_WIDTH]
         self.width = max(ends) + svg.PADDING
-        max_cells = int((self.width - 2 * svg.PADDING) / LABEL_ADVANCE)
+        width = self.width - 2 * svg.PADDING
         self.heading = [
-            (css_class, line) for css_class, text in heading for line in svg.wrap(text, max_cells)
+            (css_class, line)
+            for css_class, text in heading
+            for line in svg.wrap(text, int(width / _ADVANCES.get(css_class, LABEL_ADVANCE)))
         ]
         heading_height = HEADING_LINE * len(self.heading) + (12 if self.heading else 0)
         self.top = svg.PADDING + heading_height + max(source_widths) * math.sin(angle) + 18

@@ -175,3 +175,14 @@ def test_unknown_kind_is_reported():
         "--kind: this model has no attention of kind 'crossed'\n"
         "  choose from: encoder-self, cross, all"
     )
+
+
+def test_options_without_layers_are_reported():
+    drawn = AttentionMap(["a"], ["b"], np.ones((1, 1)))
+    assert AttentionSelection().select([], drawn) == [drawn]
+    with pytest.raises(ConfigError) as caught:
+        AttentionSelection(layers=["1"]).select([], drawn)
+    assert str(caught.value) == (
+        "--kind: this model has no layers with one attention weight per token\n"
+        "  leave out --kind, --layer, --head and --words"
+    )

@@ -68,15 +68,15 @@ def test_maps_of_one_text_share_a_card(latin):
 
 def test_half_precision_weights_become_json_numbers():
     attention_map = AttentionMap(["a", "b"], ["x"], np.array([[0.25, 0.75]], dtype=np.float16))
-    assert data_of(render_html([attention_map], title=""))["sentences"][0]["weights"] == [
-        [0.25, 0.75]
-    ]
+    assert data_of(render_html([attention_map], title=""))["sentences"][0]["views"][0][
+        "weights"
+    ] == [[0.25, 0.75]]
 
 
 def test_hostile_tokens_add_no_elements(latin, hostile):
     tame, wild = (Elements(render_html([each], title="Same")).result for each in (latin, hostile))
     assert [tag for tag, _, _ in wild] == [tag for tag, _, _ in tame]
-    assert data_of(render_html([hostile], title=""))["sentences"][0]["source"][1] == (
+    assert data_of(render_html([hostile], title=""))["sentences"][0]["views"][0]["source"][1] == (
         "</script><script>window.harmed=1</script>"
     )
 

@@ -107,7 +107,7 @@ function placeLinks(links, targets, sources, inColumns) {
 function drawMap({ source, target, weights }) {
   const table = create("table", "");
   table.setAttribute("role", "grid"); // arrow keys reach its cells
-  table.append(create("caption", "", "Rows: output words. Columns: source words."));
+  table.append(create("caption", "", "A row shows what its word attends to."));
   const head = table.createTHead().insertRow();
   head.append(create("td", ""), ...source.map((token) => {
     const header = create("th", "");
