@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 Nested = TypeVar("Nested")
@@ -51,6 +52,12 @@ def _map(transform: Callable[[Tensor], Tensor], value: Any, map_part: Callable[.
     return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
 
 
+def widest_float(device: torch.device) -> torch.dtype:
+    """Return float64; float32 for MPS, which has no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def to_float64(tensor: Tensor) -> Tensor:
-    """Convert to float64; on the CPU if the tensor is on MPS, which has no float64."""
-    return (tensor.cpu() if tensor.device.type == "mps" else tensor).double()
+    """Convert to float64, on the CPU if the device of the tensor has no float64."""
+    has_float64 = widest_float(tensor.device) == torch.float64
+    return (tensor if has_float64 else tensor.cpu()).double()

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -129,6 +130,61 @@ def test_links_lead_from_the_word_to_its_source_words(show):
     for column, _, end in threads:
         box = words(page, "source").nth(column).bounding_box()
         assert end == pytest.approx(box["x"] + box["width"] / 2, abs=0.5)
+
+
+LONG_TEXT = [f"word-{number}" for number in range(17)]
+LONG = AttentionMap(
+    [*LONG_TEXT, "(end)"], LONG_TEXT, np.full((17, 18), 1 / 18), title="Long", output="A fox."
+)
+
+# Points along every link that lie inside a word.
+BEHIND_WORDS = """paths => {
+  const boxes = [...document.querySelectorAll(".word")].map(word => word.getBoundingClientRect());
+  return paths.flatMap(path => {
+    const frame = path.ownerSVGElement.getBoundingClientRect();
+    return [...Array(41).keys()].map(step => {
+      const point = path.getPointAtLength(path.getTotalLength() * step / 40);
+      return [frame.x + point.x, frame.y + point.y];
+    }).filter(([x, y]) => boxes.some(box =>
+      box.left + 1 < x && x < box.right - 1 && box.top + 1 < y && y < box.bottom - 1));
+  });
+}"""
+
+
+@pytest.mark.parametrize("width", [360, 800, 1400])
+@pytest.mark.parametrize("attention_map", [LATIN, HEBREW, LONG], ids=["latin", "hebrew", "long"])
+def test_links_never_run_behind_words(show, attention_map, width):
+    page = show(render_html([attention_map], title="Links"), width=width)
+    links = page.locator(".link")
+    assert links.count() > 0
+    assert links.evaluate_all(BEHIND_WORDS) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_resized_page_rearranges_its_words(show):
+    page = show(render_html([LATIN], title="Links"), width=1400)
+    assert page.locator(".columns").count() == 0
+    page.set_viewport_size({"width": 360, "height": 900})
+    page.locator(".columns").wait_for()
+    assert page.locator(".link").evaluate_all(BEHIND_WORDS) == []
+
+
+def test_card_shows_the_output_and_what_the_weights_are(show):
+    named = replace(LATIN, output="The girl sees the good slave.", caption="cross-attention")
+    page = show(render_html([named], title="Latin"))
+    assert page.locator("section .output").inner_text() == named.output
+    assert page.locator("section p.caption").inner_text() == "cross-attention"
+
+
+def test_layers_of_one_text_are_chosen_on_its_card(show):
+    swapped = replace(LATIN, weights=LATIN.weights[::-1], caption="layer 2 of 2")
+    page = show(render_html([replace(LATIN, caption="layer 1 of 2"), swapped], title="Layers"))
+    assert page.locator("section").count() == 1
+    assert page.locator("option").all_inner_texts() == ["layer 1 of 2", "layer 2 of 2"]
+    page.locator("select").select_option("layer 2 of 2")
+    words(page, "target").nth(0).hover()
+    assert weights_of(page, "source") == list(swapped.weights[0])
+    assert page.locator(".cell").count() == LATIN.weights.size
 
 
 def test_cells_have_the_color_and_percentage_of_their_weight(show):
@@ -259,7 +315,9 @@ def test_snippet_cannot_access_the_notebook(show):
 
 
 @pytest.mark.parametrize(
-    "attention_map", [LATIN, HEBREW, HOSTILE], ids=["latin", "hebrew", "hostile"]
+    "attention_map",
+    [LATIN, HEBREW, HOSTILE, replace(HEBREW, title=" ".join(LONG_TEXT), output=60 * "\u6f22")],
+    ids=["latin", "hebrew", "hostile", "long"],
 )
 def test_svg_labels_are_not_cut_off(show, attention_map):
     page = show(render_svg(attention_map), name="map.svg")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.errors import DataError
-from heedful.tokenization.subword import SubwordTokenizerConfig
+from heedful.tokenization.subword import SPACE_MARK, SubwordTokenizerConfig
 from heedful.tokenization.tokenizer import NormalizerConfig
 from heedful.tokenization.tokenizer_pair import TokenizerConfig
 from heedful.tokenization.vocabulary import BOS, EOS, PAD, UNK
@@ -144,10 +144,19 @@ def test_ids_are_in_vocabulary_and_displayable(config, text):
 
 
 @each_composing_tokenizer
-def test_tokens_are_shown_without_marks(config):
+def test_tokens_show_the_text(config):
     tokenizer = config.train(["horto. horto. horto. horto."] * 9)
     shown = tokenizer.ids_to_tokens(tokenizer.encode("horto."))
-    assert "".join(shown).strip() == "horto."
+    assert "".join(shown).replace(SPACE_MARK, " ").strip() == "horto."
+
+
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+def test_subwords_are_marked_where_a_word_begins(model_type):
+    config = SubwordTokenizerConfig(model_type=model_type, vocab_size=280)
+    tokenizer = config.train(["in horto est", "hortus in via"] * 9)
+    for text in ("in horto est", "hortus", "est est  in"):
+        shown = tokenizer.ids_to_tokens(tokenizer.encode(text))
+        assert "".join(shown) == SPACE_MARK + text.replace(" ", SPACE_MARK)
 
 
 @each_composing_tokenizer

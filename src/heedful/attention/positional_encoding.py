@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.ops import op
+from heedful.pytree import widest_float
 from heedful.shapes import Float, Int
 
 # Pair i has the wavelength 2 pi base^(2 i / size) (Vaswani et al. 2017, 3.5).
@@ -58,9 +59,9 @@ def sinusoids(positions: Positions, size: int, dtype: torch.dtype) -> Vectors:
 def rotary_angles(positions: Positions, size: int, *, base: float = DEFAULT_BASE) -> Vectors:
     """Return p / base^(2 i / size), the angle of each position in each pair of dimensions."""
     # float64: angles grow with the position, but only their remainder by 2 pi matters. bfloat16
-    # loses it from position 256 on; float32, all that MPS has, is off by 0.004 at 100,000.
-    dtype = torch.float32 if positions.is_mps else torch.float64
-    exponents = torch.arange(0, size, 2, dtype=dtype, device=positions.device) / size
+    # loses it from position 256 on; float32 is off by 0.004 at position 100,000.
+    dtype, device = widest_float(positions.device), positions.device
+    exponents = torch.arange(0, size, 2, dtype=dtype, device=device) / size
     return positions.unsqueeze(-1) * base**-exponents
 
 

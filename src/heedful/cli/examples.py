@@ -45,9 +45,10 @@ def demo(
     typer.echo(f"\nTrained in {minutes}. On unseen Latin sentences:\n")
     evaluate(run, device=device)
     translations = load_translator(run, device=device).translate(DEMO_SENTENCES)
-    print_attention(translations)
+    maps = [[translation.attention_map] for translation in translations]
+    print_attention(maps)
     typer.echo("")
-    write_figures(translations, svg=run / "alignment.svg", html=run / "alignments.html")
+    write_figures(maps, svg=run / "alignment.svg", html=run / "alignments.html")
     hint = f'{program_name()} show {quote(str(run))} "Puella in horto ambulat."'
     typer.echo(f"\nTry: {hint}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +13,26 @@ import typer
 from typer import Argument, Option
 
 from heedful.errors import RunError, check
+from heedful.inspection.attention_map import AttentionMap
 from heedful.terminal import BeamSize, Device, RunFolder, handle_stdout_errors
 
 if TYPE_CHECKING:
+    from heedful.inspection.attention_layers import AttentionSelection
     from heedful.tasks.prediction import Prediction
 
 SVGFile = Annotated[Path | None, Option(help="write a figure of the first text")]
+Kinds = Annotated[
+    list[str] | None,
+    Option(
+        "--kind",
+        help="cross, encoder-self, decoder-self, self ..., or all; repeatable",
+        show_default="the attention to the source",
+    ),
+]
+_NUMBERS = "numbers such as 2 or 1,3 or 2-4, or: all, mean, last; repeatable"
+Layers = Annotated[list[str] | None, Option("--layer", help=_NUMBERS, show_default="last")]
+Heads = Annotated[list[str] | None, Option("--head", help=_NUMBERS, show_default="mean")]
+JoinWords = Annotated[bool, Option("--words", help="join tokens into words")]
 HTMLFile = Annotated[Path | None, Option(help="write a page; hover over a word to see its weights")]
 ShowTree = Annotated[
     bool, Option("--search-tree", help="draw the beam search for the first text instead")
@@ -28,6 +43,10 @@ def show(
     run: RunFolder,
     texts: Annotated[list[str], Argument(help="texts to predict for")],
     *,
+    kind: Kinds = None,
+    layer: Layers = None,
+    head: Heads = None,
+    words: JoinWords = False,
     beam: BeamSize = None,
     svg: SVGFile = None,
     html: HTMLFile = None,
@@ -39,9 +58,12 @@ def show(
 
     Example: heedful show runs/demo "Caecilius est in horto." --html page.html
 
+    Example: heedful show runs/mine "A text." --kind encoder-self --layer all --head 1,2 --words
+
     Example: heedful show runs/demo "Caecilius est in horto." --search-tree --beam 3
     """
     from heedful.decoding.config import check_search_tree
+    from heedful.inspection.attention_layers import AttentionSelection
     from heedful.runs import load, load_translator
 
     overrides = [f"decoding.beam_size={beam}"] if beam else []
@@ -59,17 +81,38 @@ def show(
 
                 Console().print(render_tree(trees[0]))
         return
-    results = list(load(run, device=device, overrides=overrides).predict(texts))
-    has_weights = all(result.attention_map is not None for result in results)
-    message = "its outputs have no attention weights to draw"
-    hint = "name a run with attention over a source text"
-    check(has_weights, str(run), message, hint, RunError)
-    write_figures(results, svg=svg, html=html)
+    predictor = load(run, device=device, overrides=overrides)
+    selection = AttentionSelection(kind or (), layer or (), head or (), joins_words=words)
+    results = list(predictor.predict_with_attention(texts))
+    maps = [_select_maps(result, selection, run) for result in results]
+    columns = selection.count_heads(results[0].attention_layers)
+    write_figures(maps, svg=svg, html=html, columns=columns)
     with handle_stdout_errors():
-        if as_json:
-            _print_json_lines(result.to_json() for result in results)
+        if not as_json:
+            print_attention(maps)
+        elif any(selection):
+            pairs = zip(results, maps, strict=True)
+            _print_json_lines(
+                {**result.to_json(), "attention": [drawn.to_json() for drawn in of_text]}
+                for result, of_text in pairs
+            )
         else:
-            print_attention(results)
+            _print_json_lines(result.to_json() for result in results)
+
+
+def _select_maps(
+    result: Prediction, selection: AttentionSelection, run: Path
+) -> list[AttentionMap]:
+    """Return the selected maps; the prediction's own if it is empty."""
+    source = getattr(result, "source", "")
+    titles = (source, result.text) if source else (result.text, "")
+    base = result.attention_map or AttentionMap.empty(*titles)
+    if result.attention_map is not None and base.is_empty:
+        return [base]
+    message, hint = "this model has no attention to draw", "name a run of a model with attention"
+    has_attention = bool(result.attention_layers) or base.weights.any()
+    check(has_attention, str(run), message, hint, RunError)
+    return selection.select(result.attention_layers, base)
 
 
 def _print_json_lines(objects: Iterable[object]) -> None:
@@ -77,34 +120,39 @@ def _print_json_lines(objects: Iterable[object]) -> None:
         typer.echo(json.dumps(fields, ensure_ascii=False))
 
 
-def print_attention(results: Sequence[Prediction]) -> None:
-    """Draw attention maps in the terminal."""
+def print_attention(maps: Sequence[Sequence[AttentionMap]]) -> None:
+    """Draw the attention maps of each text in the terminal."""
     from rich.console import Console
     from rich.markup import escape
 
     from heedful.inspection.attention_map import terminal_heatmap
 
     console = Console()
-    for result in results:
-        assert result.attention_map is not None
-        title = result.attention_map.title
-        console.print(f"\n[bold]{escape(title)}[/]\n{escape(result.text)}\n")
-        untitled = replace(result.attention_map, title="")
-        console.print(terminal_heatmap(untitled, width=console.width))
+    for of_text in maps:
+        lines = [f"[bold]{escape(of_text[0].title)}[/]", escape(of_text[0].output)]
+        console.print("\n" + "\n".join(filter(None, lines)))
+        for attention_map in of_text:
+            caption = f"[dim]{escape(attention_map.caption)}[/]\n" if attention_map.caption else ""
+            console.print(caption)
+            untitled = replace(attention_map, title="")
+            console.print(terminal_heatmap(untitled, width=console.width))
 
 
 def write_figures(
-    results: Sequence[Prediction], *, svg: Path | None = None, html: Path | None = None
+    maps: Sequence[Sequence[AttentionMap]],
+    *,
+    svg: Path | None = None,
+    html: Path | None = None,
+    columns: int = 1,
 ) -> None:
-    """Write figures, and print their paths."""
-    from heedful.inspection.attention_map import render_html, render_svg
+    """Write a figure of the first text and a page of all, and print their paths."""
+    from heedful.inspection.attention_map import render_html, render_svg_grid
     from heedful.storage.atomic import write_text
 
-    maps = [result.attention_map for result in results if result.attention_map is not None]
     if svg:
-        write_text(svg, render_svg(maps[0]))
+        write_text(svg, render_svg_grid(maps[0], columns=columns))
     if html:
-        write_text(html, render_html(maps, title="Attention"))
+        write_text(html, render_html(list(chain.from_iterable(maps)), title="Attention"))
     for path in filter(None, (svg, html)):
         typer.echo(f"wrote {path}", err=True)
 

@@ -22,6 +22,12 @@ from heedful.decoding.config import DecodingConfig
 from heedful.decoding.requests import EncodedRequest
 from heedful.decoding.strategies import DecodingOutput
 from heedful.errors import DataError, check
+from heedful.inspection.attention_layers import (
+    NO_WORD_ID,
+    AttentionLayer,
+    TokenAxis,
+    without_words,
+)
 from heedful.inspection.attention_map import AttentionMap, render_notebook_html
 from heedful.search import Hypothesis, Node
 from heedful.tokenization.tokenizer import (
@@ -33,9 +39,7 @@ from heedful.tokenization.tokenizer import (
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import EOS, SPECIAL_TOKENS, UNK
 
-EOS_LABEL = "(end)"
-NO_WORD_ID = -1
-"""Word index of a token without a word: whitespace, or EOS."""
+EOS_LABEL, BOS_LABEL = "(end)", "(start)"
 _DIGITS = 6  # of numbers in JSON
 _MAX_CONTEXT = 3  # previous tokens that may complete a character with this one: UTF-8 has 4 bytes
 
@@ -56,11 +60,14 @@ class Translation(NamedTuple):
     word_ids: list[int]
     alternatives: tuple["Translation", ...] = ()  # the next best outputs, or further samples
     tree: list[Node[str]] | None = None  # the whole search, if it was requested
+    attention_layers: Sequence[AttentionLayer] = ()  # all of the model, if they were requested
 
     @property
     def attention_map(self) -> AttentionMap:
         """The attention weights, ready to be drawn."""
-        return AttentionMap(self.source_tokens, self.tokens, self.weights, title=self.source)
+        return AttentionMap(
+            self.source_tokens, self.tokens, self.weights, title=self.source, output=self.text
+        )
 
     def to_json(self, *, weights: bool = True, tree: bool = False) -> dict[str, Any]:
         """Return plain values for JSON; docs/translate.md describes each field."""
@@ -130,6 +137,16 @@ class TranslationBuilder:
         weights = np.zeros((1, len(request.source) + 1), np.float32)
         empty = Hypothesis([], 0.0, 0.0, weights[:0], np.zeros(1), weights[0])
         return self.build(request, DecodingOutput([empty], [] if need_tree else None))
+
+    def token_axes(
+        self, request: EncodedRequest, tokens: Sequence[int]
+    ) -> tuple[TokenAxis, TokenAxis]:
+        """Return the tokens of source and output with their words."""
+        source_texts = self._source_texts.source_token_texts(request.source, request.request.text)
+        source_tokens = self.tokenizers.source.ids_to_tokens(request.source)
+        source = token_axis(source_tokens, source_texts).followed_by(without_words([EOS_LABEL]))
+        target_tokens = self.tokenizers.target.ids_to_tokens(tokens)
+        return source, token_axis(target_tokens, self._target_texts.token_texts(tokens))
 
     def _build_translation(
         self, request: EncodedRequest, source_texts: Sequence[str], output: Hypothesis
@@ -247,6 +264,15 @@ def _strip_leading_space(parts: list[str], num_characters: int) -> list[str]:
 def whitespace_words(text: str) -> list[str]:
     """Split a text into words, each with the whitespace before it."""
     return re.findall(r"\s*\S+", text)
+
+
+def token_axis(tokens: Sequence[str], token_texts: Sequence[str]) -> TokenAxis:
+    """Return tokens with the words that their texts spell; a space belongs to the word after it."""
+    words = whitespace_words("".join(token_texts))
+    ids = word_ids(token_texts, words)
+    for index in reversed(range(len(ids) - 1)):
+        ids[index] = ids[index + 1] if ids[index] == NO_WORD_ID else ids[index]
+    return TokenAxis(tokens, [word.strip() for word in words], ids)
 
 
 def word_ids(token_texts: Sequence[str], words: Sequence[str]) -> list[int]:

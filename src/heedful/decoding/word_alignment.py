@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.decoding.translation import NO_WORD_ID, Translation
+from heedful.decoding.translation import Translation
 from heedful.errors import check, did_you_mean
+from heedful.inspection.attention_layers import NO_WORD_ID
 
 Weights = NDArray[np.floating[Any]]
 """Attention weights (tokens, source tokens); the last source token is EOS."""

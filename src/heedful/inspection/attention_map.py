@@ -13,7 +13,8 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
@@ -36,10 +37,15 @@ class AttentionMap:
     """Attention weights of output tokens over source tokens."""
 
     source: Sequence[str]
-    """The tokens as shown, without the markers of a tokenizer."""
+    """The tokens as shown."""
     target: Sequence[str]
     weights: Float[np.ndarray, "T S"]
     title: str = ""
+    """The source text."""
+    output: str = ""
+    """The output text."""
+    caption: str = ""
+    """Which attention of the model this is."""
 
     def __post_init__(self) -> None:
         shape = (len(self.target), len(self.source))
@@ -64,6 +70,17 @@ class AttentionMap:
         """Whether there is nothing to draw."""
         return self.weights.size == 0
 
+    @classmethod
+    def empty(cls, title: str, output: str = "") -> AttentionMap:
+        """Return a map without tokens."""
+        return cls([], [], np.zeros((0, 0)), title=title, output=output)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        weights = self.weights.astype(np.float64).round(6).tolist()
+        tokens = {"source": list(self.source), "target": list(self.target)}
+        return {"caption": self.caption, **tokens, "weights": weights}
+
 
 # ----- SVG -----
 
@@ -72,7 +89,9 @@ LEGEND_WIDTH = 350
 LEGEND_HEIGHT = 44
 MAX_LABEL_WIDTH = 24
 LABEL_ADVANCE = 9.2  # pixels per terminal cell, enough in every common font
+_ADVANCES = {"title": 10.2, "note": 7.4}
 LABEL_ANGLE = 45
+HEADING_LINE = 22
 # A wider map is scaled down to fit a page, and its digits would be too small to read.
 MAX_COLUMNS_WITH_DIGITS = 16
 
@@ -80,17 +99,25 @@ MAX_COLUMNS_WITH_DIGITS = 16
 class _Grid:
     """Position and size of the cells and of the document."""
 
-    def __init__(self, sources: Sequence[str], targets: Sequence[str], *, has_title: bool) -> None:
+    def __init__(
+        self, sources: Sequence[str], targets: Sequence[str], heading: Sequence[tuple[str, str]]
+    ) -> None:
         angle = math.radians(LABEL_ANGLE)
         source_widths = [LABEL_ADVANCE * cell_len(label) for label in sources]
         self.has_digits = len(sources) <= MAX_COLUMNS_WITH_DIGITS
         self.cell_width, self.cell_height = (58, 36) if self.has_digits else (24, 24)
         self.left = svg.PADDING + max(LABEL_ADVANCE * cell_len(label) for label in targets) + 12
-        title_height = svg.TITLE_HEIGHT if has_title else 0
-        self.top = svg.PADDING + title_height + max(source_widths) * math.sin(angle) + 18
         ends = [self.middle(n) + math.cos(angle) * width for n, width in enumerate(source_widths)]
         ends += [self.left + self.cell_width * len(sources), self.left + LEGEND_WIDTH]
         self.width = max(ends) + svg.PADDING
+        width = self.width - 2 * svg.PADDING
+        self.heading = [
+            (css_class, line)
+            for css_class, text in heading
+            for line in svg.wrap(text, int(width / _ADVANCES.get(css_class, LABEL_ADVANCE)))
+        ]
+        heading_height = HEADING_LINE * len(self.heading) + (12 if self.heading else 0)
+        self.top = svg.PADDING + heading_height + max(source_widths) * math.sin(angle) + 18
         self.height = self.top + self.cell_height * len(targets) + LEGEND_HEIGHT + svg.PADDING
 
     def cell(self, row: int, column: int) -> svg.Box:
@@ -116,10 +143,13 @@ def render_svg(attention_map: AttentionMap) -> str:
         [svg.truncate(escape_invisible(token), MAX_LABEL_WIDTH) for token in tokens]
         for tokens in (attention_map.source, attention_map.target)
     )
-    grid = _Grid(sources, targets, has_title=bool(attention_map.title))
+    parts = zip(("title", "", "note"), _heading(attention_map), strict=True)
+    grid = _Grid(sources, targets, [(css_class, text) for css_class, text in parts if text])
     title, description = heading or default_title, _description(attention_map)
     size = grid.width, grid.height
-    root = svg.svg_document(*size, title=title, description=description, heading=heading)
+    root = svg.svg_document(*size, title=title, description=description, heading="")
+    for index, (css_class, line) in enumerate(grid.heading):
+        add_text(root, css_class, line, x=svg.PADDING, y=svg.PADDING + 14 + HEADING_LINE * index)
     for column, source in enumerate(sources):
         x, y = grid.middle(column) + 2, grid.top - 10
         rotation = f"rotate(-{LABEL_ANGLE} {svg.format_px(x)} {svg.format_px(y)})"
@@ -132,6 +162,31 @@ def render_svg(attention_map: AttentionMap) -> str:
     return svg.to_svg(root)
 
 
+def render_svg_grid(maps: Sequence[AttentionMap], *, columns: int = 1) -> str:
+    """Draw attention maps, such as those of several layers and heads, as one SVG document."""
+    if len(maps) == 1:
+        return render_svg(maps[0])
+    ElementTree.register_namespace("", svg.NAMESPACE)
+    figures = [ElementTree.fromstring(render_svg(attention_map)) for attention_map in maps]
+    sizes = [(float(figure.attrib["width"]), float(figure.attrib["height"])) for figure in figures]
+    width, height = (max(lengths) + svg.PADDING for lengths in zip(*sizes, strict=True))
+    num_rows = math.ceil(len(maps) / columns)
+    size = [svg.format_px(width * columns), svg.format_px(height * num_rows)]
+    attributes = {"width": size[0], "height": size[1], "viewBox": f"0 0 {' '.join(size)}"}
+    root = Element(f"{{{svg.NAMESPACE}}}svg", attributes)
+    for index, figure in enumerate(figures):
+        x, y = width * (index % columns), height * (index // columns)
+        figure.attrib |= {"x": svg.format_px(x), "y": svg.format_px(y)}
+        root.append(figure)
+    return svg.to_svg(root)
+
+
+def _heading(attention_map: AttentionMap) -> tuple[str, str, str]:
+    """Return the source, the output and what the weights are, each on one line."""
+    title, output = map(escape_line, (attention_map.title, attention_map.output))
+    return title, output, escape_line(attention_map.caption)
+
+
 def _description(attention_map: AttentionMap) -> str:
     """Return the strongest link of each output token, for those who cannot see the figure."""
     links = []
@@ -139,7 +194,8 @@ def _description(attention_map: AttentionMap) -> str:
         column = int(row.argmax())
         source, percent = attention_map.source[column], format_percent(row[column]) or 0
         links.append(f"{escape_invisible(target)}: {escape_invisible(source)} {percent}%")
-    return f"The largest attention weight of each output token. {'; '.join(links)}."
+    caption = f"{attention_map.caption}. " if attention_map.caption else ""
+    return f"{caption}The largest attention weight of each output token. {'; '.join(links)}."
 
 
 def _draw_cells(group: Element, attention_map: AttentionMap, *, row: int, grid: _Grid) -> None:
@@ -174,7 +230,10 @@ MAX_SNIPPET_HEIGHT = 720  # pixels; a taller map scrolls inside its frame
 
 
 def render_html(maps: Sequence[AttentionMap], *, title: str, page_type: str = "page") -> str:
-    """Return a self-contained page that shows attention maps interactively."""
+    """Return a self-contained page that shows attention maps interactively.
+
+    Consecutive maps of one text (equal titles and outputs) share a card, which shows one at a time.
+    """
     return render_page(
         read_asset("attention_map.html"),
         title=title,
@@ -190,7 +249,8 @@ def render_notebook_html(attention_map: AttentionMap) -> str:
     # The height is an estimate: a sandboxed frame cannot ask for it.
     rows, columns = attention_map.weights.shape
     alignment_height = 260 if columns > 9 else 0  # a wide map moves below the words
-    height = min(MAX_SNIPPET_HEIGHT, 210 + 33 * rows + alignment_height)
+    heading_height = 28 * sum(map(bool, _heading(attention_map)))
+    height = min(MAX_SNIPPET_HEIGHT, 182 + heading_height + 33 * rows + alignment_height)
     page = render_html([attention_map], title=attention_map.title, page_type="snippet")
     return (
         f'<iframe sandbox="allow-scripts" title="Attention map" '
@@ -201,9 +261,14 @@ def render_notebook_html(attention_map: AttentionMap) -> str:
 
 def attention_data(maps: Sequence[AttentionMap]) -> dict[str, object]:
     """Return the data that attention_map.js draws."""
-    sentences = [
-        {
-            "title": escape_line(attention_map.title),
+    sentences: list[dict[str, Any]] = []
+    for attention_map in maps:
+        title, output, caption = _heading(attention_map)
+        card = {"title": title, "output": output}
+        if not (title and sentences and card.items() <= sentences[-1].items()):
+            sentences.append({**card, "views": []})
+        view = {
+            "caption": caption,
             "source": [escape_invisible(token) for token in attention_map.source],
             "target": [escape_invisible(token) for token in attention_map.target],
             "weights": [
@@ -211,8 +276,7 @@ def attention_data(maps: Sequence[AttentionMap]) -> dict[str, object]:
                 for row in attention_map.weights
             ],
         }
-        for attention_map in maps
-    ]
+        sentences[-1]["views"].append(view)
     return {"strong": svg.DARK_TEXT_THRESHOLD, "faint": svg.FAINT_THRESHOLD, "sentences": sentences}
 
 

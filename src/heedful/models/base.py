@@ -122,6 +122,8 @@ class Decoder(nn.Module, ABC):
     output_head: OutputHead
     needs_cell_states: bool = False
     """Whether the initial state is made from the encoder's final cell states."""
+    averages_layers: bool = False
+    """Whether the weights are the mean over all layers, not those of the top layer."""
 
     @abstractmethod
     def initial_state(self, encoder_output: EncoderOutput) -> Any:

@@ -102,6 +102,8 @@ class ConvolutionalDecoder(Decoder):
     source embeddings get the whole of theirs (section 3.4).
     """
 
+    averages_layers = True
+
     def __init__(
         self,
         embedding: TokenEmbedding,

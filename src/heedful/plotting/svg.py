@@ -97,6 +97,8 @@ PADDING = 26
 TITLE_HEIGHT = 34
 NOTHING_TO_DRAW = "nothing to draw"
 
+NAMESPACE = "http://www.w3.org/2000/svg"
+
 Box = tuple[float, float, float, float]
 """x, y, width and height of a rectangle in pixels."""
 
@@ -105,7 +107,7 @@ def svg_document(
     width: float, height: float, *, title: str, description: str, heading: str, style: str = ""
 ) -> Element:
     """Return an SVG root with accessible title and description, style, background and heading."""
-    root = Element("svg", xmlns="http://www.w3.org/2000/svg", role="img")
+    root = Element("svg", xmlns=NAMESPACE, role="img")
     size = {"width": format_px(width), "height": format_px(height)}
     root.attrib |= {**size, "viewBox": f"0 0 {' '.join(size.values())}"}
     for tag, text in (("title", title), ("desc", description), ("style", SVG_STYLE)):
@@ -210,6 +212,22 @@ def truncate(label: str, cells: int) -> str:
     widths = accumulate(map(cell_len, label))
     num_kept = sum(width <= cells - cell_len(ELLIPSIS) for width in widths)
     return label[:num_kept] + ELLIPSIS
+
+
+def wrap(text: str, cells: int) -> list[str]:
+    """Split a text into lines of at most so many terminal cells, between words if it can."""
+    lines = [""]
+    for word in text.split(" "):
+        joined = f"{lines[-1]} {word}" if lines[-1] else word
+        if cell_len(joined) <= cells:
+            lines[-1] = joined
+            continue
+        lines += [""] if lines[-1] else []
+        for character in word:
+            if cell_len(lines[-1] + character) > cells:
+                lines.append("")
+            lines[-1] += character
+    return [line for line in lines if line]
 
 
 def format_weight(weight: float) -> str:

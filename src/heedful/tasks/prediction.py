@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from heedful.evaluation.base import Metric, MetricScore
+from heedful.inspection.attention_layers import AttentionLayer
 from heedful.inspection.attention_map import AttentionMap
 from heedful.training.callbacks import LoggedSample
 
@@ -24,6 +25,8 @@ class Prediction(Protocol):
     def tokens(self) -> Sequence[str]: ...
     @property
     def attention_map(self) -> AttentionMap | None: ...
+    @property
+    def attention_layers(self) -> Sequence[AttentionLayer]: ...
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
         ...
@@ -38,6 +41,10 @@ class Predictor(Protocol):
         self, requests: Iterable[Any], *, location: str = "text", start_index: int = 1
     ) -> Iterator[Prediction]:
         """Predict in order; errors name a request by location and index."""
+        ...
+
+    def predict_with_attention(self, requests: Iterable[Any], /) -> Iterator[Prediction]:
+        """Predict, and return the attention weights of each layer, too."""
         ...
 
     def evaluate(self, examples: Sequence[Any], /) -> list[MetricScore]:

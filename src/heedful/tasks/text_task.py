@@ -23,9 +23,17 @@ from heedful.data.token_stream import (
     overlapping_windows,
     tokens_fingerprint,
 )
+from heedful.decoding.translation import TokenTextMapper, token_axis
 from heedful.errors import ConfigError, check
 from heedful.evaluation.base import Direction
 from heedful.evaluation.registry import ACCURACY, LOSS, MetricSpec
+from heedful.inspection.attention_layers import (
+    AttentionLayer,
+    TokenAxis,
+    collect_layers,
+    mark_default,
+)
+from heedful.inspection.attention_trace import trace_attention
 from heedful.tasks.command_line import TEXT_FILES
 from heedful.tasks.task import (
     BatchShape,
@@ -39,8 +47,16 @@ from heedful.tasks.task import (
 )
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig, TokenizerPair
-from heedful.tokenization.vocabulary import UNK
+from heedful.tokenization.vocabulary import EOS, UNK
 from heedful.training.objectives import check_objective_supported
+
+_LINE_END = "\u21b5"  # how EOS is shown
+
+
+def display_tokens(ids: Sequence[int], tokenizer: Tokenizer) -> list[str]:
+    """Return tokens of running text as they are shown."""
+    shown = zip(ids, tokenizer.ids_to_tokens(ids), strict=True)
+    return [_LINE_END if token == EOS else text for token, text in shown]
 
 
 class PredictedText(NamedTuple):
@@ -49,6 +65,7 @@ class PredictedText(NamedTuple):
     text: str
     tokens: Sequence[str]
     attention_map: None = None
+    attention_layers: Sequence[AttentionLayer] = ()  # all of the model, if they were requested
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -72,6 +89,22 @@ class TextPredictor:
         self.tokenizer = tokenizer
         self.lm_batching = lm_batching
         self.device = device
+        self._texts = TokenTextMapper(tokenizer)
+
+    @torch.inference_mode()
+    def _trace(
+        self, inputs: Sequence[int], queries: TokenAxis, keys: TokenAxis
+    ) -> list[AttentionLayer]:
+        """Return the attention of each layer while the model reads token ids."""
+        tokens = torch.tensor([inputs], device=self.device)
+        with trace_attention(self.model, device="cpu") as records:
+            self.model(LMBatch(tokens, tokens))
+        layers = collect_layers(records, lambda record: (record.role, queries, keys))
+        return mark_default(layers, "self")
+
+    def _token_axis(self, ids: Sequence[int]) -> TokenAxis:
+        tokens, texts = display_tokens(ids, self.tokenizer), self._texts.token_texts(ids)
+        return token_axis(tokens, texts)
 
     def count_tokens(self, lines: Sequence[str]) -> int:
         """Return the number of tokens of a text; the EOS before its first line is not counted."""

@@ -98,7 +98,7 @@ class SubwordTokenizer(Tokenizer):
         if names[: len(_FIXED_NAMES)] != _FIXED_NAMES:
             raise ValueError("the first ids of this model are not the special tokens and bytes")
         self._spellings = [*_FIXED_SPELLINGS, *(name.encode() for name in learned)]
-        super().__init__(normalizer, [*_BYTE_NAMES, *map(_display, learned)])
+        super().__init__(normalizer, [*_BYTE_NAMES, *map(unescape, learned)])
 
     @override
     def save(self, folder: Path) -> None:
@@ -123,10 +123,6 @@ class SubwordTokenizer(Tokenizer):
             self._processor.IdToPiece(index): SubwordPiece(index, self._processor.GetScore(index))
             for index in range(len(_FIXED_NAMES), len(self))
         }
-
-
-def _display(name: str) -> str:
-    return unescape(name.removeprefix(SPACE_MARK).replace(SPACE_MARK, " ")) or " "
 
 
 class UnigramSamplingConfig(BaseConfig):

@@ -132,7 +132,10 @@ class Tokenizer(ABC):
         """Decode ids; `PAD`, `BOS` and `EOS` become nothing, `UNK` becomes "<unk>"."""
 
     def ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-        """Return each id as it is displayed: "horto", ".", " ", and a byte as "<0xE2>"."""
+        """Return each id as it is displayed: "horto", ".", " ", and a byte as "<0xE2>".
+
+        A subword with a space before it begins with SentencePiece's mark, U+2581.
+        """
         return [self._displayed[token_id] for token_id in ids]
 
     @abstractmethod

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from heedful.decoding.search_tree import render_tree
 from heedful.search import Node
-from tests.commands import heedful
+from tests.commands import heedful, write_random_run
 from tests.messages.test_run_messages import vouch_for
 from tests.unit.tasks.translation.test_output_files import build_translation
 
@@ -136,3 +136,72 @@ def test_deep_tree_is_drawn_completely():
     lines = draw(["a"], nodes)
     assert sum("a -0.10" in line for line in lines) == 300
     assert sum("b -2.00" in line for line in lines) == 300
+
+
+@pytest.fixture(scope="module")
+def transformer_run(tmp_path_factory):
+    """A random Transformer with subwords."""
+    sides = {"encoder": {}, "decoder": {}}
+    for settings in sides.values():
+        heads = {"multi_head": {"num_heads": 4}}
+        settings |= {"type": "transformer", "hidden_size": 16, "num_layers": 2, "attention": heads}
+    subwords = {"type": "subword", "vocab_size": 290}
+    settings = {
+        "data": {"train": {"type": "parallel-files", "source": "a", "target": "b"}},
+        "tokenizers": {"type": "separate", "source": subwords, "target": subwords},
+        "model": sides,
+        "decoding": {"max_length": 6},
+    }
+    texts = ["in horto est", "hortus magnus"] * 5
+    folder = tmp_path_factory.mktemp("show") / "run"
+    return write_random_run(folder, settings, texts, texts, seed=0)
+
+
+@pytest.fixture
+def show_transformer(capsys, monkeypatch, transformer_run):
+    def run(*arguments):
+        return heedful(capsys, monkeypatch, "show", transformer_run, "in horto", *arguments)
+
+    return run
+
+
+def test_terminal_names_layer_and_heads(show_transformer):
+    lines = show_transformer().out.splitlines()
+    assert lines[1] == "in horto"
+    assert lines[3] == "cross-attention, layer 2 of 2, mean of 4 heads"
+
+
+def test_layers_heads_and_kinds_are_options(show_transformer, tmp_path):
+    svg, html = tmp_path / "a.svg", tmp_path / "a.html"
+    options = ("--kind", "encoder-self", "--layer", "all", "--head", "1", "--head", "3-4")
+    out = show_transformer(*options, "--svg", svg, "--html", html).out
+    captions = [
+        f"encoder self-attention, layer {layer} of 2, head {head} of 4"
+        for layer in (1, 2)
+        for head in (1, 3, 4)
+    ]
+    assert [line for line in out.splitlines() if line in captions] == captions
+    figure = ElementTree.fromstring(svg.read_text())
+    lines = " ".join(node.text for node in figure.iter() if node.get("class") == "note")
+    assert all(lines.count(caption) == 1 for caption in captions)
+    assert all(f'"caption":"{caption}"' in html.read_text() for caption in captions)
+
+
+def test_json_has_the_selected_maps(show_transformer):
+    assert "attention" not in json.loads(show_transformer("--json").out)
+    fields = json.loads(show_transformer("--json", "--kind", "encoder-self", "--words").out)
+    (drawn,) = fields["attention"]
+    assert drawn["caption"] == "encoder self-attention, layer 2 of 2, mean of 4 heads"
+    assert drawn["source"] == drawn["target"] == ["in", "horto", "(end)"]
+    assert [sum(row) for row in drawn["weights"]] == pytest.approx([1, 1, 1], abs=1e-5)
+
+
+def test_missing_layer_head_and_kind_are_reported(show_transformer):
+    ended = show_transformer("--layer", "3")
+    assert (ended.code, ended.err.splitlines()[0]) == (
+        2,
+        "heedful: --layer: there is no layer '3': this model has 2",
+    )
+    ended = show_transformer("--kind", "self")
+    assert ended.code == 2
+    assert "choose from: encoder-self, decoder-self, cross, all" in ended.err

@@ -2,6 +2,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -47,27 +48,35 @@ def data_of(page):
 
 
 def test_page_has_all_tokens_and_weights(latin):
-    first, second = data_of(render_html([latin, latin], title="Two"))["sentences"]
-    assert first == second
-    assert (first["title"], first["source"], first["target"]) == (
-        latin.title,
-        latin.source,
-        latin.target,
-    )
-    np.testing.assert_allclose(first["weights"], latin.weights, rtol=5e-4)
+    other = replace(latin, title="Another")
+    cards = data_of(render_html([latin, other], title="Two"))["sentences"]
+    assert [card["title"] for card in cards] == [latin.title, "Another"]
+    for card in cards:
+        (view,) = card["views"]
+        assert (view["source"], view["target"]) == (latin.source, latin.target)
+        np.testing.assert_allclose(view["weights"], latin.weights, rtol=5e-4)
+
+
+def test_maps_of_one_text_share_a_card(latin):
+    named = replace(latin, output="The garden.")
+    maps = [replace(named, caption=f"layer {number}") for number in (1, 2)]
+    other = replace(latin, output="A garden.")
+    first, second = data_of(render_html([*maps, other], title="Two"))["sentences"]
+    assert [view["caption"] for view in first["views"]] == ["layer 1", "layer 2"]
+    assert (first["output"], second["output"]) == ("The garden.", "A garden.")
 
 
 def test_half_precision_weights_become_json_numbers():
     attention_map = AttentionMap(["a", "b"], ["x"], np.array([[0.25, 0.75]], dtype=np.float16))
-    assert data_of(render_html([attention_map], title=""))["sentences"][0]["weights"] == [
-        [0.25, 0.75]
-    ]
+    assert data_of(render_html([attention_map], title=""))["sentences"][0]["views"][0][
+        "weights"
+    ] == [[0.25, 0.75]]
 
 
 def test_hostile_tokens_add_no_elements(latin, hostile):
     tame, wild = (Elements(render_html([each], title="Same")).result for each in (latin, hostile))
     assert [tag for tag, _, _ in wild] == [tag for tag, _, _ in tame]
-    assert data_of(render_html([hostile], title=""))["sentences"][0]["source"][1] == (
+    assert data_of(render_html([hostile], title=""))["sentences"][0]["views"][0]["source"][1] == (
         "</script><script>window.harmed=1</script>"
     )
 

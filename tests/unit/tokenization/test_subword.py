@@ -17,7 +17,7 @@ each_model_type = pytest.mark.parametrize("model_type", ["unigram", "bpe"])
 @each_model_type
 def test_frequent_words_become_subwords(model_type):
     tokenizer = SubwordTokenizerConfig(model_type=model_type).train(TEXTS)
-    assert tokenizer.ids_to_tokens(tokenizer.encode("the garden")) == ["the", "garden"]
+    assert tokenizer.ids_to_tokens(tokenizer.encode("the garden")) == ["\u2581the", "\u2581garden"]
 
 
 @each_model_type
@@ -74,7 +74,7 @@ def test_subwords_train_on_names_of_bytes_and_special_tokens(model_type):
 def test_unseen_character_becomes_bytes():
     tokenizer = SubwordTokenizerConfig().train(TEXTS)
     ids = tokenizer.encode("\u6f22")
-    assert tokenizer.ids_to_tokens(ids) == [" ", "<0xE6>", "<0xBC>", "<0xA2>"]
+    assert tokenizer.ids_to_tokens(ids) == ["\u2581", "<0xE6>", "<0xBC>", "<0xA2>"]
     assert tokenizer.decode(ids[:-1]) == "\ufffd"
 
 

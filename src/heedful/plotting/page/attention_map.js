@@ -78,15 +78,27 @@ function drawLinks(weights) {
   return svg;
 }
 
-function placeLinks(links, targets, sources) {
+// Words stand in two rows if each fits on a line, else in two columns, so that no link has to pass
+// behind words.
+function arrangeWords(alignment, rows) {
+  alignment.classList.remove("columns");
+  const isTooWide = rows.some((row) => row.scrollWidth > row.clientWidth);
+  alignment.classList.toggle("columns", isTooWide);
+  return isTooWide;
+}
+
+function placeLinks(links, targets, sources, inColumns) {
   const origin = links.getBoundingClientRect();
   for (const link of links.children) {
-    const lower = targets[link.dataset.row].getBoundingClientRect();
-    const upper = sources[link.dataset.column].getBoundingClientRect();
-    const from = [lower.left + lower.width / 2 - origin.left, lower.top - origin.top];
-    const to = [upper.left + upper.width / 2 - origin.left, upper.bottom - origin.top];
-    const middle = (from[1] + to[1]) / 2;
-    link.setAttribute("d", `M${from} C${from[0]},${middle} ${to[0]},${middle} ${to}`);
+    const target = targets[link.dataset.row].getBoundingClientRect();
+    const source = sources[link.dataset.column].getBoundingClientRect();
+    const [fromX, fromY, toX, toY] = (inColumns
+      ? [target.left, target.top + target.height / 2, source.right, source.top + source.height / 2]
+      : [target.left + target.width / 2, target.top, source.left + source.width / 2, source.bottom]
+    ).map((value, index) => value - (index % 2 ? origin.top : origin.left));
+    const [middleX, middleY] = [(fromX + toX) / 2, (fromY + toY) / 2];
+    const bends = inColumns ? [middleX, fromY, middleX, toY] : [fromX, middleY, toX, middleY];
+    link.setAttribute("d", `M${fromX},${fromY} C${bends} ${toX},${toY}`);
   }
 }
 
@@ -95,7 +107,7 @@ function placeLinks(links, targets, sources) {
 function drawMap({ source, target, weights }) {
   const table = create("table", "");
   table.setAttribute("role", "grid"); // arrow keys reach its cells
-  table.append(create("caption", "", "Rows: output words. Columns: source words."));
+  table.append(create("caption", "", "A row shows what its word attends to."));
   const head = table.createTHead().insertRow();
   head.append(create("td", ""), ...source.map((token) => {
     const header = create("th", "");
@@ -133,14 +145,35 @@ function fitHeader(table) {
 
 // ----- a sentence -----
 
-function drawSentence(attentionMap, index) {
+// A card: the source and the output sentence, and one of the views (layers, heads) of the attention.
+function drawSentence({ title, output, views }, index) {
   const section = create("section", "");
   section.id = `sentence-${index + 1}`;
-  const title = attentionMap.title || (sentences.length > 1 ? `Sentence ${index + 1}` : "");
-  if (title) section.append(create("h2", "", title));
+  const heading = title || (sentences.length > 1 ? `Sentence ${index + 1}` : "");
+  if (heading) section.append(create("h2", "", heading));
+  if (output) section.append(create("p", "output", output));
+  section.querySelectorAll("h2, .output").forEach((line) => { line.dir = "auto"; });
   document.querySelector("main").append(section);
+  const figure = create("div", "figure");
+  if (views.length > 1) section.append(drawChooser(views, (view) => drawView(figure, view)));
+  else if (views[0].caption) section.append(create("p", "caption", views[0].caption));
+  section.append(figure);
+  drawView(figure, views[0]);
+}
+
+function drawChooser(views, choose) {
+  const label = create("label", "caption", "Attention: ");
+  const select = create("select", "");
+  select.append(...views.map(({ caption }) => create("option", "", caption)));
+  select.addEventListener("change", () => choose(views[select.selectedIndex]));
+  label.append(select);
+  return label;
+}
+
+function drawView(figure, attentionMap) {
+  figure.replaceChildren();
   if (attentionMap.source.length === 0 || attentionMap.target.length === 0) {
-    section.append(create("p", "empty", "nothing to draw"));
+    figure.append(create("p", "empty", "nothing to draw"));
     return;
   }
   const { source, target, weights } = attentionMap;
@@ -156,15 +189,17 @@ function drawSentence(attentionMap, index) {
   map.append(table);
   const views = create("div", "views");
   views.append(alignment, map);
-  section.append(views);
+  figure.append(views);
 
   const [sources, targets] = [[...sourceRow.children], [...targetRow.children]];
   const parts = { sources, targets, links, table };
-  new ResizeObserver(() => {
+  const arrange = () => {
     fitHeader(table);
-    placeLinks(links, targets, sources);
-  }).observe(alignment);
-  listen(section, parts, (view) => show(view, parts, weights));
+    placeLinks(links, targets, sources, arrangeWords(alignment, [sourceRow, targetRow]));
+  };
+  arrange();
+  new ResizeObserver(() => requestAnimationFrame(arrange)).observe(alignment);
+  listen(views, parts, (view) => show(view, parts, weights));
   show(WHOLE_MAP, parts, weights);
 }
 
@@ -197,7 +232,7 @@ function show({ row, column }, { sources, targets, links, table }, weights) {
 
 // ----- pointer, touch and keyboard -----
 
-function listen(section, parts, showView) {
+function listen(figure, parts, showView) {
   let kept = WHOLE_MAP; // chosen by a click or the keyboard
   const viewOf = (node) => {
     const target = node.closest(".word, .cell");
@@ -207,12 +242,12 @@ function listen(section, parts, showView) {
     return column < 0 ? { row: parts.targets.indexOf(target), column: null } : { row: null, column };
   };
   const keep = (view) => { kept = view; showView(view); };
-  section.addEventListener("pointerover", (event) => showView(viewOf(event.target) ?? kept));
-  section.addEventListener("pointerleave", () => showView(kept));
-  section.addEventListener("click", (event) => keep(viewOf(event.target) ?? WHOLE_MAP));
-  section.addEventListener("focusin", (event) => keep(viewOf(event.target) ?? WHOLE_MAP));
-  section.addEventListener("focusout", () => keep(WHOLE_MAP));
-  section.addEventListener("keydown", (event) => {
+  figure.addEventListener("pointerover", (event) => showView(viewOf(event.target) ?? kept));
+  figure.addEventListener("pointerleave", () => showView(kept));
+  figure.addEventListener("click", (event) => keep(viewOf(event.target) ?? WHOLE_MAP));
+  figure.addEventListener("focusin", (event) => keep(viewOf(event.target) ?? WHOLE_MAP));
+  figure.addEventListener("focusout", () => keep(WHOLE_MAP));
+  figure.addEventListener("keydown", (event) => {
     if (event.key === "Escape") keep(WHOLE_MAP);
     const next = neighbor(event.target, event.key);
     if (!next) return;
@@ -233,6 +268,8 @@ function neighbor(node, key) {
   if (key === "End") return siblings.at(-1);
   if (key === forward) return siblings[siblings.indexOf(node) + 1];
   if (key === back) return siblings[siblings.indexOf(node) - 1];
+  if (key === "ArrowDown" && node.matches(".word")) return node.nextElementSibling;
+  if (key === "ArrowUp" && node.matches(".word")) return node.previousElementSibling;
   if (!node.matches(".cell")) return null;
   const line = node.parentElement;
   if (key === "ArrowDown") return line.nextElementSibling?.children[node.cellIndex];

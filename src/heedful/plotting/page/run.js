@@ -74,7 +74,8 @@ function drawAttention(item) {
     holder.append(create("p", "nothing", "No attention weights over a source."));
     return;
   }
-  drawSentence({ title: "", source: item.source, target: item.output, weights: item.weights }, 0);
+  const { source, output: target, weights } = item;
+  drawSentence({ title: "", output: "", views: [{ caption: "", source, target, weights }] }, 0);
   holder.append(find("main").lastElementChild);
   if (item.is_cut) {
     holder.append(create("p", "nothing", `Only the first ${item.output.length} output `

@@ -16,7 +16,7 @@ from typing_extensions import override
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.batching import collate_sources
 from heedful.data.pair_dataset import Pair
-from heedful.decoding.translation import EOS_LABEL
+from heedful.decoding.translation import EOS_LABEL, TokenTextMapper, token_axis
 from heedful.evaluation.base import (
     Array,
     Metric,
@@ -25,8 +25,15 @@ from heedful.evaluation.base import (
     compute_score,
     count_references,
 )
+from heedful.inspection.attention_layers import (
+    AttentionLayer,
+    Axes,
+    collect_layers,
+    mark_default,
+    without_words,
+)
 from heedful.inspection.attention_map import AttentionMap, render_notebook_html
-from heedful.inspection.attention_trace import trace_attention
+from heedful.inspection.attention_trace import TraceRecord, trace_attention
 from heedful.pytree import map_tensors
 from heedful.tasks.classification.model import TextClassifier
 from heedful.tokenization.tokenizer import check_no_surrogates
@@ -46,6 +53,7 @@ class Classification(NamedTuple):
     probabilities: Mapping[str, float]  # of all labels, the most probable first
     source_tokens: Sequence[str]  # the last stands for EOS
     weights: NDArray[np.float32] | None  # (source tokens,); None without attention pooling
+    attention_layers: Sequence[AttentionLayer] = ()  # all of the model, if they were requested
 
     @property
     def tokens(self) -> Sequence[str]:
@@ -57,7 +65,13 @@ class Classification(NamedTuple):
         """The weights as one row of a map."""
         if self.weights is None:
             return None
-        return AttentionMap(self.source_tokens, [self.text], self.weights[None], title=self.source)
+        return AttentionMap(
+            self.source_tokens,
+            [self.text],
+            self.weights[None],
+            title=self.source,
+            output=self.text,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values; docs/classification.md explains each field."""
@@ -104,6 +118,7 @@ class Classifier:
         self.model = accelerate_for_inference(model, device)
         self.tokenizers = tokenizers
         self.device = device
+        self._source_texts = TokenTextMapper(tokenizers.source)
         self.ensemble_with: Sequence[Classifier] = ()  # with the same labels, in any order
         self.labels = tokenizers.target.ids_to_tokens(
             range(NUM_SPECIAL_TOKENS, len(tokenizers.target))
@@ -114,19 +129,31 @@ class Classifier:
         return list(self.predict(texts))
 
     def predict(
-        self, requests: Iterable[str], *, location: str = "text", start_index: int = 1
+        self,
+        requests: Iterable[str],
+        *,
+        location: str = "text",
+        start_index: int = 1,
+        need_layers: bool = False,
     ) -> Iterator[Classification]:
         """Classify texts as they come, in order."""
         stream = iter(requests)
-        while texts := list(islice(stream, _BATCH_SIZE)):
+        while texts := list(islice(stream, 1 if need_layers else _BATCH_SIZE)):
             for index, text in enumerate(texts, start_index):
                 check_no_surrogates(text, location=f"{location}:{index}")
-            members = [member._classify(texts) for member in (self, *self.ensemble_with)]
+            members = [
+                member._classify(texts, need_layers=need_layers)
+                for member in (self, *self.ensemble_with)
+            ]
             yield from map(average_classifications, zip(*members, strict=True))
             start_index += len(texts)
 
+    def predict_with_attention(self, requests: Iterable[str]) -> Iterator[Classification]:
+        """Classify texts and return the attention weights of each layer, too."""
+        return self.predict(requests, need_layers=True)
+
     @torch.inference_mode()
-    def _classify(self, texts: list[str]) -> Iterator[Classification]:
+    def _classify(self, texts: list[str], *, need_layers: bool) -> Iterator[Classification]:
         ids = self.tokenizers.source.encode_batch(texts)
         sources = map_tensors(lambda tensor: tensor.to(self.device), collate_sources(ids))
         with trace_attention(self.model, device="cpu") as records:
@@ -139,13 +166,30 @@ class Classifier:
         for row, (text, tokens) in enumerate(zip(texts, ids, strict=True)):
             probabilities = log_probs[row].exp().cpu()
             order = probabilities.argsort(descending=True, stable=True).tolist()
-            yield Classification(
+            result = Classification(
                 text,
                 self.labels[order[0]],
                 {self.labels[index]: probabilities[index].item() for index in order},
                 [*self.tokenizers.source.ids_to_tokens(tokens), EOS_LABEL],
                 weights[0][row, : len(tokens) + 1] if weights else None,
             )
+            layers = self._collect_layers(records, result, tokens) if need_layers else ()
+            yield result._replace(attention_layers=layers)
+
+    def _collect_layers(
+        self, records: list[TraceRecord], result: Classification, ids: list[int]
+    ) -> list[AttentionLayer]:
+        texts = self._source_texts.source_token_texts(ids, result.source)
+        source = token_axis(result.source_tokens[:-1], texts)
+        source = source.followed_by(without_words([EOS_LABEL]))
+        label = without_words([result.text])
+
+        def axes_of(record: TraceRecord) -> Axes:
+            if record.module_path == _POOLING:
+                return "pooling", label, source
+            return f"encoder-{record.role}", source, source
+
+        return mark_default(collect_layers(records, axes_of), "pooling")
 
     def evaluate(self, examples: Sequence[Pair]) -> list[MetricScore]:
         """Return accuracy and macro-F1 on labeled texts."""

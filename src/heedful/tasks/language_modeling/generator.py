@@ -13,6 +13,7 @@ from heedful.data.token_stream import concatenate_lines, encode_prompt, overlapp
 from heedful.errors import check
 from heedful.evaluation.base import MetricScore
 from heedful.evaluation.perplexity import compute_token_loss
+from heedful.inspection.attention_layers import TokenAxis
 from heedful.models.language_model import BoundedContextModel, BoundedContextState, LanguageModel
 from heedful.search.sampling import SamplingOptions, random_generators, sample, sampling_loop
 from heedful.tasks.text_task import PredictedText, TextPredictor
@@ -92,6 +93,16 @@ class TextGenerator(TextPredictor):
             text = self.generate(prompt, seed=index)
             ids = encode_prompt(text, self.tokenizer)
             yield PredictedText(text, self.tokenizer.ids_to_tokens(ids))
+
+    def predict_with_attention(self, requests: Iterable[str]) -> Iterator[PredictedText]:
+        """Read texts, as far as the context reaches, and return the attention of each layer."""
+        for text in requests:
+            ids = encode_prompt(text, self.tokenizer)[: self.lm_batching.context_length + 1]
+            tokens, words, word_ids = axis = self._token_axis(ids)
+            queries = TokenAxis(tokens[1:], words, word_ids[1:])
+            keys = TokenAxis(tokens[:-1], words, word_ids[:-1])
+            layers = self._trace(ids[:-1], queries, keys) if ids[1:] else []
+            yield PredictedText(text, axis.tokens, attention_layers=layers)
 
     def evaluate(self, lines: Sequence[str]) -> list[MetricScore]:
         """Return the perplexity of a text; each token has at least half a context before it."""

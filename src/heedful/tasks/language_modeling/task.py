@@ -15,14 +15,12 @@ from heedful.tasks.language_modeling.generator import (
 )
 from heedful.tasks.prediction import DevEvaluator
 from heedful.tasks.task import LoadedRun, RunLoader
-from heedful.tasks.text_task import TextTask
-from heedful.tokenization.tokenizer import Tokenizer
+from heedful.tasks.text_task import TextTask, display_tokens
 from heedful.tokenization.vocabulary import EOS
 from heedful.training.callbacks import LoggedSample
 
 _PROMPT_TOKENS = 20
 _NEW_TOKENS = 40
-_LINE_END = "\u21b5"  # how EOS is shown
 
 
 class ContinuationSampler(DevEvaluator):
@@ -54,18 +52,13 @@ class ContinuationSampler(DevEvaluator):
             options=build_sampling_options(temperature=0, top_k=None, top_p=1),
         )
         return LoggedSample(
-            source=_display_tokens(prompt, tokenizer),
+            source=display_tokens(prompt, tokenizer),
             reference="".join(stream_text(tokenizer, prompt, reference)),
-            output=_display_tokens(tokens, tokenizer),
+            output=display_tokens(tokens, tokenizer),
             text="".join(stream_text(tokenizer, prompt, tokens)),
             attention=(),
             source_text="".join(stream_text(tokenizer, prompt[:1], prompt[1:])),
         )
-
-
-def _display_tokens(tokens: Sequence[int], tokenizer: Tokenizer) -> list[str]:
-    shown = zip(tokens, tokenizer.ids_to_tokens(tokens), strict=True)
-    return [_LINE_END if token == EOS else text for token, text in shown]
 
 
 class LanguageModelingTask(TextTask):

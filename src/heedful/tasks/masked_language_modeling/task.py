@@ -28,8 +28,9 @@ from heedful.models.masked_language_model import (
 from heedful.models.scheduled_sampling import TeacherForcingConfig
 from heedful.tasks.task import ExperimentConfig, LoadedRun, RunLoader
 from heedful.tasks.text_task import PredictedText, TextDataModule, TextPredictor, TextTask
+from heedful.tokenization.subword import SPACE_MARK
 from heedful.tokenization.tokenizer import Tokenizer
-from heedful.tokenization.vocabulary import EOS
+from heedful.tokenization.vocabulary import EOS, UNK
 
 MASK = "[MASK]"
 """A masked token in a text."""
@@ -70,7 +71,8 @@ class MaskFiller(TextPredictor):
         predictions = []
         for position in positions:
             best = probs[position].topk(min(top_k, probs.size(1)))
-            tokens = self.tokenizer.ids_to_tokens(best.indices.tolist())
+            shown = self.tokenizer.ids_to_tokens(best.indices.tolist())
+            tokens = [token.removeprefix(SPACE_MARK) or " " for token in shown]
             predictions.append(list(map(MaskPrediction, tokens, best.values.tolist())))
         return predictions
 
@@ -83,6 +85,17 @@ class MaskFiller(TextPredictor):
             for best, *_ in self.fill_mask(text, top_k=1):
                 filled = filled.replace(MASK, best.token.strip(), 1)
             yield PredictedText(filled, self.tokenizer.ids_to_tokens(self.tokenizer.encode(filled)))
+
+    def predict_with_attention(self, requests: Iterable[str]) -> Iterator[PredictedText]:
+        """Read texts, in which tokens may be masked, and return the attention of each layer."""
+        for text in requests:
+            encode = self._encode_masked if MASK in text else self._encode_whole
+            ids, mask_id = encode(text), self.model.mask_id
+            axis = self._token_axis([UNK if token == mask_id else token for token in ids])
+            shown = zip(ids, axis.tokens, strict=True)
+            tokens = [MASK if token == mask_id else label for token, label in shown]
+            axis = axis._replace(tokens=tokens)
+            yield PredictedText(text, tokens, attention_layers=self._trace(ids, axis, axis))
 
     def evaluate(self, lines: Sequence[str]) -> list[MetricScore]:
         """Mask tokens of a text, always the same ones, and return how well they are predicted."""
@@ -97,6 +110,9 @@ class MaskFiller(TextPredictor):
             f"context:{self.lm_batching.context_length}|chosen:{masking.mlm_probability:g}"
             f"|hidden:{masking.mask_replace_prob:g}|replaced:{masking.random_replace_prob:g}"
         )
+
+    def _encode_whole(self, text: str) -> list[int]:
+        return [*encode_prompt(text, self.tokenizer), EOS]
 
     def _encode_masked(self, text: str) -> list[int]:
         """Return token ids with mask ids; a placeholder shows where the masks are."""

@@ -11,15 +11,27 @@ import torch
 from torch import nn
 
 from heedful.acceleration.registry import accelerate_for_inference
+from heedful.data.batching import Batch, collate_sources
 from heedful.data.pair_dataset import Pair
 from heedful.decoding.config import DecodingConfig, check_search_tree
 from heedful.decoding.requests import EncodedRequest, Request, RequestEncoder, to_request
 from heedful.decoding.strategies import DecodingOutput, DecodingStrategy
-from heedful.decoding.translation import Translation, TranslationBuilder
+from heedful.decoding.translation import BOS_LABEL, Translation, TranslationBuilder
 from heedful.evaluation.base import MetricScore
 from heedful.evaluation.registry import compute_metrics
-from heedful.models.base import DecodableModel
+from heedful.inspection.attention_layers import (
+    AttentionLayer,
+    Axes,
+    TokenAxis,
+    collect_layers,
+    mark_default,
+    without_words,
+)
+from heedful.inspection.attention_trace import TraceRecord, trace_attention
+from heedful.models.base import DecodableModel, Decoder, Seq2SeqModel
+from heedful.pytree import map_tensors
 from heedful.tokenization.tokenizer_pair import TokenizerPair
+from heedful.tokenization.vocabulary import BOS
 
 _SORT_WINDOW = 1024  # texts that are sorted by length together
 
@@ -68,6 +80,7 @@ class Translator:
         beam_size: int | None = None,
         n_best: int | None = None,
         need_tree: bool = False,
+        need_layers: bool = False,
     ) -> Iterator[Translation]:
         """Translate texts as they arrive, in order, a bounded number at a time.
 
@@ -85,8 +98,14 @@ class Translator:
             encoded = self._request_encoder.encode(
                 window, location=location, start_index=start_index
             )
-            yield from self._translate(encoded, strategy, need_tree=need_tree)
+            yield from self._translate(
+                encoded, strategy, need_tree=need_tree, need_layers=need_layers
+            )
             start_index += len(window)
+
+    def predict_with_attention(self, requests: Iterable[str | Request]) -> Iterator[Translation]:
+        """Translate texts and return the attention weights of each layer, too."""
+        return self.predict(requests, need_layers=True)
 
     def evaluate(self, examples: Sequence[Pair]) -> list[MetricScore]:
         """Translate the sources and compute the default metrics against the targets."""
@@ -99,7 +118,12 @@ class Translator:
         return sum(len(target) + 1 for target in targets)
 
     def _translate(
-        self, requests: list[EncodedRequest], strategy: DecodingStrategy, *, need_tree: bool
+        self,
+        requests: list[EncodedRequest],
+        strategy: DecodingStrategy,
+        *,
+        need_tree: bool,
+        need_layers: bool,
     ) -> Iterator[Translation]:
         outputs: dict[int, DecodingOutput] = {}
         for batch in _batches(requests, strategy.config):
@@ -107,10 +131,49 @@ class Translator:
             indices = (request.request_index for request in batch)
             outputs.update(zip(indices, decoded, strict=True))
         for request in requests:
-            if request.request_index in outputs:
-                yield self._translation_builder.build(request, outputs[request.request_index])
-            else:
+            output = outputs.get(request.request_index)
+            if output is None:
                 yield self._translation_builder.build_empty(request, need_tree=need_tree)
+                continue
+            layers = self._trace(request, output.hypotheses[0].tokens) if need_layers else ()
+            translation = self._translation_builder.build(request, output)
+            yield translation._replace(attention_layers=layers)
+
+    @torch.inference_mode()
+    def _trace(self, request: EncodedRequest, tokens: list[int]) -> Sequence[AttentionLayer]:
+        """Decode an output once more, with teacher forcing, and return the attention of layers."""
+        if not tokens or not isinstance(self.model, Seq2SeqModel):  # empty, or an ensemble
+            return ()
+        inputs, targets = torch.tensor([[BOS, *tokens[:-1]], tokens]).split(1)
+        batch = Batch(collate_sources([request.source]), inputs, targets)
+        with trace_attention(self.model, device="cpu") as records:
+            self.model(map_tensors(lambda tensor: tensor.to(self.device), batch), need_weights=True)
+        source, target = self._translation_builder.token_axes(request, tokens)
+        last = len(tokens) - 1
+        previous = TokenAxis(target.tokens[:last], target.words, target.word_ids[:last])
+        target_inputs = without_words([BOS_LABEL]).followed_by(previous)
+
+        def axes_of(record: TraceRecord) -> Axes | None:
+            part = record.module_path.partition(".")[0]
+            num_queries, num_keys = record.weights.shape[2:]
+            if record.role == "cross":
+                return "cross", target, source
+            if part == "encoder":
+                return f"encoder-{record.role}", source, source
+            if part == "decoder":
+                return f"decoder-{record.role}", target, target_inputs
+            # One stack reads the source, then the target with the source.
+            if record.role != "self":
+                return None
+            if num_queries == num_keys == len(source.tokens):
+                return "source-self", source, source
+            return "self", target, source.followed_by(target_inputs)
+
+        layers = collect_layers(records, axes_of)
+        decoder = getattr(self.model, "decoder", None)
+        is_mean = isinstance(decoder, Decoder) and decoder.averages_layers
+        kind = "self" if decoder is None else "cross"
+        return mark_default(layers, kind, is_mean=is_mean)
 
 
 def _batches(

@@ -142,8 +142,7 @@ USE_GENERATE = "this run is a language model: it continues a text\n  use `heedfu
         (
             ["show", "ab"],
             "language-model",
-            "its outputs have no attention weights to draw\n"
-            "  name a run with attention over a source text",
+            "this model has no attention to draw\n  name a run of a model with attention",
         ),
         (
             ["generate"],

@@ -1,0 +1,213 @@
+"""The attention of each layer of a model for one text, and maps of chosen kinds, layers and heads.
+
+Invariant: the mean over heads or layers, and joining subwords into words, keep what rows sum to.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from heedful.errors import check
+from heedful.inspection.attention_map import AttentionMap
+from heedful.inspection.attention_trace import TraceRecord
+from heedful.shapes import Float
+
+NO_WORD_ID = -1
+"""Word index of a token without a word: whitespace, or EOS."""
+MEAN = 0
+"""Stands for the mean over all layers or heads, which are counted from 1."""
+
+_TITLES = {"cross": "cross-attention", "pooling": "attention pooling"}
+
+
+class TokenAxis(NamedTuple):
+    """The tokens along one side of attention weights, and the words that they are parts of."""
+
+    tokens: Sequence[str]
+    words: Sequence[str]
+    word_ids: Sequence[int]
+    """For each token the index of its word, or `NO_WORD_ID`."""
+
+    def followed_by(self, other: "TokenAxis") -> "TokenAxis":
+        """Return the tokens of this axis and then those of another."""
+        offset = len(self.words)
+        ids = [word if word == NO_WORD_ID else offset + word for word in other.word_ids]
+        tokens, words = [*self.tokens, *other.tokens], [*self.words, *other.words]
+        return TokenAxis(tokens, words, [*self.word_ids, *ids])
+
+    def groups(self) -> list[tuple[str, int]]:
+        """Return each word with the index of its first token."""
+        starts: list[tuple[str, int]] = []
+        previous = NO_WORD_ID
+        for index, (token, word_id) in enumerate(zip(self.tokens, self.word_ids, strict=True)):
+            if word_id == NO_WORD_ID or word_id != previous:
+                label = token if word_id == NO_WORD_ID else self.words[word_id]
+                starts.append((label, index))
+            previous = word_id
+        return starts
+
+
+def without_words(tokens: Sequence[str]) -> TokenAxis:
+    """Return tokens that are no parts of words, such as EOS or a label."""
+    return TokenAxis(tokens, (), [NO_WORD_ID] * len(tokens))
+
+
+class AttentionLayer(NamedTuple):
+    """Attention weights of one layer for one text."""
+
+    kind: str
+    """Such as "cross", "encoder-self" or "decoder-self"."""
+    queries: TokenAxis
+    keys: TokenAxis
+    weights: Float[np.ndarray, "H T S"]
+    is_default: bool = False
+    """Whether it is part of the weights that come with the prediction."""
+
+
+Axes = tuple[str, TokenAxis, TokenAxis]
+"""Kind, queries and keys."""
+
+
+def collect_layers(
+    records: Iterable[TraceRecord], axes_of: Callable[[TraceRecord], Axes | None]
+) -> list[AttentionLayer]:
+    """Return the layers of a model, in the order of their calls, from a trace of one text.
+
+    `axes_of` returns None for records to leave out. Calls for one query each are joined. A kind is
+    left out if it attends by blocks or to a compressed memory: its weights have no axis of tokens.
+    """
+    layers: list[AttentionLayer] = []
+    steps: dict[str, list[Tensor]] = {}
+    blocked_kinds: set[str] = set()
+    for record in records:
+        axes = axes_of(record)
+        if axes is None or ".backward_cell." in record.module_path:  # which reads from the end
+            continue
+        kind, queries, keys = axes
+        shape = record.weights.shape
+        num_queries, num_keys = len(queries.tokens), len(keys.tokens)
+        parts = steps.setdefault(record.module_path, [])
+        if shape[0] == 1 and shape[2] == 1 and num_queries > 1:
+            # An RNN attends step by step, perhaps to a history that grows.
+            parts.append(torch.nn.functional.pad(record.weights[0], (0, num_keys - shape[3])))
+        elif (shape[0], *shape[2:]) == (1, num_queries, num_keys):
+            parts.append(record.weights[0])
+        else:
+            blocked_kinds.add(kind)
+        if sum(part.size(1) for part in parts) == num_queries:
+            weights = torch.cat(steps.pop(record.module_path), dim=1).float().cpu().numpy()
+            layers.append(AttentionLayer(kind, queries, keys, weights))
+    return [layer for layer in layers if layer.kind not in blocked_kinds]
+
+
+def mark_default(
+    layers: Sequence[AttentionLayer], kind: str, *, is_mean: bool = False
+) -> list[AttentionLayer]:
+    """Mark the top layer of a kind, or all of them, as those that come with the prediction."""
+    indices = [index for index, layer in enumerate(layers) if layer.kind == kind]
+    chosen = indices if is_mean else indices[-1:]
+    return [layer._replace(is_default=index in chosen) for index, layer in enumerate(layers)]
+
+
+class AttentionSelection(NamedTuple):
+    """Which attention to draw, as options of `show` name it; empty options mean the default."""
+
+    kinds: Sequence[str] = ()
+    layers: Sequence[str] = ()
+    heads: Sequence[str] = ()
+    joins_words: bool = False
+
+    def select(self, layers: Sequence[AttentionLayer], base: AttentionMap) -> list[AttentionMap]:
+        """Return `base`, the map of a prediction, with the weights of each selected layer."""
+        kinds = list(dict.fromkeys(layer.kind for layer in layers))
+        defaults = [layer.kind for layer in layers if layer.is_default]
+        if not defaults and not base.is_empty and not any(self):
+            return [base]
+        message = "this model has no layers with one attention weight per token"
+        check(bool(layers), "--kind", message, "leave out --kind, --layer, --head and --words")
+        maps = []
+        for kind in self._select_kinds(kinds, [*defaults, *kinds[-1:]]):
+            of_kind = [layer for layer in layers if layer.kind == kind]
+            num_layers, num_heads = len(of_kind), max(len(layer.weights) for layer in of_kind)
+            is_mean = num_layers > 1 and all(layer.is_default for layer in of_kind)
+            default = "mean" if is_mean else "last"
+            for number in parse_numbers(self.layers or [default], num_layers, "--layer"):
+                members = of_kind if number == MEAN else [of_kind[number - 1]]
+                for head in parse_numbers(self.heads or ["mean"], num_heads, "--head"):
+                    names = [
+                        _TITLES.get(kind, f"{kind.replace('-', ' ')}-attention"),
+                        *_describe(number, num_layers, "layer"),
+                        *_describe(head, num_heads, "head"),
+                    ]
+                    maps.append(self._build_map(members, head, base, ", ".join(names)))
+        return maps
+
+    def count_heads(self, layers: Sequence[AttentionLayer]) -> int:
+        """Return how many heads of a layer are drawn, at most."""
+        if not layers:  # of an empty output
+            return 1
+        num_heads = max(len(layer.weights) for layer in layers)
+        return len(parse_numbers(self.heads or ["mean"], num_heads, "--head"))
+
+    def _select_kinds(self, kinds: Sequence[str], defaults: Sequence[str]) -> Sequence[str]:
+        if "all" in self.kinds:
+            return kinds
+        for kind in self.kinds:
+            message = f"this model has no attention of kind {kind!r}"
+            hint = f"choose from: {', '.join([*kinds, 'all'])}"
+            check(kind in kinds, "--kind", message, hint)
+        return self.kinds or defaults[:1]
+
+    def _build_map(
+        self, members: Sequence[AttentionLayer], head: int, base: AttentionMap, caption: str
+    ) -> AttentionMap:
+        queries, keys = members[0].queries, members[0].keys
+        of_layers = [
+            layer.weights.mean(axis=0) if head == MEAN else layer.weights[head - 1]
+            for layer in members
+        ]
+        weights = np.mean(of_layers, axis=0)
+        rows, columns = queries.tokens, keys.tokens
+        if self.joins_words and weights.size:
+            # Attention to a word is the sum over its tokens, attention from it the mean
+            # (Clark et al. 2019, section 4.1).
+            (rows, starts), (columns, firsts) = (
+                zip(*axis.groups(), strict=True) for axis in (queries, keys)
+            )
+            weights = np.add.reduceat(np.add.reduceat(weights, firsts, axis=1), starts, axis=0)
+            weights /= np.diff([*starts, len(queries.tokens)])[:, None]
+        return replace(
+            base, source=list(columns), target=list(rows), weights=weights, caption=caption
+        )
+
+
+def _describe(number: int, count: int, name: str) -> list[str]:
+    if count == 1:
+        return []
+    return [f"mean of {count} {name}s" if number == MEAN else f"{name} {number} of {count}"]
+
+
+def parse_numbers(values: Sequence[str], count: int, option: str) -> list[int]:
+    """Parse numbers from 1 to `count`: "2", "1,3", "2-4", "last", "all"; "mean" is `MEAN`."""
+    numbers: list[int] = []
+    for value in (part.strip() for text in values for part in text.split(",")):
+        bounds = re.fullmatch(r"(\d+)(?:-(\d+))?", value)
+        if value == "mean":
+            numbers.append(MEAN)
+        elif value == "last":
+            numbers.append(count)
+        elif value == "all":
+            numbers += range(1, count + 1)
+        else:
+            first = int(bounds[1]) if bounds else 0
+            last = int(bounds[2] or first) if bounds else 0
+            message = f"there is no {option.removeprefix('--')} {value!r}: this model has {count}"
+            hint = "give numbers such as 1 or 1,3 or 2-4, or: all, mean, last"
+            check(1 <= first <= last <= count, option, message, hint)
+            numbers += range(first, last + 1)
+    return list(dict.fromkeys(numbers))
