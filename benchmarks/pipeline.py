@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from heedful.data.batching import BatchingConfig, collate, epoch_batches
-from heedful.data.examples import Corpus, tokenize_corpora
+from heedful.data.examples import LocatedExamples, tokenize_corpora
 from heedful.data.sources import ParallelFilesConfig, SyntheticPairsConfig
 from heedful.recipes import Recipe, load_recipe
 from heedful.training.objectives import CrossEntropyObjective
@@ -27,7 +27,7 @@ def bench(name: str, recipe: Recipe) -> None:
     tokenizers = recipe.tokenizers.train(*zip(*pairs, strict=True))
     start = time.perf_counter()
     (store,), _ = tokenize_corpora(
-        [Corpus(pairs, str)], tokenizers, recipe.data.filtering, location=name
+        [LocatedExamples(pairs, str)], tokenizers, recipe.data.filtering, location=name
     )
     tokenizing = time.perf_counter() - start
     start = time.perf_counter()

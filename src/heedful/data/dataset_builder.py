@@ -34,7 +34,7 @@ from heedful.data.examples import (
     TokenizedChunk,
 )
 from heedful.data.filtering import DuplicateFinder, FilterConfig, check_not_empty
-from heedful.data.held_out import HeldOut, SideHashes, combine_sides
+from heedful.data.held_out import DevSplit, SideHashes, combine_sides
 from heedful.data.sharded_dataset import DUPLICATES_FILE, TOKENIZER_FOLDER, shard_name, write_shard
 from heedful.data.sources import SourceConfig
 from heedful.errors import CorruptRunError, DataError, RunError, check
@@ -299,7 +299,7 @@ class DatasetBuilder:
     def _make_plan(self) -> ShardingPlan:
         """Read the data once: count it, choose the dev set, train tokenizers if none are given."""
         config, counter = self.config, ShardCounter()
-        held_out = HeldOut(())
+        held_out = DevSplit(())
         sample_size = 0 if self.tokenizers else config.max_tokenizer_lines
         sampler = ReservoirSampler(sample_size, seed=config.seed)
         # The name lets `clean_up_interrupted` remove it after a kill.
@@ -336,7 +336,7 @@ class DatasetBuilder:
         self._write_manifest(plan, is_complete=False)
         return plan
 
-    def _choose_held_out(self, hash_file: Path, count: int) -> HeldOut:
+    def _choose_held_out(self, hash_file: Path, count: int) -> DevSplit:
         hashes: SideHashes = np.empty((count, 0), dtype=np.uint64)
         if hash_file.stat().st_size:
             hashes = np.memmap(hash_file, np.uint64, "r").reshape(count, -1)

@@ -32,7 +32,7 @@ from heedful.data.held_out import (
     HELD_OUT_DIVISOR,
     MAX_HELD_OUT_LINES,
     MAX_HELD_OUT_PAIRS,
-    HeldOut,
+    DevSplit,
     SideHashes,
     choose_pairs,
     hash_sides,
@@ -50,7 +50,7 @@ CHUNK_SIZE = 10_000
 ExampleFormatName = Literal["pairs", "texts", "lines"]
 
 
-class Corpus(NamedTuple):
+class LocatedExamples(NamedTuple):
     """Examples of a source in memory."""
 
     examples: Sequence[Any]
@@ -81,7 +81,7 @@ class ExampleFormat(ABC):
         """Return the hashes that `choose_held_out` needs."""
 
     @abstractmethod
-    def choose_held_out(self, hashes: SideHashes, *, seed: int, location: str) -> HeldOut:
+    def choose_held_out(self, hashes: SideHashes, *, seed: int, location: str) -> DevSplit:
         """Choose the rows that become the dev set if the recipe names none."""
 
     @abstractmethod
@@ -114,7 +114,7 @@ class PairFormat(ExampleFormat):
         return hash_sides(examples)
 
     @override
-    def choose_held_out(self, hashes: SideHashes, *, seed: int, location: str) -> HeldOut:
+    def choose_held_out(self, hashes: SideHashes, *, seed: int, location: str) -> DevSplit:
         message = "one pair is not enough: one is needed to train on and one to validate on"
         hint = f"give more lines, or files to validate on: {self.dev_options}"
         check(len(hashes) >= 2, location, message, hint, DataError)
@@ -166,13 +166,13 @@ class LineFormat(ExampleFormat):
         return np.empty((len(examples), 0), dtype=np.uint64)  # only their number counts
 
     @override
-    def choose_held_out(self, hashes: SideHashes, *, seed: int, location: str) -> HeldOut:
+    def choose_held_out(self, hashes: SideHashes, *, seed: int, location: str) -> DevSplit:
         count = len(hashes)
         message = "one line is not enough: some are needed to train on and some to validate on"
         hint = "give a text of more lines, or one to validate on: --dev-text FILE"
         check(count >= 2, location, message, hint, DataError)
         num_held_out = max(1, min(MAX_HELD_OUT_LINES, count // HELD_OUT_DIVISOR))
-        return HeldOut(range(count - num_held_out, count))
+        return DevSplit(range(count - num_held_out, count))
 
     @override
     def tokenizer_texts(self, examples: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
@@ -199,7 +199,7 @@ EXAMPLE_FORMATS: dict[str, ExampleFormat] = {
 
 
 def tokenize_corpora(
-    corpora: Sequence[Corpus],
+    corpora: Sequence[LocatedExamples],
     tokenizers: TokenizerPair,
     config: FilterConfig,
     *,

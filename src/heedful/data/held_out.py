@@ -1,7 +1,7 @@
 """Held-out examples: the dev set of a run whose recipe names none.
 
 Invariant: no held-out pair has a text in common with a training pair, on the sides that count, as
-long as that costs few training pairs; else `HeldOut.note` says what they have in common.
+long as that costs few training pairs; else `DevSplit.note` says what they have in common.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ SideHashes = NDArray[np.uint64]
 """Hashes of source and target of each pair: (pairs, 2)."""
 
 
-class HeldOut(NamedTuple):
+class DevSplit(NamedTuple):
     """Rows of a corpus that are not trained on."""
 
     rows: Sequence[int]  # of the dev set, sorted
@@ -53,7 +53,7 @@ def combine_sides(hashes: SideHashes) -> Hashes:
     return hashes[:, 0] * _PAIR_MULTIPLIER + hashes[:, 1]
 
 
-def choose_pairs(hashes: SideHashes, num_held_out: int, *, seed: int, sides: int) -> HeldOut:
+def choose_pairs(hashes: SideHashes, num_held_out: int, *, seed: int, sides: int) -> DevSplit:
     """Choose random pairs whose texts occur nowhere else, or as few times as possible.
 
     Texts of the first `sides` sides may not be shared with training pairs: what shares one is
@@ -73,7 +73,9 @@ def choose_pairs(hashes: SideHashes, num_held_out: int, *, seed: int, sides: int
         if 2 * len(order) >= num_held_out or not num_sides:
             rows = np.sort(candidates[order])
             excluded = np.setdiff1d(_sharing(hashes, hashes[rows], num_sides), rows)
-            return HeldOut(rows.tolist(), excluded.tolist(), _note(len(excluded), num_sides, sides))
+            return DevSplit(
+                rows.tolist(), excluded.tolist(), _note(len(excluded), num_sides, sides)
+            )
     raise AssertionError(sides)
 
 
@@ -92,9 +94,9 @@ def _blocks(hashes: SideHashes) -> Iterator[tuple[int, SideHashes]]:
         yield start, np.asarray(hashes[start : start + _BLOCK_SIZE])
 
 
-def _count(hashes: SideHashes, wanted: Hashes, side: int) -> Integers:
-    """Return how often each of the wanted hashes occurs."""
-    unique, inverse = np.unique(wanted, return_inverse=True)
+def _count(hashes: SideHashes, queries: Hashes, side: int) -> Integers:
+    """Return how often each of these hashes occurs."""
+    unique, inverse = np.unique(queries, return_inverse=True)
     counts = np.zeros(len(unique), dtype=np.int64)
     for _, block in _blocks(hashes):
         slots = np.searchsorted(unique, block[:, side]).clip(max=len(unique) - 1)

@@ -261,8 +261,8 @@ class ParquetConfig(PairFileConfig):
         location, hint = display_name(self.path), f"give {_COLUMN_OPTIONS}; columns found: "
         if isinstance(column, str):
             message = f"no column is called {column!r}{did_you_mean(column, names)}"
-            found = _top_level(column, names) in names
-            check(found, location, message, hint + ", ".join(names), DataError)
+            is_known = _top_level(column, names) in names
+            check(is_known, location, message, hint + ", ".join(names), DataError)
             return column
         message = f"there is no column {column}"
         check(column <= len(names), location, message, hint + ", ".join(names), DataError)
@@ -303,8 +303,8 @@ def _get_text(record: Mapping[str, Any], key: str, location: str) -> str:
         keys = value if isinstance(value, dict) else {}
         if part not in keys:
             message = f"no key is called {key!r}{did_you_mean(part, keys)}"
-            found = ", ".join(sorted(keys)) or "none"
-            raise DataError(location, message, f"give {_COLUMN_OPTIONS}; keys found: {found}")
+            names = ", ".join(sorted(keys)) or "none"
+            raise DataError(location, message, f"give {_COLUMN_OPTIONS}; keys found: {names}")
         value = value[part]
     message = f"the value of {key!r} is {_type_name(value)}, not a string"
     hint = "every value must be a text; convert or remove the others"

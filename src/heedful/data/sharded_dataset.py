@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.config import BaseConfig
-from heedful.data.examples import EXAMPLE_FORMATS, Corpus, ExampleFormat, TokenizedChunk
+from heedful.data.examples import EXAMPLE_FORMATS, ExampleFormat, LocatedExamples, TokenizedChunk
 from heedful.data.filtering import FilterConfig, FilterReport, merge_reports
 from heedful.data.pair_dataset import InMemoryPairDataset, deinterleave
 from heedful.errors import CorruptRunError, DataError, check
@@ -211,12 +211,14 @@ class PreparedDataset(NamedTuple):
         """Return the number of lines, or of unknown tokens."""
         return sum(report[name] for report in self.reports())
 
-    def held_out_corpus(self) -> Corpus:
+    def held_out_corpus(self) -> LocatedExamples:
         """Return the dev examples, none if the recipe named others."""
         path = self.folder / HELD_OUT_FILE
         lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
         locations, values = zip(*map(json.loads, lines), strict=True) if lines else ((), ())
-        return Corpus(list(map(self.example_format.from_json, values)), locations.__getitem__)
+        return LocatedExamples(
+            list(map(self.example_format.from_json, values)), locations.__getitem__
+        )
 
 
 def load_prepared_dataset(folder: Path, *, verify: bool = True) -> PreparedDataset:

@@ -15,7 +15,7 @@ from rich.console import Console
 from heedful.config import differences
 from heedful.data import dataset_builder, sharded_dataset
 from heedful.data.dataset_builder import folder_digest, rows_between
-from heedful.data.examples import CHUNK_SIZE, Corpus
+from heedful.data.examples import CHUNK_SIZE, LocatedExamples
 from heedful.data.filtering import FilterConfig
 from heedful.data.mixing import MixtureConfig
 from heedful.data.sharded_dataset import TOKENIZER_FOLDER, PreparedDataConfig, PreparedDataset
@@ -83,7 +83,7 @@ def _training_sources(recipe: Recipe) -> list[Any]:
 def _build_data_module(
     recipe: Recipe,
     run: Run,
-    dev: Corpus,
+    dev: LocatedExamples,
     console: Console,
     load_train: Callable[[TokenizerPair], TrainData],
 ) -> DataModule:
@@ -144,12 +144,14 @@ def _build_in_memory(
 
 def _split_dev(
     recipe: Recipe, examples: list[list[Any]], console: Console
-) -> tuple[list[Corpus], Corpus]:
+) -> tuple[list[LocatedExamples], LocatedExamples]:
     """Split the examples of each source into training examples and a common dev set."""
     data, sources = recipe.data, _training_sources(recipe)
     if data.dev is not None:
         locators = (source.locate for source in sources)
-        return list(map(Corpus, examples, locators)), Corpus(data.dev.read(), data.dev.locate)
+        return list(map(LocatedExamples, examples, locators)), LocatedExamples(
+            data.dev.read(), data.dev.locate
+        )
     assert data.train is not None
     example_format = recipe.task.example_format
     hashes = np.concatenate([example_format.hash(part) for part in examples])
@@ -158,7 +160,7 @@ def _split_dev(
     )
     if held_out.note:
         print_line(console, held_out.note)
-    train: list[Corpus] = []
+    train: list[LocatedExamples] = []
     start = 0
     dev_rows: list[tuple[Any, int]] = []  # source and row
     dev_examples: list[Any] = []
@@ -174,12 +176,14 @@ def _split_dev(
         source, row = dev_rows[index]
         return source.locate(row)
 
-    return train, Corpus(dev_examples, locate)
+    return train, LocatedExamples(dev_examples, locate)
 
 
-def _leave_out(examples: list[Any], left_out: list[int], source: Any) -> Corpus:
+def _leave_out(examples: list[Any], left_out: list[int], source: Any) -> LocatedExamples:
     rows = np.setdiff1d(np.arange(len(examples)), left_out).tolist()
-    return Corpus([examples[row] for row in rows], lambda index: source.locate(rows[index]))
+    return LocatedExamples(
+        [examples[row] for row in rows], lambda index: source.locate(rows[index])
+    )
 
 
 def build_prepared_dataset(
@@ -267,7 +271,7 @@ def _build_from_prepared(
     hint = "name another folder with --run, or prepare the tokens with `--tokenizer-from RUN`"
     check(is_same, "data.train", message, hint)
     dev = recipe.data.dev
-    dev_corpus = Corpus(dev.read(), dev.locate) if dev else prepared.held_out_corpus()
+    dev_corpus = LocatedExamples(dev.read(), dev.locate) if dev else prepared.held_out_corpus()
     message = f"{prepared.folder} has no dev data, and the recipe names none"
     options = recipe.task.file_options.usage("dev")
     hint = f"give what was given to `heedful prepare`, such as {options}"

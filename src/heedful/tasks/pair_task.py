@@ -16,7 +16,7 @@ from heedful.data.batching import (
     epoch_batches,
     padded_lengths,
 )
-from heedful.data.examples import PAIRS, Corpus, tokenize_corpora
+from heedful.data.examples import PAIRS, LocatedExamples, tokenize_corpora
 from heedful.data.filtering import FilterReport
 from heedful.data.mixing import MixedDataset, MixtureConfig
 from heedful.data.pair_dataset import InMemoryPairDataset, Pair, PairDataset, ResegmentedDataset
@@ -77,7 +77,10 @@ class PairTask(Task):
 
     @override
     def tokenize_train(
-        self, config: ExperimentConfig, tokenizers: TokenizerPair, corpora: Sequence[Corpus]
+        self,
+        config: ExperimentConfig,
+        tokenizers: TokenizerPair,
+        corpora: Sequence[LocatedExamples],
     ) -> TrainData:
         datasets, report = tokenize_corpora(
             corpora, tokenizers, config.data.filtering, location="data.train"
@@ -96,7 +99,11 @@ class PairTask(Task):
 
     @override
     def build_data_module(
-        self, config: ExperimentConfig, tokenizers: TokenizerPair, train: TrainData, dev: Corpus
+        self,
+        config: ExperimentConfig,
+        tokenizers: TokenizerPair,
+        train: TrainData,
+        dev: LocatedExamples,
     ) -> PairDataModule:
         (dataset,), report = tokenize_corpora(
             [dev], tokenizers, config.data.filtering, location="data.dev"

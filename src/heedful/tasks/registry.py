@@ -86,8 +86,8 @@ def file_overrides(files: Mapping[Split, Files]) -> list[str]:
 def check_columns(settings: Iterable[Any], files: Mapping[Split, Files]) -> None:
     """Raise ConfigError if columns are given, but no file that has any."""
     has_columns = any(COLUMN_OPTIONS[0] in setting for setting in settings if setting)
-    given = (name for split in files.values() for name in COLUMN_OPTIONS if split.get(name))
-    for name in given if not has_columns else ():
+    selected = (name for split in files.values() for name in COLUMN_OPTIONS if split.get(name))
+    for name in selected if not has_columns else ():
         hint = "add --pairs FILE or --labeled FILE"
         raise ConfigError(column_flag(name), "works only with a file of pairs", hint)
 

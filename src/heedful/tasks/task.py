@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from heedful.config import BaseConfig
 from heedful.config.base import type_of
 from heedful.data.batching import DataCursor
-from heedful.data.examples import Corpus, ExampleFormat
+from heedful.data.examples import ExampleFormat, LocatedExamples
 from heedful.data.sharded_dataset import PreparedDataset
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import ConfigError, check, choices_hint, did_you_mean
@@ -187,7 +187,10 @@ class Task(ABC):
 
     @abstractmethod
     def tokenize_train(
-        self, config: ExperimentConfig, tokenizers: TokenizerPair, corpora: Sequence[Corpus]
+        self,
+        config: ExperimentConfig,
+        tokenizers: TokenizerPair,
+        corpora: Sequence[LocatedExamples],
     ) -> TrainData:
         """Tokenize the training examples of each source in memory."""
 
@@ -197,7 +200,11 @@ class Task(ABC):
 
     @abstractmethod
     def build_data_module(
-        self, config: ExperimentConfig, tokenizers: TokenizerPair, train: TrainData, dev: Corpus
+        self,
+        config: ExperimentConfig,
+        tokenizers: TokenizerPair,
+        train: TrainData,
+        dev: LocatedExamples,
     ) -> DataModule:
         """Tokenize the dev examples and join them with the training data."""
 

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.batching import DataCursor
-from heedful.data.examples import LINES, Corpus
+from heedful.data.examples import LINES, LocatedExamples
 from heedful.data.sharded_dataset import PreparedDataConfig, PreparedDataset, ShardedTokenStream
 from heedful.data.sources import SyntheticTextConfig, TextFilesConfig
 from heedful.data.token_stream import (
@@ -169,7 +169,10 @@ class TextTask(Task):
 
     @override
     def tokenize_train(
-        self, config: ExperimentConfig, tokenizers: TokenizerPair, corpora: Sequence[Corpus]
+        self,
+        config: ExperimentConfig,
+        tokenizers: TokenizerPair,
+        corpora: Sequence[LocatedExamples],
     ) -> TrainData:
         tokens, report = _tokenize(corpora[0].examples, tokenizers)
         return TrainData(tokens, tokens_fingerprint(tokens), [report])
@@ -183,7 +186,11 @@ class TextTask(Task):
 
     @override
     def build_data_module(
-        self, config: ExperimentConfig, tokenizers: TokenizerPair, train: TrainData, dev: Corpus
+        self,
+        config: ExperimentConfig,
+        tokenizers: TokenizerPair,
+        train: TrainData,
+        dev: LocatedExamples,
     ) -> TextDataModule:
         tokens, report = _tokenize(dev.examples, tokenizers)
         return self.data_module_class(

@@ -9,7 +9,7 @@ import pytest
 
 from heedful.data import dataset_builder
 from heedful.data.dataset_builder import DatasetBuilder, DatasetBuilderConfig
-from heedful.data.examples import LINES, PAIRS, Corpus, tokenize_corpora
+from heedful.data.examples import LINES, PAIRS, LocatedExamples, tokenize_corpora
 from heedful.data.filtering import FilterConfig
 from heedful.data.pair_dataset import Pair
 from heedful.data.sharded_dataset import ShardedTokenStream, load_prepared_dataset
@@ -88,7 +88,7 @@ def contents(folder):
 def tokenize_in_memory(pairs):
     held_out = PAIRS.choose_held_out(PAIRS.hash(pairs), seed=3, location="")
     rows = [row for row in range(len(pairs)) if row not in held_out.all_rows]
-    train = Corpus([pairs[row] for row in rows], lambda index: f"line {rows[index] + 1}")
+    train = LocatedExamples([pairs[row] for row in rows], lambda index: f"line {rows[index] + 1}")
     tokenizers = TOKENIZERS.train(*zip(*train.examples, strict=True))
     (dataset,), report = tokenize_corpora([train], tokenizers, FILTERING, location="")
     return dataset, report, [pairs[row] for row in held_out.rows]

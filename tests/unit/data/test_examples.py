@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.data.examples import LABELED_TEXTS, LINES, PAIRS, Corpus, tokenize_corpora
+from heedful.data.examples import LABELED_TEXTS, LINES, PAIRS, LocatedExamples, tokenize_corpora
 from heedful.data.filtering import FilterConfig, FilterReason
 from heedful.data.pair_dataset import Pair
 from heedful.errors import DataError
@@ -116,7 +116,7 @@ def test_tokenize_corpora_filters_and_reports():
         source=WordTokenizerConfig(), target=WordTokenizerConfig()
     ).train(*PAIRS.tokenizer_texts(pairs))
     (kept,), report = tokenize_corpora(
-        [Corpus(pairs, str)], tokenizers, FilterConfig(max_length=3), location="data"
+        [LocatedExamples(pairs, str)], tokenizers, FilterConfig(max_length=3), location="data"
     )
     assert len(kept) == report.num_kept == 1
     assert tokenizers.source.decode(kept.source.get(0)) == "a b"

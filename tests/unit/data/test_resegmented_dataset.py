@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.data.batching import BatchingConfig, BatchStream, DataCursor, epoch_batches
-from heedful.data.examples import Corpus, tokenize_corpora
+from heedful.data.examples import LocatedExamples, tokenize_corpora
 from heedful.data.filtering import FilterConfig
 from heedful.data.mixing import MixedDataset
 from heedful.data.pair_dataset import Pair, ResegmentedDataset
@@ -40,7 +40,9 @@ CONFIG = SeparateTokenizersConfig(
 )
 TOKENIZERS = CONFIG.train(*zip(*PAIRS, strict=True))
 REGULARIZERS = CONFIG.build_regularizers(TOKENIZERS)
-(DATASET,), _ = tokenize_corpora([Corpus(PAIRS, str)], TOKENIZERS, FilterConfig(), location="here")
+(DATASET,), _ = tokenize_corpora(
+    [LocatedExamples(PAIRS, str)], TOKENIZERS, FilterConfig(), location="here"
+)
 BATCHING = BatchingConfig(max_tokens=120, bucket_size=25)
 ALL = np.arange(len(DATASET))
 
@@ -71,7 +73,7 @@ def test_resegmentation_varies_with_epoch_seed_and_side():
     tokenizers = shared.train([pair.target for pair in PAIRS], [])
     copies = [Pair(pair.target, pair.target) for pair in PAIRS]
     (dataset,), _ = tokenize_corpora(
-        [Corpus(copies, str)], tokenizers, FilterConfig(), location="here"
+        [LocatedExamples(copies, str)], tokenizers, FilterConfig(), location="here"
     )
     both = rows_of(resegmented(dataset, shared.build_regularizers(tokenizers)).select(ALL))
     assert any(source != target for source, target in both)
