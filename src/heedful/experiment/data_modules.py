@@ -44,7 +44,7 @@ def load_data(recipe: Recipe, run: Run, console: Console) -> DataModule:
         cache = TokenCache(recipe, run, _training_sources(recipe))
         if (tokens := cache.load()) is not None:
             print_line(console, f"using the tokens in {cache.folder}: the files are unchanged")
-            dev = Corpus(data.dev.read(), data.dev.locate) if data.dev else tokens.held_out
+            dev = LocatedExamples(data.dev.read(), data.dev.locate) if data.dev else tokens.held_out
             assert dev is not None
             return _build_data_module(recipe, run, dev, console, lambda _: tokens.train)
     print_line(console, f"reading {train.describe()}")

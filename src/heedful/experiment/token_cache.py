@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save
 
 from heedful.data.dataset_builder import folder_digest, tokenization_settings
-from heedful.data.examples import Corpus
+from heedful.data.examples import LocatedExamples
 from heedful.data.mixing import MixedDataset
 from heedful.data.pair_dataset import InMemoryPairDataset
 from heedful.data.sharded_dataset import TOKENIZER_FOLDER
@@ -39,7 +39,7 @@ class CachedTokens(NamedTuple):
     """Training data as tokens, and the dev examples that were held out; None if none were."""
 
     train: TrainData
-    held_out: Corpus | None
+    held_out: LocatedExamples | None
 
 
 class TokenCache:
@@ -68,7 +68,9 @@ class TokenCache:
             return CachedTokens(train, None)
         examples, locations = saved["held_out"]
         from_json = self._recipe.task.example_format.from_json
-        return CachedTokens(train, Corpus(list(map(from_json, examples)), locations.__getitem__))
+        return CachedTokens(
+            train, LocatedExamples(list(map(from_json, examples)), locations.__getitem__)
+        )
 
     def save(self, tokens: CachedTokens, log: Callable[[str], None]) -> None:
         """Write the tokens, unless the data cannot be recognized later or the disk is full."""
