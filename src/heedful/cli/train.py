@@ -79,7 +79,7 @@ def train(
     config = load_training_recipe(recipe, settings, device=device)
     check_dev_files(config, files)
     folder = run or Path("runs") / Path(recipe).stem
-    if recipe == DEFAULT_RECIPE and is_rank_zero():
+    if recipe == DEFAULT_RECIPE and config.data.train and is_rank_zero():
         typer.echo(describe_default(config), err=True)
     result = train_into(
         config,

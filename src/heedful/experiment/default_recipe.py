@@ -27,7 +27,7 @@ GPU_RECIPE = "default-gpu"
 MIN_MINUTES, PAIRS_PER_MINUTE = 5, 40_000
 VOCAB_FACTOR = 22  # times the square root of the number of pairs
 PIECES_PER_CHARACTER = 3
-MAX_VOCAB_SIZE = 32_000  # per language
+MIN_VOCAB_SIZE, MAX_VOCAB_SIZE = 100, 32_000  # per language, besides bytes
 _CHARACTER_PAIRS = 100_000  # whose characters are counted
 _LIMITS = ("max_steps", "max_epochs", "max_minutes", "max_flops")
 
@@ -84,7 +84,7 @@ def _count(train: Any) -> tuple[int, int]:
 
 def _vocab_sizes(draft: Recipe, num_pairs: int, num_characters: int) -> dict[str, Any]:
     size = max(VOCAB_FACTOR * sqrt(num_pairs), PIECES_PER_CHARACTER * num_characters)
-    size = NUM_BYTES + min(MAX_VOCAB_SIZE, round(size, -2))
+    size = NUM_BYTES + min(MAX_VOCAB_SIZE, max(MIN_VOCAB_SIZE, round(size, -2)))
     if isinstance(draft.tokenizers, SharedTokenizerConfig):
         return {"tokenizers.tokenizer.vocab_size": 2 * size}
     return {f"tokenizers.{side}.vocab_size": size for side in ("source", "target")}

@@ -28,7 +28,7 @@ def test_other_recipes_are_loaded_as_they_are():
     assert load_training_recipe("transformer-2017-small", changes) == expected
 
 
-@pytest.mark.parametrize(("count", "size"), [(400, 400), (10_000, 2200)])
+@pytest.mark.parametrize(("count", "size"), [(2, 100), (400, 400), (10_000, 2200)])
 def test_vocabulary_grows_with_the_square_root_of_the_data(tmp_path, count, size):
     recipe = load_training_recipe("default", [write_pairs(tmp_path, count)], "cpu")
     assert vocab_sizes(recipe) == (256 + size, 256 + size)
