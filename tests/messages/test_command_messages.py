@@ -39,8 +39,8 @@ def test_unknown_setting(call, tmp_path):
     assert ended.err == (
         "heedful: letters.yaml: model.encoder.hiden_size: no setting is called 'hiden_size'; "
         "did you mean 'hidden_size'?\n"
-        "  choose from: hidden_size, embedding_size; `heedful recipes --schema` lists every setting "
-        "and its values\n"
+        "  choose from: hidden_size, embedding_size; `heedful recipes --schema` lists every "
+        "setting and its values\n"
     )
 
 

@@ -71,6 +71,7 @@ def train(
             console = console or Console(stderr=True)
             stack.enter_context(lock_folder(run.folder))
             clean_up_interrupted(run.folder, run.folder / BAD_STEPS_FOLDER)
+            stack.callback(_discard_log_of_nothing, run)
             stack.enter_context(log_to_file(run.folder / LOG_FILE))
         else:
             console = Console(quiet=True)
@@ -185,6 +186,12 @@ def run_training(
         if is_last:
             break
     return TrainingResult.from_progress(trainer.step, progress)
+
+
+def _discard_log_of_nothing(run: Run) -> None:
+    """Remove the log if training failed before there was a run."""
+    if not run.exists:
+        (run.folder / LOG_FILE).unlink(missing_ok=True)
 
 
 def _find_snapshot(run: Run, recipe: Recipe, checkpoints: CheckpointManager) -> Snapshot | None:

@@ -69,7 +69,9 @@ def check_free_space(path: Path, size: int) -> None:
     """Raise DiskFullError if `size` bytes do not fit on the disk of `path`."""
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     free, needed = shutil.disk_usage(folder).free, _SPACE_MARGIN * size
-    message = f"needs {needed / 1e6:,.0f} MB, and {free / 1e6:,.0f} MB are free; {_UNTOUCHED_NOTE}"
+    unit, name = (1e6, "MB") if needed >= 1e6 else (1e3, "kB")
+    sizes = f"needs {needed / unit:,.0f} {name}, and {free / unit:,.0f} {name} are free"
+    message = f"{sizes}; {_UNTOUCHED_NOTE}"
     check(free >= needed, str(path), message, _MAKE_SPACE_HINT, DiskFullError)
 
 
