@@ -142,7 +142,7 @@ def flip(path, position):
 def test_full_disk_is_reported_and_finished_shards_are_kept(corpus, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=240k", "none", disk]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=280k", "none", disk]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("no permission to mount a disk")
     try:

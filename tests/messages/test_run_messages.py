@@ -275,8 +275,8 @@ def test_a_full_disk_under_a_run_keeps_what_was_saved(call, tmp_path):
         ended = call("train", recipe, "--run", run)
         assert ended.code == 2
         assert re.search(
-            r"(no space left on device\)|needs \d+ kB, and \d+ kB are free); what was saved before is "
-            r"untouched\n  free disk space and run the same command again\n$",
+            r"(no space left on device\)|needs \d+ kB, and \d+ kB are free); what was saved before "
+            r"is untouched\n  free disk space and run the same command again\n$",
             ended.err,
         )
         assert not list(run.rglob(".writing-*"))

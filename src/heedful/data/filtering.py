@@ -209,13 +209,13 @@ def _reason_messages(config: FilterConfig) -> dict[FilterReason, str]:
     }
 
 
-_NUM_FILES = 256
+_FILE_BITS = 4  # of a hash: 16 files, of 100 MB each for 100 million pairs
 _BUFFER_SIZE = 2**20  # hashes written at once
 _ENTRY = np.dtype([("hash", "<u8"), ("row", "<u8")])
 
 
 class DuplicateFinder:
-    """Finds duplicates with files of hashes, partitioned by first byte: one file fits in memory."""
+    """Finds duplicates with files of hashes, partitioned by first bits: one file fits in memory."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -254,12 +254,12 @@ class DuplicateFinder:
         if not self._buffer:
             return
         entries = np.concatenate(self._buffer)
-        indices = entries["hash"] >> np.uint64(56)
+        indices = entries["hash"] >> np.uint64(64 - _FILE_BITS)
         order = np.argsort(indices, kind="stable")
-        ends = np.searchsorted(indices[order], np.arange(1, _NUM_FILES + 1))
+        ends = np.searchsorted(indices[order], np.arange(1, 2**_FILE_BITS + 1))
         for index, file_entries in enumerate(np.split(entries[order], ends[:-1])):
             if len(file_entries):
-                path = self.folder / f"{index:02x}"
+                path = self.folder / f"{index:x}"
                 with explain_os_errors(path), path.open("ab") as file:
                     file.write(file_entries.tobytes())
         self._buffer = []
