@@ -42,11 +42,11 @@ def show(
     Example: heedful show runs/demo "Caecilius est in horto." --search-tree --beam 3
     """
     from heedful.decoding.config import check_search_tree
-    from heedful.runs import load, load_translator
+    from heedful.runs import load
 
     overrides = [f"decoding.beam_size={beam}"] if beam else []
     if show_tree:
-        translator = load_translator(run, device=device, overrides=overrides)
+        translator = load(run, device=device, settings=overrides, task_name="translation")
         check_search_tree(translator.decoding, "--search-tree")
         trees = translator.translate(texts, need_tree=True)
         with handle_stdout_errors():
@@ -59,7 +59,7 @@ def show(
 
                 Console().print(render_tree(trees[0]))
         return
-    results = list(load(run, device=device, overrides=overrides).predict(texts))
+    results = list(load(run, device=device, settings=overrides).predict(texts))
     has_weights = all(result.attention_map is not None for result in results)
     message = "its outputs have no attention weights to draw"
     hint = "name a run with attention over a source text"

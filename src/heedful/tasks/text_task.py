@@ -27,6 +27,7 @@ from heedful.errors import ConfigError, check
 from heedful.evaluation.base import Direction
 from heedful.evaluation.registry import ACCURACY, LOSS, MetricSpec
 from heedful.tasks.command_line import TEXT_FILES
+from heedful.tasks.prediction import format_predictor
 from heedful.tasks.task import (
     BatchShape,
     DataModule,
@@ -72,6 +73,10 @@ class TextPredictor:
         self.tokenizer = tokenizer
         self.lm_batching = lm_batching
         self.device = device
+
+    def __repr__(self) -> str:
+        context = f"context of {self.lm_batching.context_length} tokens"
+        return format_predictor(self, f"vocabulary {len(self.tokenizer)}", context)
 
     def count_tokens(self, lines: Sequence[str]) -> int:
         """Return the number of tokens of a text; the EOS before its first line is not counted."""
