@@ -99,5 +99,6 @@ def _write_pairs(pairs: Iterable[tuple[str, str]], write: Callable[[str], object
             raise ArgumentError(f"pairs[{index}]", message, "give one tuple for each example")
         write(json.dumps(dict(zip(("source", "target"), parts, strict=True))) + "\n")
         count += 1
-    check(count, "pairs", "is empty", "give one tuple (source, target) for each example")
+    hint = "give one tuple (source, target) for each example"
+    check(count, "pairs", "is empty", hint, ArgumentError)
     return count
