@@ -13,14 +13,14 @@ from pathlib import Path
 
 import torch
 
-from heedful.config import Override, SettingsArgument, to_overrides
+from heedful.config import SettingsArgument, to_overrides
 from heedful.errors import ArgumentError, ConfigError, RunError, check
 from heedful.experiment.default_recipe import load_training_recipe
 from heedful.recipes import Recipe, load_recipe
 from heedful.recipes.recipe import RecipeArgument
 from heedful.runs import Run
 from heedful.storage.atomic import atomic_replace
-from heedful.tasks.registry import all_file_options
+from heedful.tasks.registry import all_file_options, file_overrides
 
 FileArgument = str | os.PathLike[str] | None
 PairsArgument = FileArgument | Iterable[tuple[str, str]]
@@ -51,21 +51,16 @@ def load_recipe_with_data(
     in_memory: Iterable[tuple[str, str]] | None = None
     if isinstance(pairs, str | os.PathLike):
         paths["pairs"] = os.fspath(pairs)
-    else:
-        in_memory = pairs
+    elif pairs is not None:
+        in_memory, paths["pairs"] = pairs, str(run.folder / _PAIRS_FILE)
+    given = [options for options in all_file_options() if options.selected(paths)]
+    hint = "give the data in one way"
+    check(len(given) <= 1, ", ".join(paths), "given together", hint, ArgumentError)
     try:
-        data = [option.data_setting(paths) for option in all_file_options()]
+        overrides = to_overrides(file_overrides({"train": paths}))
     except ConfigError as error:  # of the command line
         parts = (error.location, error.message, error.hint)
         raise ArgumentError(*(part.replace("--", "") for part in parts)) from None
-    data = [setting for setting in data if setting]
-    if in_memory is not None:
-        data.append({"type": "jsonl", "path": str(run.folder / _PAIRS_FILE)})
-    names = ", ".join([*paths, *["pairs"][: in_memory is not None]])
-    check(data or not paths, names, "no task reads this", "name other data", ArgumentError)
-    check(len(data) <= 1, names, "given together", "give the data in one way", ArgumentError)
-    replaced = zip(("train", "dev", "test"), (*data, None, None), strict=False) if data else ()
-    overrides = [Override(("data", split), setting) for split, setting in replaced]
     overrides += to_overrides(settings)
     try:
         load_recipe(recipe, overrides)  # report errors before anything is written
