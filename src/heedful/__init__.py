@@ -1,57 +1,41 @@
 """heedful: sequence models with attention in PyTorch.
 
     heedful.train("latin-demo", "runs/demo")
-    heedful.load("runs/demo").translate(["Caecilius est in horto."])
+    heedful.load("runs/demo").translate("Caecilius est in horto.")
 
-Importing heedful does not import torch; the first call does.
+Importing heedful does not import torch; the first use of `load` or `train` does.
 """
 
-from __future__ import annotations
-
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 from heedful.version import VERSION
 
+if TYPE_CHECKING:
+    from heedful.experiment.train import train_or_interrupt as train
+    from heedful.runs import load
+
 __version__ = VERSION
 __all__ = ["__version__", "load", "train"]
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from heedful.experiment import TrainingResult
-
-
-def load(
-    run_dir: str | Path,
-    *,
-    device: str = "auto",
-    overrides: Sequence[str] = (),
-    ensemble_with: Sequence[str | Path] = (),
-) -> Any:
-    """Load a trained model from its run folder.
-
-    Its task decides the type: a `Translator`, `TextGenerator`, `MaskFiller` and so on.
-    `overrides` such as "decoding.beam_size=10" change its settings; `ensemble_with` are further
-    runs that form an ensemble with it.
-    """
-    from heedful.runs import load as load_run
-
-    return load_run(run_dir, device=device, overrides=overrides, ensemble_with=ensemble_with)
+# Waiting threads must sleep, not spin, or one other busy process on a machine of two cores slows
+# training several times (docs/decisions/0006). The OpenMP runtime reads this when torch is loaded.
+if "torch" not in sys.modules:
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
-def train(
-    recipe: str, output_dir: str | Path, *, overrides: Sequence[str] = (), device: str = "auto"
-) -> TrainingResult:
-    """Train a recipe, by name or file; `overrides` such as "training.max_steps=500" change it.
+def __getattr__(name: str) -> Any:
+    if name == "load":
+        from heedful.runs import load
 
-    Ctrl-C raises KeyboardInterrupt after a checkpoint is saved; the same call resumes.
-    """
-    from heedful.experiment import load_training_recipe
-    from heedful.experiment import train as train_into
+        return load
+    if name == "train":
+        from heedful.experiment.train import train_or_interrupt
 
-    config = load_training_recipe(recipe, overrides, device)
-    result = train_into(config, output_dir, device=device)
-    if not result.stop_reason:
-        raise KeyboardInterrupt(f"{output_dir}: saved at step {result.step}; the same call resumes")
-    return result
+        return train_or_interrupt
+    raise AttributeError(f"module 'heedful' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -27,6 +27,10 @@ class ConfigError(HeedfulError):
     """A setting that cannot be used."""
 
 
+class ArgumentError(HeedfulError, ValueError):
+    """An argument in Python that cannot be used."""
+
+
 class DataError(HeedfulError):
     """Data that cannot be used."""
 

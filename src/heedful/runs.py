@@ -19,13 +19,20 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from heedful.config import parse_override, read_settings, to_yaml, validate_settings
+from heedful.config import (
+    SettingsArgument,
+    read_settings,
+    to_overrides,
+    to_yaml,
+    validate_settings,
+)
 from heedful.errors import RunError, check
+from heedful.evaluation.base import MetricScore
 from heedful.recipes import Recipe
 from heedful.storage.atomic import atomic_replace, explain_os_errors, remove_path, write_text
 from heedful.storage.json_files import parse_json, read_log_lines
@@ -36,12 +43,24 @@ from heedful.storage.manifest import (
     require_folder,
 )
 from heedful.storage.state_dict import load_weights, save_weights
+from heedful.tasks.classification.predictor import Classifier
 from heedful.tasks.language_modeling.generator import TextGenerator
+from heedful.tasks.masked_language_modeling.task import MaskFiller
 from heedful.tasks.task import LoadedRun, Task, VocabSizes
 from heedful.tasks.translation.translator import Translator
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.training.callbacks import LoggedSample
 from heedful.version import VERSION
+
+if TYPE_CHECKING:
+
+    class AnyPredictor(Translator, Classifier, TextGenerator, MaskFiller):  # type: ignore[misc]
+        """What `load` returns, for type checkers: a run has the methods of its own task alone."""
+
+        def evaluate(self, examples: Sequence[Any], /) -> list[MetricScore]: ...
+
+else:
+    AnyPredictor = Any
 
 FORMAT_VERSION = 2
 _CONFIG, _TOKENIZERS_FOLDER, _WEIGHTS = "config.yaml", "tokenizers", "weights.safetensors"
@@ -81,9 +100,9 @@ class Run:
             tokenizers.save(temporary)
         write_text(self.folder / _CONFIG, to_yaml(recipe))
 
-    def read_recipe(self, overrides: Sequence[str] = ()) -> Recipe:
-        """Read the recipe, with `a.b=c` overrides."""
-        path, parsed = self.folder / _CONFIG, [parse_override(text) for text in overrides]
+    def read_recipe(self, settings: SettingsArgument = ()) -> Recipe:
+        """Read the recipe, changed by `settings`."""
+        path, parsed = self.folder / _CONFIG, to_overrides(settings)
         return validate_settings(Recipe, read_settings(path), location=str(path), overrides=parsed)
 
     def read_tokenizers(self, recipe: Recipe) -> TokenizerPair:
@@ -174,9 +193,9 @@ def _read_step(line: bytes) -> float:
         return math.inf  # damaged
 
 
-def resolve_device(name: str = "auto") -> torch.device:
+def resolve_device(device: str | torch.device = "auto") -> torch.device:
     """Return the device of this name; "auto" is a GPU if there is one: cuda, else mps."""
-    has_mps = torch.backends.mps.is_available()
+    name, has_mps = str(device), torch.backends.mps.is_available()
     if name == "auto":
         gpu = "cuda" if torch.cuda.is_available() else "mps" if has_mps else None
         return torch.device(gpu or "cpu")
@@ -191,59 +210,37 @@ def resolve_device(name: str = "auto") -> torch.device:
 
 
 def load(
-    run_dir: Path | str,
+    run: Path | str,
     *,
-    device: str = "auto",
-    overrides: Sequence[str] = (),
+    device: str | torch.device = "auto",
+    settings: SettingsArgument = (),
     ensemble_with: Sequence[Path | str] = (),
     task_name: str | None = None,
-) -> Any:
+) -> AnyPredictor:
     """Load a trained model, after verifying each file against the manifest.
 
-    Its task decides the type: a `Translator`, a `TextGenerator` and so on. `overrides` are settings
-    such as "decoding.beam_size=10"; `ensemble_with` are further runs that form an ensemble with
-    this one. A run of another task than `task_name` is an error.
+    Its task decides the type: `Translator`, `TextGenerator`, `Classifier` or `MaskFiller`.
+    `settings` change those of the run: {"decoding.beam_size": 10}; `ensemble_with` are further runs
+    that form an ensemble with this one. A run of another task than `task_name` is an error.
     """
     torch_device = resolve_device(device)
     load_run = partial(_load_run, device=torch_device)
-    first = load_run(run_dir, overrides=overrides)
+    first = load_run(run, settings=settings)
     task: Task = first.config.task
-    hint = f"use `heedful {task.next_command.format(run=run_dir)}`"
+    hint = f"use `heedful {task.next_command.format(run=run)}`"
     is_expected = task_name in (None, task.name)
-    check(is_expected, str(run_dir), f"this run {task.description}", hint, RunError)
+    check(is_expected, str(run), f"this run {task.description}", hint, RunError)
     members = [first, *map(load_run, ensemble_with)]
-    return task.build_predictor(members, torch_device, load_run)
+    return cast(AnyPredictor, task.build_predictor(members, torch_device, load_run))
 
 
 def _load_run(
-    run_dir: Path | str, device: torch.device, overrides: Sequence[str] = ()
+    run_dir: Path | str, device: torch.device, settings: SettingsArgument = ()
 ) -> LoadedRun:
     run = Run(run_dir)
     run.verify()
-    recipe = run.read_recipe(overrides)
+    recipe = run.read_recipe(settings)
     tokenizers = run.read_tokenizers(recipe)
     model = recipe.task.build_model(recipe, VocabSizes.from_tokenizers(tokenizers))
     run.load_weights_into(model)
     return LoadedRun(run_dir, recipe, tokenizers, model.eval().to(device))
-
-
-def load_translator(
-    run_dir: Path | str,
-    *,
-    device: str = "auto",
-    overrides: Sequence[str] = (),
-    ensemble_with: Sequence[Path | str] = (),
-) -> Translator:
-    """Load a translation model, or an ensemble of them."""
-    return load(
-        run_dir,
-        device=device,
-        overrides=overrides,
-        ensemble_with=ensemble_with,
-        task_name="translation",
-    )
-
-
-def load_text_generator(run_dir: Path | str, *, device: str = "auto") -> TextGenerator:
-    """Load a language model."""
-    return load(run_dir, device=device, task_name="language-modeling")

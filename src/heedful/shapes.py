@@ -34,6 +34,8 @@ Scores: TypeAlias = Float[Tensor, "*B T S"]
 Weights: TypeAlias = Float[Tensor, "*B T S"]
 Mask: TypeAlias = Bool[Tensor, "*#B #T S"]
 """True where a query may attend."""
+AnyMask: TypeAlias = Tensor | None
+"""A mask as a caller may give it: None, (*B, S) or (*B, T, S); what gets it checks it."""
 Context: TypeAlias = Float[Tensor, "*B T V"]
 TargetMask: TypeAlias = Bool[Tensor, "*B T"]
 """True for real targets, False for padding."""

@@ -12,6 +12,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.architecture.source import (
+    Documented,
     is_public,
     module_name,
     parse,
@@ -37,22 +38,25 @@ def _module(tree: ast.Module) -> Iterator[str]:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             yield f"exports {', '.join(ast.literal_eval(node.value))}"
     for node in public_definitions(tree.body):
-        yield from _class(node) if isinstance(node, ast.ClassDef) else [_function(node)]
+        yield from _class(node) if isinstance(node, ast.ClassDef) else [signature(node)]
 
 
 def _class(node: ast.ClassDef) -> Iterator[str]:
-    made_by = [each for each in node.body if getattr(each, "name", "") == "__init__"]
-    yield f"class {node.name}{_parameters(made_by[0].args) if made_by else ''}"
+    yield f"class {signature(node)}"
     for each in node.body:
         if isinstance(each, ast.AnnAssign) and is_public(ast.unparse(each.target)):
             yield f"  {ast.unparse(each.target)}"
     for each in public_definitions(node.body):
         if not isinstance(each, ast.ClassDef):
-            yield f"  {_function(each)}"
+            yield f"  {signature(each)}"
 
 
-def _function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    return node.name + _parameters(node.args)
+def signature(node: Documented) -> str:
+    """Return the name of a class or function with its parameters."""
+    if not isinstance(node, ast.ClassDef):
+        return node.name + _parameters(node.args)
+    made_by = [each for each in node.body if getattr(each, "name", "") == "__init__"]
+    return f"{node.name}{_parameters(made_by[0].args) if made_by else ''}"
 
 
 def _parameters(arguments: ast.arguments) -> str:

@@ -116,7 +116,7 @@ def test_weights_of_each_head_match_torch():
     ours = beside_torchs(reference, bias=False)
     _, values, _ = sentences(width=WIDTH)
     _, weights = reference(
-        values, values, values, attn_mask=~causal_mask(5), average_attn_weights=False
+        values, values, values, attn_mask=~causal_mask(5)[0], average_attn_weights=False
     )
     memory = ours.build_memory(values, visible(values) & causal_mask(5))
     torch.testing.assert_close(ours(values, memory).alignment.weights, weights)

@@ -108,7 +108,7 @@ def torchs_log_probs(reference, model, examples: Batch):
     outputs = reference(
         model.encoder.embedding(tokens),
         model.decoder.embedding(examples.decoder_inputs),
-        tgt_mask=~causal_mask(examples.decoder_inputs.size(1)),
+        tgt_mask=~causal_mask(examples.decoder_inputs.size(1))[0],
         src_key_padding_mask=hidden,
         memory_key_padding_mask=hidden,
     )

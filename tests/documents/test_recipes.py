@@ -107,7 +107,7 @@ def test_recipe_of_a_mechanism_selects_it(name, suffix):
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_small_recipe_of_a_mechanism_trains_and_decodes(name, tmp_path):
     sizes = ["data.train.num_examples=60", "data.dev.num_examples=5", "training.max_steps=2"]
-    heedful.train(f"{name}-small", tmp_path / "run", overrides=[*sizes, "training.save_every=1"])
+    heedful.train(f"{name}-small", tmp_path / "run", settings=[*sizes, "training.save_every=1"])
     (output,) = heedful.load(tmp_path / "run").translate(["a b c"])
     assert np.isfinite(output.weights).all()
 

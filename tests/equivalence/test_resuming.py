@@ -176,7 +176,7 @@ def test_finished_run_is_extended_with_message(tmp_path, capsys):
     heedful.train(recipe, run)
     heedful.train(recipe, run)
     assert f"{run}: already trained (reached max_steps=20) at step 20\n" in capsys.readouterr().err
-    result = heedful.train(recipe, run, overrides=["training.max_steps=30"])
+    result = heedful.train(recipe, run, settings=["training.max_steps=30"])
     assert (result.step, result.stop_reason) == (30, "reached max_steps=30")
     stderr = capsys.readouterr().err
     assert f"{run}: training.max_steps was 20 and is now 30\n" in stderr
@@ -189,8 +189,8 @@ def test_finished_run_is_extended_with_message(tmp_path, capsys):
 def test_extended_run_with_constant_rate_matches_uninterrupted(tmp_path):
     recipe = str(write_recipe(tmp_path, steps=20, every=10))
     constant = "training.lr_scheduler={type: constant}"
-    heedful.train(recipe, tmp_path / "whole", overrides=[constant, "training.max_steps=30"])
+    heedful.train(recipe, tmp_path / "whole", settings=[constant, "training.max_steps=30"])
     for steps in (20, 30):
         overrides = [constant, f"training.max_steps={steps}"]
-        heedful.train(recipe, tmp_path / "extended", overrides=overrides)
+        heedful.train(recipe, tmp_path / "extended", settings=overrides)
     assert_same_end(tmp_path / "whole", tmp_path / "extended")

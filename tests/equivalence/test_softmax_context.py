@@ -135,7 +135,9 @@ def test_fully_masked_row_gives_zeros_in_value_and_gradient(dtype, heads):
     mask = torch.ones(SIZE, SIZE, dtype=torch.bool)
     mask[2], mask[:, 4] = False, False
     module = attention()
-    context = module(queries, module.build_memory(values, mask), need_weights=False).context
+    context = module(
+        queries, module.build_memory(values, mask.expand(2, *heads, -1, -1)), need_weights=False
+    ).context
     assert (context[..., 2, :] == 0).all()
     context.square().sum().backward()
     assert (queries.grad[..., 2, :] == 0).all()

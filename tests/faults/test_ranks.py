@@ -68,7 +68,7 @@ def start(recipe, run, *overrides, restarts=0):
 
 def train(recipe, run, *overrides, ranks=2):
     if ranks == 1:
-        heedful.train(str(recipe), run, overrides=list(overrides))
+        heedful.train(str(recipe), run, settings=list(overrides))
         return run
     process = start(recipe, run, *overrides)
     _, err = process.communicate(timeout=180)

@@ -46,7 +46,7 @@ def starting():
 
 def _train(recipe, run):
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    heedful.train(recipe, run, overrides=OFTEN)
+    heedful.train(recipe, run, settings=OFTEN)
 
 
 def assert_nothing_is_broken(run):
@@ -61,7 +61,7 @@ def test_training_killed_at_any_moment_resumes_to_the_same_result(tmp_path, star
     """Killed again and again, at moments drawn by chance, while it trains, validates and saves."""
     recipe = write_recipe(tmp_path, steps=STEPS, every=7)
     chance, kills, runs = random.Random(0), 0, [tmp_path / "run-0"]
-    heedful.train(str(recipe), tmp_path / "whole", overrides=OFTEN)
+    heedful.train(str(recipe), tmp_path / "whole", settings=OFTEN)
     while kills < KILLS:
         process = starting(recipe, runs[-1])
         # From before the first save to about when it would be done.
@@ -75,7 +75,7 @@ def test_training_killed_at_any_moment_resumes_to_the_same_result(tmp_path, star
             assert process.exitcode == 0
             runs.append(tmp_path / f"run-{len(runs)}")
     for run in runs:
-        heedful.train(str(recipe), run, overrides=OFTEN)
+        heedful.train(str(recipe), run, settings=OFTEN)
         assert_same_end(tmp_path / "whole", run)
         assert not list(run.rglob(".writing-*")), "what the killed left behind is swept away"
 
@@ -98,7 +98,7 @@ def test_corrupt_checkpoint_falls_back_to_the_previous_one(tmp_path, capsys):
 
 def test_damaged_logs_are_repaired_on_resume(tmp_path, capsys):
     recipe, run = str(write_recipe(tmp_path, steps=20, every=10)), tmp_path / "run"
-    heedful.train(recipe, run, overrides=["training.max_steps=10"])
+    heedful.train(recipe, run, settings=["training.max_steps=10"])
     for name in ("metrics.jsonl", "samples.jsonl"):
         contents = bytearray((run / name).read_bytes())
         contents[10] ^= 0x80  # no longer UTF-8
@@ -122,7 +122,7 @@ def test_logs_of_a_training_killed_before_its_first_checkpoint_start_again(tmp_p
     for leftover in (".writing-1-config.yaml", "bad-steps/.writing-1-step-00000001"):
         (run / leftover).mkdir()
     (run / "config.yaml").unlink()  # as if it was killed before that was written
-    heedful.train(str(recipe), run, overrides=["training.max_steps=10"])
+    heedful.train(str(recipe), run, settings=["training.max_steps=10"])
     lines = list(map(json.loads, (run / "metrics.jsonl").read_text().splitlines()))
     assert [line["step"] for line in lines if line["type"] == "training"] == [1, 10]
     assert [line["type"] for line in lines].count("environment") == 1
@@ -145,7 +145,7 @@ def test_second_trainer_in_a_folder_is_an_error(tmp_path):
     finally:
         first.kill()
         first.wait()
-    heedful.train(str(recipe), run, overrides=["training.max_steps=5"])
+    heedful.train(str(recipe), run, settings=["training.max_steps=5"])
 
 
 @contextmanager
@@ -165,7 +165,7 @@ def test_full_disk_keeps_the_last_checkpoint(tmp_path):
     heedful.train(recipe, tmp_path / "whole")
     with small_disk(tmp_path / "disk", 4) as disk:
         run = disk / "run"
-        heedful.train(recipe, run, overrides=["training.max_steps=10"])
+        heedful.train(recipe, run, settings=["training.max_steps=10"])
         filler = disk / "filler"
         with filler.open("wb", buffering=0) as file:
             os.posix_fallocate(file.fileno(), 0, disk_free(disk))
@@ -183,7 +183,7 @@ def test_training_continues_on_a_full_disk_if_configured(tmp_path):
     recipe = str(write_recipe(tmp_path, steps=40, every=10))
     with small_disk(tmp_path / "disk", 2) as disk:
         run = disk / "run"
-        heedful.train(recipe, run, overrides=["training.max_steps=10"])
+        heedful.train(recipe, run, settings=["training.max_steps=10"])
         # Room for weights, which are published, and not for a whole checkpoint.
         (disk / "filler").write_bytes(bytes(disk_free(disk) - 200_000))
         finished = subprocess_train(recipe, run, "training.checkpoints.on_disk_full=continue")
@@ -208,7 +208,7 @@ def test_best_weights_are_saved_as_soon_as_the_disk_has_space(tmp_path, monkeypa
         run = disk / "run"
         (disk / "filler").write_bytes(bytes(disk_free(disk) - 60_000))
         overrides = ["training.checkpoints.on_disk_full=continue"]
-        result = heedful.train(recipe, run, overrides=overrides)
+        result = heedful.train(recipe, run, settings=overrides)
         assert (result.step, losses[run]) == (12, num_validations)
         assert read_and_verify_manifest(run)["step"] == 3
         expected = load_file(tmp_path / "whole" / "weights.safetensors")
@@ -229,8 +229,8 @@ def test_last_checkpoint_is_not_saved_without_the_best_weights(tmp_path, monkeyp
     with monkeypatch.context() as patching:
         patching.setattr(Run, "save_model", save_without_space)
         with pytest.raises(DiskFullError):
-            heedful.train(recipe, run, overrides=overrides)
-    assert heedful.train(recipe, run, overrides=overrides).step == 4
+            heedful.train(recipe, run, settings=overrides)
+    assert heedful.train(recipe, run, settings=overrides).step == 4
     heedful.load(run)
 
 
@@ -248,7 +248,7 @@ def test_read_only_folder_loses_nothing(tmp_path):
     recipe = str(write_recipe(tmp_path, steps=40, every=10))
     with small_disk(tmp_path / "disk", 8) as disk:
         run = disk / "run"
-        heedful.train(recipe, run, overrides=["training.max_steps=10"])
+        heedful.train(recipe, run, settings=["training.max_steps=10"])
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
         finished = subprocess_train(recipe, run)
         assert finished.returncode == 2
@@ -289,7 +289,7 @@ class TestAPoisonedRow:
     def poisoned(self, tmp_path):
         recipe = write_recipe(tmp_path, steps=30, every=10)
         clean = tmp_path / "clean"
-        heedful.train(str(recipe), clean, overrides=["training.max_steps=10"])
+        heedful.train(str(recipe), clean, settings=["training.max_steps=10"])
         words = json.loads((clean / "tokenizers" / "source" / "vocabulary.json").read_text())
         return recipe, clean, words
 

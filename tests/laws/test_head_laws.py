@@ -85,7 +85,7 @@ def check_steps(module, mask):
 
 MASKS = {
     "padding": padding_mask(torch.tensor([7, 3, 1]), NUM_KEYS),
-    "a mask for each query": causal_mask(NUM_KEYS)[-NUM_QUERIES:]
+    "a mask for each query": causal_mask(NUM_KEYS)[:, -NUM_QUERIES:]
     & padding_mask(torch.tensor([7, 6, 4]), NUM_KEYS),
 }
 all_masks = pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
@@ -184,3 +184,43 @@ def test_detached_memory_gives_same_context(num_kv_heads):
     queries = vectors(2, NUM_QUERIES)
     detached = map_tensors(torch.Tensor.detach, memory)
     torch.testing.assert_close(module(queries, detached).context, module(queries, memory).context)
+
+
+def check_mask_forms(module):
+    """As many rows as queries: only the number of dimensions tells (B, S) from (T, S)."""
+    values, queries = vectors(NUM_QUERIES, NUM_KEYS), vectors(NUM_QUERIES, NUM_QUERIES)
+    mask = torch.arange(NUM_KEYS) <= torch.arange(2, 2 + NUM_QUERIES).unsqueeze(1)  # (B, S)
+    forms = [mask, mask.unsqueeze(1), mask.unsqueeze(1).expand(-1, NUM_QUERIES, -1)]
+    outputs = [module(queries, module.build_memory(values, form)) for form in forms]
+    for output in outputs[1:]:
+        torch.testing.assert_close(output.weights, outputs[0].weights, rtol=0, atol=0)
+        torch.testing.assert_close(output.context, outputs[0].context, rtol=0, atol=0)
+    for row, weights in enumerate(outputs[0].weights):
+        assert (weights[:, ~mask[row]] == 0).all()
+    unmasked = module(queries, module.build_memory(values)).weights
+    all_visible = module.build_memory(values, torch.ones_like(mask))
+    torch.testing.assert_close(unmasked, module(queries, all_visible).weights, rtol=0, atol=0)
+
+
+@all_scores
+@all_kv_heads
+def test_mask_of_rows_is_never_read_as_mask_of_queries_for_every_score(score, num_kv_heads):
+    check_mask_forms(with_score(score, num_kv_heads))
+
+
+@all_alignments
+@with_and_without_heads
+def test_mask_of_rows_is_never_read_as_mask_of_queries_for_every_alignment(alignment, num_kv_heads):
+    check_mask_forms(with_alignment(alignment, num_kv_heads))
+
+
+@all_alignments
+def test_alignment_reads_mask_by_its_dimensions(alignment):
+    module = deepcopy(ALIGNMENTS[alignment]).double().eval()
+    scores, queries = torch.randn(3, 3, 5, dtype=torch.double), vectors(3, 3)
+    mask = torch.arange(5) <= torch.arange(1, 4).unsqueeze(1)
+    weights = module(scores, mask, queries).weights
+    assert torch.equal(weights, module(scores, mask.unsqueeze(1), queries).weights)
+    assert (weights.masked_select(~mask.unsqueeze(1)) == 0).all()
+    unmasked = module(scores, None, queries).weights
+    assert torch.equal(unmasked, module(scores, torch.ones_like(mask), queries).weights)

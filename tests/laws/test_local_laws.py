@@ -142,7 +142,7 @@ def test_padding_has_no_influence(member):
 def test_leading_dimensions_are_independent_and_mask_broadcasts(member, leading):
     alignment, (scores, queries) = build(member), case_of(*leading)
     mask = padding_mask(torch.tensor([7]), 9)[0]
-    output = alignment(scores, mask, queries)
+    output = alignment(scores, mask.view(*(1 for _ in leading), 1, 9), queries)
     flat = zip(scores.view(-1, 4, 9), queries.view(-1, 4, QUERY), strict=True)
     separate = [alignment(item, mask, query) for item, query in flat]
     for name in ("weights", "centers"):

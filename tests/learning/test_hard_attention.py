@@ -19,7 +19,7 @@ def train(output_dir, *settings, steps=1000):
     """Train on copying letters with an alignment; return the run folder."""
     overrides = [f"model.decoder.attention.alignment.{setting}" for setting in settings]
     recipe = write_recipe(output_dir, steps=steps, every=steps // 5)
-    heedful.train(str(recipe), output_dir / "run", overrides=overrides)
+    heedful.train(str(recipe), output_dir / "run", settings=overrides)
     return output_dir / "run"
 
 

@@ -37,7 +37,7 @@ def test_system_learns_to_copy_short_words_in_600_steps(name, tmp_path):
     score = model["decoder"].get("attention", {"score": {"type": "additive"}})["score"]["type"]
     overrides.append(f"model.decoder.attention.score.type={score}")
     recipe = write_recipe(tmp_path, steps=600, every=200)
-    heedful.train(str(recipe), tmp_path / "run", overrides=overrides)
+    heedful.train(str(recipe), tmp_path / "run", settings=overrides)
     words = ["a b c", "h g f e d", "b b a c", "e", "d a d"]
     outputs = heedful.load(tmp_path / "run").translate(words)
     assert [each.text for each in outputs] == words

@@ -43,7 +43,7 @@ def test_small_recipe_reaches_expected_score(name, tmp_path):
         if name in BASES:
             heedful.train(BASES[name], tmp_path / "base")
             settings = [f"training.init_from={tmp_path / 'base'}"]
-        heedful.train(name, tmp_path / "run", overrides=settings)
+        heedful.train(name, tmp_path / "run", settings=settings)
         outputs = heedful.load(tmp_path / "run").translate([pair.source for pair in pairs])
     score = compute_metrics(
         [each.text for each in outputs], [pair.target for pair in pairs], ["exact-match"]

@@ -9,7 +9,7 @@ import torch
 import heedful
 from heedful.errors import ConfigError, RunError
 from heedful.models.ensembles import Ensemble, ShallowFusion
-from heedful.runs import Run, load, load_translator, resolve_device
+from heedful.runs import Run, load, resolve_device
 from tests.commands import write_random_run
 from tests.shape_checking import unchecked
 
@@ -48,7 +48,7 @@ def test_manifest_lists_config_tokenizers_and_weights(trained):
 
 
 def test_overrides_change_decoding_settings(trained):
-    translator = load(trained, overrides=["decoding.beam_size=2", "decoding.max_length_offset=1"])
+    translator = load(trained, settings=["decoding.beam_size=2", "decoding.max_length_offset=1"])
     assert translator.decoding.beam_size == 2
     assert translator.decoding.max_source_length == 40
 
@@ -146,12 +146,12 @@ def texts_of(translator):
 
 def test_ensemble_averages_probabilities_of_its_members(write):
     one, other = write("one"), write("other", seed=1)
-    joined = load_translator(
-        one, ensemble_with=[other], overrides=["decoding.ensemble_averaging=probabilities"]
+    joined = load(
+        one, ensemble_with=[other], settings=["decoding.ensemble_averaging=probabilities"]
     )
     assert isinstance(joined.model, Ensemble)
     assert joined.model.averaging == "probabilities"
-    alone = [load_translator(folder).score([(TEXTS[0], TEXTS[1])])[0] for folder in (one, other)]
+    alone = [load(folder).score([(TEXTS[0], TEXTS[1])])[0] for folder in (one, other)]
     (together,) = joined.score([(TEXTS[0], TEXTS[1])])
     mean = np.log(np.mean([np.exp(each.log_probs) for each in alone], axis=0))
     np.testing.assert_allclose(together.log_probs, mean, atol=1e-5)
@@ -167,17 +167,17 @@ def test_shallow_fusion_adds_a_language_model(write, tmp_path, monkeypatch):
     write("lm", "language-model", seed=2)
     monkeypatch.chdir(tmp_path)  # its folder is named as seen from here
     said = ["decoding.shallow_fusion.run=lm", "decoding.shallow_fusion.weight=5"]
-    fused = load(one, overrides=said)
+    fused = load(one, settings=said)
     assert isinstance(fused.model, ShallowFusion)
     assert fused.model.weight == 5
     assert texts_of(fused) != texts_of(load(one))
-    silent = load(one, overrides=[said[0], "decoding.shallow_fusion.weight=0"])
+    silent = load(one, settings=[said[0], "decoding.shallow_fusion.weight=0"])
     assert texts_of(silent) == texts_of(load(one))
 
 
 def test_shallow_fusion_wraps_an_ensemble(write):
     one, lm = write("one"), write("lm", "language-model")
-    made = load(one, ensemble_with=[one], overrides=[f"decoding.shallow_fusion.run={lm}"])
+    made = load(one, ensemble_with=[one], settings=[f"decoding.shallow_fusion.run={lm}"])
     assert isinstance(made.model, ShallowFusion)
     assert isinstance(made.model.model, Ensemble)
 
@@ -230,7 +230,7 @@ def test_language_model_cannot_join_an_ensemble(write, kind):
 )
 def test_shallow_fusion_needs_a_language_model(write, model, kind):
     one, other = write("one"), write("other", model)
-    message = error_message(ConfigError, one, overrides=[f"decoding.shallow_fusion.run={other}"])
+    message = error_message(ConfigError, one, settings=[f"decoding.shallow_fusion.run={other}"])
     assert message == (
         f"decoding.shallow_fusion.run: the run {other} is a {kind}, not a language "
         "model\n  name a run whose model has `type: language-model`"
@@ -240,7 +240,7 @@ def test_shallow_fusion_needs_a_language_model(write, model, kind):
 @pytest.mark.parametrize("kind", ["language-model", "masked-language-model"])
 def test_language_model_has_no_shallow_fusion(write, kind):
     one = write("one", kind)
-    assert error_message(ConfigError, one, overrides=[f"decoding.shallow_fusion.run={one}"]) == (
+    assert error_message(ConfigError, one, settings=[f"decoding.shallow_fusion.run={one}"]) == (
         f"decoding.shallow_fusion.run: works only with translation models, but this is a {kind}\n"
         "  remove decoding.shallow_fusion"
     )
@@ -248,7 +248,7 @@ def test_language_model_has_no_shallow_fusion(write, kind):
 
 def test_a_language_model_of_other_tokens_is_error_message(write):
     one, lm = write("one"), write("lm", "language-model", texts=[*TEXTS, "the~"])
-    assert error_message(ConfigError, one, overrides=[f"decoding.shallow_fusion.run={lm}"]) == (
+    assert error_message(ConfigError, one, settings=[f"decoding.shallow_fusion.run={lm}"]) == (
         f"decoding.shallow_fusion.run: the vocabulary of {lm} differs from that of the target "
         "texts: it has 14 tokens, not 13\n  train it on target texts with their tokenizer"
     )

@@ -120,6 +120,10 @@ class PackedSoftmaxHead(SoftmaxHead):
 
     _packed: PackedLinear | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy packs its own parameters; MKL's layout cannot be pickled.
+        return {key: value for key, value in vars(self).items() if key != "_packed"}
+
     @override
     def forward(self, features: Features, weights: SourceWeights | None) -> LogProbs:
         is_single_step = features.dim() == 3 and features.size(1) == 1

@@ -25,7 +25,7 @@ from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.attention import Attention, WeightedSumReadout
 from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
 from heedful.attention.dot_product_scores import DotScore, ScaledDotScore
-from heedful.attention.memory import Memory
+from heedful.attention.memory import Memory, as_position_mask
 from heedful.attention.multi_head import MultiHeadAttention
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.self_attention import FullSelfAttention, KVCache, SelfAttentionCache
@@ -45,7 +45,16 @@ from heedful.models.output_heads import SoftmaxHead
 from heedful.models.transformer import TransformerDecoder, TransformerDecoderState
 from heedful.pytree import map_tensors
 from heedful.search import StepOutput
-from heedful.shapes import Float, HiddenStates, Int, Lengths, Mask, SourceMask, StepTokens, Values
+from heedful.shapes import (
+    AnyMask,
+    Float,
+    HiddenStates,
+    Int,
+    Lengths,
+    SourceMask,
+    StepTokens,
+    Values,
+)
 
 TokenVectors = Float[Tensor, "N D"]
 """The real positions of a batch, one below the other."""
@@ -90,7 +99,9 @@ class ContiguousMemoryStack(TransformerStack):
     """A stack whose memories are contiguous: each step would copy the views of the heads again."""
 
     @override
-    def build_memory(self, states: Values, mask: Mask, keys: Values | None = None) -> Memories:
+    def build_memory(
+        self, states: Values, mask: AnyMask = None, keys: Values | None = None
+    ) -> Memories:
         memories = super().build_memory(states, mask, keys)
         return memories if self.training else map_tensors(Tensor.contiguous, memories)
 
@@ -100,6 +111,10 @@ class PackedTransformerStack(ContiguousMemoryStack):
 
     _packed: Sequence[PackedLayer] | None = None
     _hooks: Sequence[Mapping[int, Any]] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy packs its own parameters, and watches its own hooks.
+        return {key: value for key, value in vars(self).items() if key not in ("_packed", "_hooks")}
 
     def packed_layers(self, inputs: Tensor) -> Sequence[PackedLayer] | None:
         """Return the packed layers, or None where the plain ones must run."""
@@ -120,10 +135,14 @@ class PackedTransformerStack(ContiguousMemoryStack):
         return not any(self._hooks)
 
     @override
-    def build_memory(self, states: Values, mask: Mask, keys: Values | None = None) -> Memories:
-        if keys is not None or not self._is_inference(states):
+    def build_memory(
+        self, states: Values, mask: AnyMask = None, keys: Values | None = None
+    ) -> Memories:
+        has_positions_only = mask is None or mask.dim() == 2 or mask.size(1) == 1
+        if keys is not None or not has_positions_only or not self._is_inference(states):
             return super().build_memory(states, mask, keys)
-        return build_memories_unpadded(self.layers, states, mask.squeeze(1))
+        positions = mask if mask is None or mask.dim() == 2 else mask.squeeze(1)
+        return build_memories_unpadded(self.layers, states, as_position_mask(positions, states))
 
     @override
     def forward_bidirectional(self, inputs: HiddenStates, lengths: Lengths) -> OutputsWithLosses:

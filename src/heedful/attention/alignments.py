@@ -14,9 +14,19 @@ from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.memory import MaybeState
+from heedful.attention.memory import MaybeState, as_query_mask
 from heedful.config import BaseConfig
-from heedful.shapes import Bool, Losses, Mask, PerPosition, PerQuery, Queries, Scores, Weights
+from heedful.shapes import (
+    AnyMask,
+    Bool,
+    Losses,
+    Mask,
+    PerPosition,
+    PerQuery,
+    Queries,
+    Scores,
+    Weights,
+)
 
 
 class AlignmentOutput(NamedTuple):
@@ -61,8 +71,21 @@ class AlignmentFunction(nn.Module, ABC):
     has_auxiliary_losses = False
     """Whether `compute_auxiliary_losses` may return any loss."""
 
-    @abstractmethod
     def forward(
+        self,
+        scores: Scores,
+        mask: AnyMask = None,
+        queries: Queries | None = None,
+        state: MaybeState = None,
+    ) -> AlignmentOutput:
+        """Compute the weights of each query, with a mask (*B, S) or (*B, T, S), or without."""
+        *batch, num_queries, num_keys = scores.shape
+        device = scores.device
+        query_mask = as_query_mask(mask, batch, num_keys, num_queries, device=device)
+        return self.align(scores, query_mask, queries, state)
+
+    @abstractmethod
+    def align(
         self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
         """Compute the weights of each query; several give the same result as one at a time."""
@@ -94,7 +117,7 @@ class SoftAlignment(AlignmentFunction):
         """Map each row of scores to weights over the unmasked positions."""
 
     @override
-    def forward(
+    def align(
         self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
         return AlignmentOutput(self.normalize(scores, mask))

@@ -26,11 +26,11 @@ from heedful.attention.alignments import (
 )
 from heedful.attention.auxiliary_losses import AttentionLoss
 from heedful.attention.dot_product_scores import DOT_PRODUCT_SCORES
-from heedful.attention.memory import AttentionState, MaybeState, Memory
+from heedful.attention.memory import AttentionState, MaybeState, Memory, as_query_mask
 from heedful.attention.scores import ScoreFunction, StartPositions
 from heedful.errors import DataError, check
 from heedful.ops import op
-from heedful.shapes import Context, Float, Losses, Mask, Queries, Values, Weights
+from heedful.shapes import AnyMask, Context, Float, Losses, Queries, Values, Weights
 
 AttentionRole = Literal["cross", "self", "intra", "image"]
 
@@ -84,19 +84,22 @@ class Attention(nn.Module, ABC):
     def build_memory(
         self,
         values: Values,
-        mask: Mask,
+        mask: AnyMask = None,
         *,
         keys: Values | None = None,
         start_positions: StartPositions = None,
     ) -> Memory:
         """Prepare a source for attention; `keys` default to the values.
 
-        If it continues another one, `start_positions` is the position of each row's first key.
+        The mask is (*B, S), or (*B, T, S) if it differs between queries; None masks nothing. If the
+        source continues another one, `start_positions` is the position of each row's first key.
         """
         hint = "remove empty lines, or append EOS to every source"
         check(values.size(-2), "attention", "the source sequence is empty", hint, DataError)
         head_values, head_keys = self._project_memory(values, values if keys is None else keys)
-        mask = mask.expand(*values.shape[:-2], -1, -1)  # (*B, T or 1, S)
+        *batch, num_keys, _ = values.shape
+        mask = as_query_mask(mask, batch, num_keys, device=values.device)
+        mask = mask.expand(*batch, -1, -1)  # (*B, T or 1, S)
         if head_values.dim() > values.dim():
             mask = mask.unsqueeze(-3)  # the same for all heads
         if start_positions is None:
@@ -189,9 +192,10 @@ class SingleHeadAttention(Attention):
 
     def _attend_steps(self, queries: Queries, memory: Memory, state: MaybeState) -> AttentionOutput:
         step_state: MaybeState = state or self.initial_state(memory)
+        *batch, num_queries, _ = queries.shape
+        mask = as_query_mask(memory.mask, batch, memory.values.size(-2), num_queries)
         contexts, alignments = [], []
         for step, query in enumerate(queries.split(1, dim=-2)):
-            mask = memory.mask
             step_mask = mask if mask.size(-2) == 1 else mask[..., step : step + 1, :]
             output = self.forward(query, memory._replace(mask=step_mask), step_state)
             step_state = output.state
@@ -214,6 +218,9 @@ class SingleHeadAttention(Attention):
     def compute_context(self, queries: Queries, memory: Memory) -> Context:
         """Return the context of softmax attention; queries may have a multiple of the heads."""
         assert isinstance(self.alignment_function, SoftmaxAlignment), self.alignment_function
+        *batch, num_queries, _ = queries.shape
+        mask = as_query_mask(memory.mask, batch, memory.values.size(-2), num_queries)
+        memory = memory._replace(mask=mask)
         dropout = self.dropout.p if self.training else 0.0
         return softmax_context(queries, memory, self.alignment_function.temperature, dropout)
 

@@ -40,7 +40,7 @@ class ArgmaxAlignment(AlignmentFunction):
         self.inner = inner
 
     @override
-    def forward(
+    def align(
         self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
         probabilities = self.inner.normalize(scores, mask)
@@ -179,11 +179,11 @@ class SampledAlignment(ArgmaxAlignment):
         self.credit = credit
 
     @override
-    def forward(
+    def align(
         self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
         if not self.training:
-            return super().forward(scores, mask)
+            return super().align(scores, mask)
         probabilities = self.inner.normalize(scores, mask)
         rows = scores.shape[:-2]
         uniform = torch.rand(rows, device=scores.device) if state is None else state.uniform_sample
@@ -244,7 +244,7 @@ class StraightThroughAlignment(ArgmaxAlignment):
         self.sample_in_training = sample_in_training
 
     @override
-    def forward(
+    def align(
         self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
         probabilities = self.inner.normalize(scores, mask)
@@ -280,11 +280,11 @@ class GumbelSoftmaxAlignment(ArgmaxAlignment):
         self.straight_through = straight_through
 
     @override
-    def forward(
+    def align(
         self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
         if not self.training:
-            return super().forward(scores, mask)
+            return super().align(scores, mask)
         probabilities = self.inner.normalize(scores, mask)
         noisy = _add_gumbel_noise(probabilities, self.temperature).softmax(dim=-1)
         weights = noisy.to(scores.dtype) * mask

@@ -110,7 +110,7 @@ class LocalAlignment(AlignmentFunction):
         self.is_unnormalized = gaussian == "after"
 
     @override
-    def forward(
+    def align(
         self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
         positions = torch.arange(scores.size(-1), device=scores.device)

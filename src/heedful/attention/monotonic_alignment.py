@@ -65,7 +65,7 @@ class MonotonicAlignment(AlignmentFunction):
         self.inference = inference
 
     @override
-    def forward(
+    def align(
         self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
         # Zeros first, so that the gain gets no gradient from masked positions; masked again after,
@@ -158,10 +158,10 @@ class MonotonicChunkwiseAlignment(AlignmentFunction):
         self.chunk_size = chunk_size
 
     @override
-    def forward(
+    def align(
         self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
-        boundaries = self.boundaries(scores, mask, queries, state).weights
+        boundaries = self.boundaries.align(scores, mask, queries, state).weights
         # The chunk that ends at each position, padded before the first: (*B, T, S, chunk_size). A
         # softmax of each window, not cumulative sums of exponentials, which overflow.
         size = self.chunk_size
@@ -201,7 +201,7 @@ class MonotonicMarginalAlignment(AlignmentFunction):
     """
 
     @override
-    def forward(
+    def align(
         self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
         full_mask = mask.expand(scores.shape)

@@ -33,7 +33,7 @@ def demo(
     from heedful.cli.show import print_attention, write_figures
     from heedful.experiment import train
     from heedful.recipes import load_recipe
-    from heedful.runs import load_translator
+    from heedful.runs import load
 
     console = stderr_console()
     console.print("Training a small Latin-English model from scratch.")
@@ -44,7 +44,7 @@ def demo(
     minutes = f"{int(result.seconds // 60)} min {int(result.seconds % 60)} s"
     typer.echo(f"\nTrained in {minutes}. On unseen Latin sentences:\n")
     evaluate(run, device=device)
-    translations = load_translator(run, device=device).translate(DEMO_SENTENCES)
+    translations = load(run, device=device).translate(DEMO_SENTENCES)
     maps = [[translation.attention_map] for translation in translations]
     print_attention(maps)
     typer.echo("")

@@ -102,9 +102,6 @@ def _global_options(
 
 def main() -> None:
     """Run a command; turn errors into a message and an exit code."""
-    # Waiting threads must sleep, not spin, or one other busy process on a machine of two cores
-    # slows training several times (docs/decisions/0006). Torch reads this when it is imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         try:
             app()

@@ -148,7 +148,7 @@ class RunPredictorLoader:
         return load(
             self.run,
             device=self.device,
-            overrides=overrides,
+            settings=overrides,
             ensemble_with=ensemble_with,
             task_name=self.task_name,
         )

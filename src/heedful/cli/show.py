@@ -64,11 +64,11 @@ def show(
     """
     from heedful.decoding.config import check_search_tree
     from heedful.inspection.attention_layers import AttentionSelection
-    from heedful.runs import load, load_translator
+    from heedful.runs import load
 
     overrides = [f"decoding.beam_size={beam}"] if beam else []
     if show_tree:
-        translator = load_translator(run, device=device, overrides=overrides)
+        translator = load(run, device=device, settings=overrides, task_name="translation")
         check_search_tree(translator.decoding, "--search-tree")
         trees = translator.translate(texts, need_tree=True)
         with handle_stdout_errors():
@@ -81,7 +81,7 @@ def show(
 
                 Console().print(render_tree(trees[0]))
         return
-    predictor = load(run, device=device, overrides=overrides)
+    predictor = load(run, device=device, settings=overrides)
     selection = AttentionSelection(kind or (), layer or (), head or (), joins_words=words)
     results = list(predictor.predict_with_attention(texts))
     maps = [_select_maps(result, selection, run) for result in results]

@@ -99,7 +99,7 @@ class ParallelEvaluationSet(EvaluationSet):
     def evaluate(self, systems: RunFolders, *, baseline: int, device: str) -> EvaluationResults:
         overrides = [f"decoding.beam_size={self.beam_size}"] if self.beam_size else []
         runs = [run for system in systems for run in system]
-        predictors = [load(run, device=device, overrides=overrides) for run in runs]
+        predictors = [load(run, device=device, settings=overrides) for run in runs]
         by_run = decode_interleaved(predictors, self.sources, self.with_progress)
         decoded = group_by_system(by_run, systems)
         outputs = [[run.outputs for run in system] for system in decoded]

@@ -15,7 +15,9 @@ from heedful.config.base import (
 from heedful.config.loading import (
     LocatedSettings,
     Override,
+    SettingsArgument,
     parse_override,
+    to_overrides,
     validate_settings,
     wrong_type_error,
 )
@@ -31,6 +33,7 @@ __all__ = [
     "LocatedSettings",
     "Override",
     "Settings",
+    "SettingsArgument",
     "differences",
     "fields_with_role",
     "flatten_settings",
@@ -38,6 +41,7 @@ __all__ = [
     "read_settings",
     "read_yaml",
     "to_commented_yaml",
+    "to_overrides",
     "to_yaml",
     "validate_settings",
     "wrong_type_error",

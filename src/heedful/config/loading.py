@@ -4,6 +4,7 @@ Invariant: every error names its location, the value, what is allowed and what t
 """
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,6 +44,10 @@ class LocatedSettings(NamedTuple):
 
     location: str
     settings: Settings
+
+
+SettingsArgument = Mapping[str, Any] | Sequence[str | Override]
+"""Settings that change others: {"a.b": c}, which may be nested, or "a.b=c" as after `--set`."""
 
 
 def validate_settings(
@@ -302,6 +307,23 @@ def parse_override(text: str) -> Override:
         return Override(path, parse_value(value, location=location))
     except ConfigError as error:  # located in a line, and there is only one
         raise ConfigError(location, error.message, "correct the value") from None
+
+
+def to_overrides(settings: SettingsArgument) -> list[Override]:
+    """Return settings as overrides, in their order; in a section the type comes first."""
+    if isinstance(settings, Mapping):
+        return list(_flatten(settings, ()))
+    texts = [settings] if isinstance(settings, str) else settings
+    return [parse_override(text) if isinstance(text, str) else text for text in texts]
+
+
+def _flatten(settings: Mapping[str, Any], prefix: tuple[str, ...]) -> Iterator[Override]:
+    for name, value in sorted(settings.items(), key=lambda item: item[0] != "type"):
+        path = (*prefix, *name.split("."))
+        if isinstance(value, Mapping) and value:
+            yield from _flatten(value, path)
+        else:
+            yield Override(path, os.fspath(value) if isinstance(value, os.PathLike) else value)
 
 
 def _set_in(

@@ -15,7 +15,12 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from heedful.config import BaseConfig
-from heedful.data.pair_dataset import CachedDataset, PairDataset, permute_indices
+from heedful.data.pair_dataset import (
+    CachedDataset,
+    InMemoryPairDataset,
+    PairDataset,
+    permute_indices,
+)
 from heedful.shapes import Int, Lengths, TokenIds
 from heedful.tokenization.ragged_array import Integers, RaggedArray
 from heedful.tokenization.vocabulary import BOS, EOS, PAD
@@ -143,6 +148,13 @@ def collate_sources(sequences: Sequence[Sequence[int]]) -> SourceBatch:
     """Return the tensors of sources without targets."""
     side = RaggedArray.from_sequences(sequences)
     return _pad_with_eos(side, int(side.lengths.max()) + 1)
+
+
+def collate_pairs(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Batch:
+    """Return the tensors of pairs of token ids; a `collate_fn` for `DataLoader`."""
+    source, target = (RaggedArray.from_sequences(side) for side in zip(*pairs, strict=True))
+    lengths = (int(side.lengths.max()) + 1 for side in (source, target))
+    return collate(InMemoryPairDataset(source, target), BatchSpec(np.arange(len(pairs)), *lengths))
 
 
 def _pad_with_eos(side: RaggedArray, width: int) -> SourceBatch:

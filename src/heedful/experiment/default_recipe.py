@@ -7,7 +7,6 @@
 What the user sets wins. docs/training.md says how they were found.
 """
 
-import json
 from collections.abc import Sequence
 from math import sqrt
 from pathlib import Path
@@ -15,9 +14,10 @@ from typing import Any
 
 import torch
 
-from heedful.config import parse_override
+from heedful.config import Override, SettingsArgument, to_overrides
 from heedful.data.sharded_dataset import PreparedDataConfig, load_prepared_dataset
 from heedful.recipes import Recipe, load_recipe
+from heedful.recipes.recipe import RecipeArgument
 from heedful.runs import resolve_device
 from heedful.tokenization.subword import NUM_BYTES
 from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig
@@ -32,14 +32,16 @@ _CHARACTER_PAIRS = 100_000  # whose characters are counted
 _LIMITS = ("max_steps", "max_epochs", "max_minutes", "max_flops")
 
 
-def load_training_recipe(name: str, overrides: Sequence[str] = (), device: str = "auto") -> Recipe:
+def load_training_recipe(
+    recipe: RecipeArgument, settings: SettingsArgument = (), device: str | torch.device = "auto"
+) -> Recipe:
     """Load a recipe to train; `default` is completed for the device and the data."""
-    if name != DEFAULT_RECIPE:
-        return load_recipe(name, overrides)
-    return _complete_default(overrides, resolve_device(device))
+    if recipe != DEFAULT_RECIPE:
+        return load_recipe(recipe, settings)
+    return _complete_default(to_overrides(settings), resolve_device(device))
 
 
-def _complete_default(overrides: Sequence[str], device: torch.device) -> Recipe:
+def _complete_default(overrides: Sequence[Override], device: torch.device) -> Recipe:
     base = DEFAULT_RECIPE if device.type == "cpu" else GPU_RECIPE
     plain, draft = load_recipe(base), load_recipe(base, overrides)
     train = draft.data.train
@@ -56,11 +58,10 @@ def _complete_default(overrides: Sequence[str], device: torch.device) -> Recipe:
         if draft.tokenizers == plain.tokenizers:
             chosen |= _vocab_sizes(draft, num_pairs, num_characters)
         chosen["training.max_minutes"] = max(MIN_MINUTES, round(num_pairs / PAIRS_PER_MINUTE))
-    changed = {".".join(parse_override(text).path) for text in overrides}
+    changed = {".".join(override.path) for override in overrides}
     if changed & {f"training.{limit}" for limit in _LIMITS}:
         chosen["training.max_minutes"] = None  # unless it is among them
-    automatic = [f"{setting}={json.dumps(value)}" for setting, value in chosen.items()]
-    return load_recipe(base, [*automatic, *overrides])
+    return load_recipe(base, [*to_overrides(chosen), *overrides])
 
 
 def describe_default(recipe: Recipe) -> str:

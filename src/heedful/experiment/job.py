@@ -202,7 +202,9 @@ class TrainingJob:
         self.log(f"{folder}: resuming from step {self.trainer.step}")
 
     @contextmanager
-    def callbacks(self, trackers: Sequence[str] = ()) -> Iterator[list[Callback]]:
+    def callbacks(
+        self, trackers: Sequence[str] = (), others: Sequence[Callback] = ()
+    ) -> Iterator[list[Callback]]:
         """Start the clock and the callbacks of the main process; close them at the end."""
         self.start_time = time.monotonic() - self.progress.seconds
         if not self.dist_context.is_main_process:
@@ -222,7 +224,7 @@ class TrainingJob:
             fraction_done=lambda step: self.limits.fraction_done(step, self.progress),
             metric=self.config.metric_for_best_model,
         ) as bar:
-            callbacks = [bar, *loggers]
+            callbacks = [bar, *loggers, *others]
             try:
                 yield callbacks
             finally:

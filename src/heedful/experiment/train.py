@@ -5,16 +5,26 @@ change on resume; that is how a finished run is extended. A run that was interru
 takes the same steps, and validates and saves at the same steps, as one that was not.
 """
 
+import os
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import wraps
 from itertools import islice
 from pathlib import Path
+from typing import ParamSpec
 
+import torch
 from rich.console import Console
 
-from heedful.config import differences, fields_with_role
+from heedful.config import SettingsArgument, differences, fields_with_role
 from heedful.errors import ConfigError, RunError, StorageError, check
+from heedful.experiment.arguments import (
+    FileArgument,
+    PairsArgument,
+    load_recipe_with_data,
+    run_folder,
+)
 from heedful.experiment.batch_size import with_largest_batch_size, with_saved_batch_size
 from heedful.experiment.data_modules import load_data, require_training_data
 from heedful.experiment.environment import (
@@ -26,6 +36,7 @@ from heedful.experiment.environment import (
 from heedful.experiment.flops import check_trainable
 from heedful.experiment.job import BAD_STEPS_FOLDER, TrainingJob
 from heedful.recipes import Recipe
+from heedful.recipes.recipe import RecipeArgument
 from heedful.runs import Run, resolve_device
 from heedful.storage.atomic import clean_up_interrupted, lock_folder
 from heedful.training.callbacks import Callback
@@ -37,6 +48,7 @@ from heedful.training.state import ResumableBatches, TrainingResult, finished_pr
 from heedful.training.trackers import check_trackers
 
 LOG_FILE = "train.log"
+Parameters = ParamSpec("Parameters")
 _RESUMABLE_SETTINGS = (
     "info",
     "decoding",
@@ -45,27 +57,85 @@ _RESUMABLE_SETTINGS = (
 
 
 def train(
-    recipe: Recipe,
-    output_dir: Path | str,
+    recipe: RecipeArgument = "default",
+    run: Path | str | None = None,
     *,
-    device: str = "auto",
-    console: Console | None = None,
+    source: FileArgument = None,
+    target: FileArgument = None,
+    text: FileArgument = None,
+    labeled: FileArgument = None,
+    pairs: PairsArgument = None,
+    settings: SettingsArgument | None = None,
+    device: str | torch.device = "auto",
+    callbacks: Sequence[Callback] = (),
     report_to: Sequence[str] = (),
+    console: Console | None = None,
     auto_find_batch_size: bool = False,
     memory_limit: int | None = None,
 ) -> TrainingResult:
-    """Train a recipe into a folder, or resume what is there.
+    """Train a recipe into a run folder, or resume what is there.
+
+    `recipe` is a name, a YAML file, a dict of settings or a `Recipe`; `run` is the folder,
+    runs/RECIPE by default. Data that is given replaces all data of the recipe: the files `source`
+    and `target`, `text`, `labeled` or `pairs`, as of the command line, or `pairs` as an iterable of
+    (source, target). The latter are written to RUN/pairs.jsonl, so that the same call resumes.
+    `settings` change the recipe: {"training.max_steps": 500}, or nested dicts.
 
     `report_to` names trackers; `auto_find_batch_size` looks for the largest batch that fits into
     memory, or into `memory_limit` bytes. What the recipe cannot do is reported before anything is
-    read or written.
+    read or written, apart from pairs.
     """
+    folder = Run(run_folder(recipe, run))
+    files = {"source": source, "target": target, "text": text, "labeled": labeled}
+    torch_device = resolve_device(device)
+    config = load_recipe_with_data(
+        recipe, folder, files=files, pairs=pairs, settings=settings or (), device=torch_device
+    )
+    return _train(
+        config,
+        folder,
+        device=torch_device,
+        callbacks=callbacks,
+        report_to=report_to,
+        console=console,
+        auto_find_batch_size=auto_find_batch_size,
+        memory_limit=memory_limit,
+    )
+
+
+def _interrupting(
+    function: Callable[Parameters, TrainingResult],
+) -> Callable[Parameters, TrainingResult]:
+    @wraps(function)
+    def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> TrainingResult:
+        result = function(*args, **kwargs)
+        if not result.stop_reason:
+            raise KeyboardInterrupt(f"saved at step {result.step}; the same call resumes")
+        return result
+
+    return run
+
+
+train_or_interrupt = _interrupting(train)
+"""`heedful.train`: Ctrl-C raises KeyboardInterrupt after a checkpoint is saved."""
+
+
+def _train(
+    recipe: Recipe,
+    run: Run,
+    *,
+    device: torch.device,
+    callbacks: Sequence[Callback],
+    report_to: Sequence[str],
+    console: Console | None,
+    auto_find_batch_size: bool,
+    memory_limit: int | None,
+) -> TrainingResult:
     require_training_data(recipe)
     check_trackers(report_to)
     check_trainable(recipe)
-    run, strategy = Run(output_dir), recipe.training.distributed_strategy
     with ExitStack() as stack:
-        ranks = init_distributed(resolve_device(device), strategy)
+        ranks = init_distributed(device, recipe.training.distributed_strategy)
         dist_context, local_device = stack.enter_context(ranks)
         if dist_context.is_main_process:
             console = console or Console(stderr=True)
@@ -79,6 +149,9 @@ def train(
         def log(message: str) -> None:
             print_line(console, message)
 
+        if _threads_spin(local_device):
+            log("torch was imported before heedful, so its threads spin while they wait; on a busy")
+            log("  machine that is slow: import heedful first, or set OMP_WAIT_POLICY=PASSIVE")
         if auto_find_batch_size:
             recipe = with_saved_batch_size(recipe, run)
         checkpoints = CheckpointManager(run.checkpoints, recipe.training.checkpoints, log)
@@ -105,7 +178,13 @@ def train(
             device=local_device,
             console=console,
         )
-        return _run_job(job, snapshot, report_to, notice)
+        return _run_job(job, snapshot, notice, report_to=report_to, user_callbacks=callbacks)
+
+
+def _threads_spin(device: torch.device) -> bool:
+    """Whether OpenMP was loaded before heedful could set how its threads wait."""
+    is_parallel = device.type == "cpu" and torch.get_num_threads() > 1
+    return is_parallel and "OMP_WAIT_POLICY" not in os.environ
 
 
 class StopNotice:
@@ -133,14 +212,20 @@ class StopNotice:
 
 
 def _run_job(
-    job: TrainingJob, snapshot: Snapshot | None, report_to: Sequence[str], notice: StopNotice
+    job: TrainingJob,
+    snapshot: Snapshot | None,
+    notice: StopNotice,
+    *,
+    report_to: Sequence[str],
+    user_callbacks: Sequence[Callback],
 ) -> TrainingResult:
     if snapshot is None:
         job.start()
     else:
         job.resume(snapshot)
     batches = job.data_module.train_batches(job.progress.cursor)
-    with handle_stop_signals() as job.stop_requested, job.callbacks(report_to) as callbacks:
+    all_callbacks = job.callbacks(report_to, user_callbacks)
+    with handle_stop_signals() as job.stop_requested, all_callbacks as callbacks:
         notice.job = job
         try:
             result = run_training(job, batches, callbacks)

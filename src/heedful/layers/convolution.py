@@ -16,6 +16,7 @@ from torch.linalg import vector_norm
 from torch.nn.functional import conv1d, glu, linear, pad
 from typing_extensions import override
 
+from heedful.attention.memory import as_position_mask
 from heedful.attention.positional_encoding import (
     LearnedEncoding,
     LearnedEncodingConfig,
@@ -23,7 +24,7 @@ from heedful.attention.positional_encoding import (
 )
 from heedful.config import BaseConfig
 from heedful.layers.embeddings import TokenEmbedding
-from heedful.shapes import Float, LayerInputs, LayerOutputs, SourceMask
+from heedful.shapes import AnyMask, Float, LayerInputs, LayerOutputs
 
 SQRT_HALF = math.sqrt(0.5)
 """Factor of every sum of two terms: it keeps their variance (Gehring et al. 2017, section 3.4)."""
@@ -95,9 +96,9 @@ class GatedConvLayer(nn.Module):
             nn.Identity() if input_size == size else WeightNormConv1d(input_size, size)
         )
 
-    def forward_bidirectional(self, inputs: LayerInputs, mask: SourceMask) -> LayerOutputs:
+    def forward_bidirectional(self, inputs: LayerInputs, mask: AnyMask = None) -> LayerOutputs:
         """Run over whole sequences, with as many neighbors before as after a position."""
-        visible = inputs.masked_fill(~mask.unsqueeze(-1), 0)
+        visible = inputs.masked_fill(~as_position_mask(mask, inputs).unsqueeze(-1), 0)
         side_padding = (self.kernel_size - 1) // 2
         padded = pad(visible, (0, 0, side_padding, side_padding))
         return self.add_residual(inputs, self.gated_convolution(padded))
@@ -208,9 +209,9 @@ class DilatedBlock(nn.Module):
         self.convolution = nn.Conv1d(size, size, kernel_size, dilation=dilation)
         self.expand = nn.Sequential(nn.LayerNorm(size), nn.ReLU(), nn.Linear(size, 2 * size))
 
-    def forward_bidirectional(self, inputs: LayerOutputs, mask: SourceMask) -> LayerOutputs:
+    def forward_bidirectional(self, inputs: LayerOutputs, mask: AnyMask = None) -> LayerOutputs:
         """Run over whole sequences, with the same context on both sides; padding gives zeros."""
-        is_padding = ~mask.unsqueeze(-1)
+        is_padding = ~as_position_mask(mask, inputs).unsqueeze(-1)
         # Norms map zeros to their bias, so padding is zeroed again before the convolution.
         reduced = self.reduce(inputs).masked_fill(is_padding, 0)
         side_padding = self.left_context // 2
@@ -249,7 +250,7 @@ class DilatedStack(nn.Module):
         """Number of positions that an output depends on: 1 + (k - 1) sum of dilations."""
         return 1 + sum(block.left_context for block in self.blocks)
 
-    def forward_bidirectional(self, inputs: LayerOutputs, mask: SourceMask) -> LayerOutputs:
+    def forward_bidirectional(self, inputs: LayerOutputs, mask: AnyMask = None) -> LayerOutputs:
         """Run over whole sequences."""
         for block in self.blocks:
             inputs = block.forward_bidirectional(inputs, mask)

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
 from heedful.config import BaseConfig
-from heedful.shapes import HiddenStates, Losses, TargetMask
+from heedful.shapes import AnyMask, HiddenStates, Losses
 
 Activation = Literal["relu", "gelu", "gelu-tanh", "swish"]
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
@@ -33,7 +33,7 @@ class PositionwiseLayer(nn.Module, ABC):
     """Interface of sublayers that process each position by itself."""
 
     @abstractmethod
-    def forward(self, inputs: HiddenStates, mask: TargetMask) -> FeedForwardOutput:
+    def forward(self, inputs: HiddenStates, mask: AnyMask = None) -> FeedForwardOutput:
         """Process all positions; the mask is False in padding."""
 
 
@@ -62,7 +62,7 @@ class FeedForward(PositionwiseLayer):
         self.output_projection = nn.Linear(intermediate_size, size, bias=bias)
 
     @override
-    def forward(self, inputs: HiddenStates, mask: TargetMask) -> FeedForwardOutput:
+    def forward(self, inputs: HiddenStates, mask: AnyMask = None) -> FeedForwardOutput:
         hidden = self.activation(self.input_projection(inputs))
         if self.gate is not None:
             hidden = hidden * self.gate(inputs)

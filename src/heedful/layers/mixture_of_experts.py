@@ -13,6 +13,7 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validat
 from torch import Tensor, nn
 from typing_extensions import override
 
+from heedful.attention.memory import as_position_mask
 from heedful.config import BaseConfig
 from heedful.layers.expert_gates import Gating, Routing, build_gate
 from heedful.layers.feed_forward import (
@@ -21,7 +22,7 @@ from heedful.layers.feed_forward import (
     FeedForwardOutput,
     PositionwiseLayer,
 )
-from heedful.shapes import Float, HiddenStates, Int, Scalar, TargetMask
+from heedful.shapes import AnyMask, Float, HiddenStates, Int, Scalar
 
 States = Float[Tensor, "*B T D"]
 
@@ -98,8 +99,9 @@ class MixtureOfExperts(nn.Module):
         even_share = num_tokens * self.num_experts_per_token / len(self.experts)
         return math.ceil(self.capacity_factor * even_share)
 
-    def forward(self, inputs: States, mask: TargetMask) -> MoEOutput:
+    def forward(self, inputs: States, mask: AnyMask = None) -> MoEOutput:
         """Process the tokens where the mask is True."""
+        mask = as_position_mask(mask, inputs)
         tokens = inputs[mask]  # (W, D)
         routing: Routing = self.gate(tokens)
         capacity = self.capacity(len(tokens))
@@ -151,10 +153,8 @@ class MoESublayer(nn.Module):
         self.experts = experts
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, inputs: States, mask: TargetMask | None = None) -> MoEOutput:
+    def forward(self, inputs: States, mask: AnyMask = None) -> MoEOutput:
         """Add the outputs of the experts to the inputs; without a mask none is padding."""
-        if mask is None:
-            mask = torch.ones_like(inputs[..., 0], dtype=torch.bool)
         output = self.experts(inputs, mask)
         return output._replace(outputs=inputs + self.dropout(output.outputs.sigmoid()))
 
@@ -167,7 +167,7 @@ class MoEFeedForward(PositionwiseLayer):
         self.experts = experts
 
     @override
-    def forward(self, inputs: HiddenStates, mask: TargetMask) -> FeedForwardOutput:
+    def forward(self, inputs: HiddenStates, mask: AnyMask = None) -> FeedForwardOutput:
         output: MoEOutput = self.experts(inputs, mask)
         return FeedForwardOutput(output.outputs, output.auxiliary_losses)
 

@@ -10,11 +10,11 @@ from typing_extensions import override
 
 from heedful.attention.attention import Attention
 from heedful.attention.config import AttentionConfig, build_self_attention
+from heedful.attention.memory import as_position_mask
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
-from heedful.shapes import Bool, Float, Values
+from heedful.shapes import AnyMask, Float, Values
 
-StateMask = Bool[Tensor, "*B S"]
 Pooled = Float[Tensor, "*B V"]
 
 
@@ -22,15 +22,16 @@ class Pooling(nn.Module, ABC):
     """One vector from the states of a sequence."""
 
     @abstractmethod
-    def forward(self, states: Values, mask: StateMask) -> Pooled:
-        """Pool the states where the mask is True."""
+    def forward(self, states: Values, mask: AnyMask = None) -> Pooled:
+        """Pool the states where the mask (*B, S) is True; without a mask, all of them."""
 
 
 class MeanPooling(Pooling):
     """Mean of the states."""
 
     @override
-    def forward(self, states: Values, mask: StateMask) -> Pooled:
+    def forward(self, states: Values, mask: AnyMask = None) -> Pooled:
+        mask = as_position_mask(mask, states)
         total = states.masked_fill(~mask.unsqueeze(-1), 0).sum(dim=-2)
         return total / mask.sum(dim=-1, keepdim=True).clamp(min=1)
 
@@ -39,7 +40,8 @@ class MaxPooling(Pooling):
     """Largest value of each unit (Collobert & Weston 2008)."""
 
     @override
-    def forward(self, states: Values, mask: StateMask) -> Pooled:
+    def forward(self, states: Values, mask: AnyMask = None) -> Pooled:
+        mask = as_position_mask(mask, states)
         min_value = torch.finfo(states.dtype).min
         largest = states.masked_fill(~mask.unsqueeze(-1), min_value).amax(dim=-2)
         return largest.masked_fill(~mask.any(dim=-1, keepdim=True), 0)
@@ -54,10 +56,11 @@ class AttentionPooling(Pooling):
         self.query = nn.Parameter(torch.randn(query_size) * query_size**-0.5)
 
     @override
-    def forward(self, states: Values, mask: StateMask) -> Pooled:
+    def forward(self, states: Values, mask: AnyMask = None) -> Pooled:
+        mask = as_position_mask(mask, states)
         # Zero masked states: NaN times a weight of zero would still be NaN.
         visible = states.masked_fill(~mask.unsqueeze(-1), 0)
-        memory = self.attention.build_memory(visible, mask.unsqueeze(-2))
+        memory = self.attention.build_memory(visible, mask)
         query = self.query.expand(*states.shape[:-2], 1, -1)
         return self.attention(query, memory, need_weights=False).context.squeeze(-2)
 

@@ -17,13 +17,13 @@ from torch.nn.functional import pad
 from typing_extensions import override
 
 from heedful.attention.attention import Attention, AttentionOutput
-from heedful.attention.memory import AttentionState, Memory, PreparedKeys
+from heedful.attention.memory import AttentionState, Memory, PreparedKeys, as_position_mask
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
 from heedful.errors import check
 from heedful.ops import op
 from heedful.pytree import Nested, map_pairs
-from heedful.shapes import Bool, Float, HiddenStates, Int, Lengths, Positions, TargetMask
+from heedful.shapes import AnyMask, Bool, Float, HiddenStates, Int, Lengths, Positions, TargetMask
 
 PositionMask = Bool[Tensor, "#B T S"]
 
@@ -80,8 +80,8 @@ class SelfAttention(nn.Module, ABC):
         return SelfAttentionCache(None)
 
     @abstractmethod
-    def forward_bidirectional(self, inputs: HiddenStates, mask: TargetMask) -> HiddenStates:
-        """Attend from each position to the real ones before and after it."""
+    def forward_bidirectional(self, inputs: HiddenStates, mask: AnyMask = None) -> HiddenStates:
+        """Attend from each position to those that the mask (B, T) marks as real; None: to all."""
 
     @abstractmethod
     def forward(
@@ -99,8 +99,8 @@ class FullSelfAttention(SelfAttention):
     """Each position sees all others, or all earlier ones."""
 
     @override
-    def forward_bidirectional(self, inputs: HiddenStates, mask: TargetMask) -> HiddenStates:
-        memory = self.attention.build_memory(inputs, mask.unsqueeze(1))
+    def forward_bidirectional(self, inputs: HiddenStates, mask: AnyMask = None) -> HiddenStates:
+        memory = self.attention.build_memory(inputs, mask)
         return self.attention(inputs, memory, need_weights=False).context
 
     @override
@@ -132,10 +132,9 @@ class FullSelfAttention(SelfAttention):
         self, inputs: HiddenStates, kv_cache: KVCache | None, start_positions: Int[Tensor, "B"]
     ) -> tuple[KVCache, Int[Tensor, "#B T"]]:
         """Append the values and keys of new positions; return the cache and these positions."""
-        full_mask = torch.ones(1, 1, inputs.size(1), dtype=torch.bool, device=inputs.device)
         offsets = torch.arange(inputs.size(1), device=inputs.device)
         values, keys, _ = self.attention.build_memory(
-            inputs, full_mask, start_positions=None if kv_cache is None else start_positions
+            inputs, start_positions=None if kv_cache is None else start_positions
         )
         if kv_cache is None:
             return KVCache(values, keys), offsets.unsqueeze(0)
@@ -197,8 +196,9 @@ class BlockSelfAttention(FullSelfAttention):
         self.block_size = block_size
 
     @override
-    def forward_bidirectional(self, inputs: HiddenStates, mask: TargetMask) -> HiddenStates:
-        block_mask = self._split_into_blocks(mask.unsqueeze(-1)).mT  # (B * blocks, 1, block)
+    def forward_bidirectional(self, inputs: HiddenStates, mask: AnyMask = None) -> HiddenStates:
+        is_real = as_position_mask(mask, inputs).unsqueeze(-1)
+        block_mask = self._split_into_blocks(is_real).mT  # (B * blocks, 1, block)
         return self._attend_by_block(inputs, block_mask)
 
     @override
@@ -287,7 +287,8 @@ class CompressedSelfAttention(SelfAttention):
         return SelfAttentionCache(None, recent=recent)
 
     @override
-    def forward_bidirectional(self, inputs: HiddenStates, mask: TargetMask) -> HiddenStates:
+    def forward_bidirectional(self, inputs: HiddenStates, mask: AnyMask = None) -> HiddenStates:
+        mask = as_position_mask(mask, inputs)
         segments = self._compress(inputs * mask.unsqueeze(-1))
         memory = as_memory(segments, mask[:, :: self.stride].unsqueeze(1))
         return self.attention(inputs, memory, need_weights=False).context
@@ -354,8 +355,7 @@ class CompressedSelfAttention(SelfAttention):
         padded = pad(inputs, (0, 0, 0, -inputs.size(1) % self.stride)).transpose(1, 2)
         keys = self.compress_keys(padded).transpose(1, 2)
         values = self.compress_values(padded).transpose(1, 2)
-        full_mask = torch.ones(1, 1, keys.size(1), dtype=torch.bool, device=inputs.device)
-        return KVCache(*self.attention.build_memory(values, full_mask, keys=keys)[:2])
+        return KVCache(*self.attention.build_memory(values, keys=keys)[:2])
 
 
 def _gather(inputs: Float[Tensor, "B R D"], index: Int[Tensor, "B N"]) -> Float[Tensor, "B N D"]:

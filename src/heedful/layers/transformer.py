@@ -18,7 +18,7 @@ from heedful.attention.attention import Attention, AttentionOutput
 from heedful.attention.auxiliary_losses import sum_losses
 from heedful.attention.config import AttentionConfig, build_self_attention
 from heedful.attention.dot_product_scores import ScaledDotScoreConfig
-from heedful.attention.memory import AttentionState, Memory, padding_mask
+from heedful.attention.memory import AttentionState, Memory, as_position_mask, padding_mask
 from heedful.attention.multi_head import MultiHeadConfig
 from heedful.attention.positional_encoding import PositionalEncodingConfig, SinusoidalEncodingConfig
 from heedful.config import BaseConfig
@@ -33,7 +33,7 @@ from heedful.layers.self_attention import (
     SelfAttentionCache,
     SelfAttentionConfig,
 )
-from heedful.shapes import Float, HiddenStates, Int, Lengths, Losses, Mask, TargetMask, Values
+from heedful.shapes import AnyMask, Float, HiddenStates, Int, Lengths, Losses, TargetMask, Values
 
 NormOrder = Literal["pre", "post"]
 NormType = Literal["layer", "rms"]
@@ -137,8 +137,11 @@ class TransformerLayer(nn.Module):
         self.feed_forward = feed_forward
         self.feed_forward_residual = feed_forward_residual
 
-    def forward_bidirectional(self, inputs: HiddenStates, mask: TargetMask) -> OutputsWithLosses:
-        """Read whole sequences; return outputs and auxiliary losses."""
+    def forward_bidirectional(
+        self, inputs: HiddenStates, mask: AnyMask = None
+    ) -> OutputsWithLosses:
+        """Read whole sequences; return outputs and auxiliary losses. The mask is (B, T)."""
+        mask = as_position_mask(mask, inputs)
         queries = self.self_attention_residual.sublayer_input(inputs)
         attended = self.self_attention.forward_bidirectional(queries, mask)
         return self._feed_forward(self.self_attention_residual.add_residual(inputs, attended), mask)
@@ -206,7 +209,9 @@ class TransformerStack(nn.Module):
         """Whether self-attention depends on where earlier positions attended."""
         return any(layer.self_attention.attention.is_stateful for layer in self.layers)
 
-    def build_memory(self, states: Values, mask: Mask, keys: Values | None = None) -> Memories:
+    def build_memory(
+        self, states: Values, mask: AnyMask = None, keys: Values | None = None
+    ) -> Memories:
         """Return the memory of a source for each layer with cross-attention."""
         sublayers = [layer.cross_attention for layer in self.layers if layer.cross_attention]
         return tuple(layer.attention.build_memory(states, mask, keys=keys) for layer in sublayers)

@@ -5,7 +5,7 @@ sections of a recipe fit together.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from importlib import resources
 from operator import or_
@@ -18,9 +18,10 @@ from heedful.config import (
     BaseConfig,
     LocatedSettings,
     Settings,
-    parse_override,
+    SettingsArgument,
     read_settings,
     read_yaml,
+    to_overrides,
     validate_settings,
     wrong_type_error,
 )
@@ -159,25 +160,37 @@ def read_recipe_text(name: str) -> str:
     return resources.files("heedful.recipes").joinpath(f"{name}.yaml").read_text(encoding="utf-8")
 
 
-def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Load a recipe by name or file, with `a.b=c` overrides.
+RecipeArgument = str | Path | Mapping[str, Any] | Recipe
+"""A recipe: its name, its file, its settings or itself."""
+
+
+def load_recipe(recipe: RecipeArgument, settings: SettingsArgument = ()) -> Recipe:
+    """Return a recipe, changed by `settings`.
 
     Its key `extends` names another recipe, or a file relative to its own, that it changes.
     """
-    *bases, (location, settings) = _read_layers(name_or_path)
-    name = LocatedSettings(location, {"info": {"name": Path(name_or_path).stem}})
+    if isinstance(recipe, str | Path):
+        layers = _read_layers(str(recipe))
+        name = {"info": {"name": Path(recipe).stem}}
+        layers.insert(0, LocatedSettings(layers[-1].location, name))
+    else:
+        own = recipe.model_dump(mode="json") if isinstance(recipe, Recipe) else dict(recipe)
+        layers = _add_bases("recipe", own)
+    *bases, (location, own_settings) = layers
+    overrides = to_overrides(settings)
     return validate_settings(
-        Recipe,
-        settings,
-        location=location,
-        overrides=[parse_override(text) for text in overrides],
-        bases=[name, *bases],
+        Recipe, own_settings, location=location, overrides=overrides, bases=bases
     )
 
 
 def _read_layers(name_or_path: str, extended_by: Sequence[str] = ()) -> list[LocatedSettings]:
     """Read a recipe after those that it extends."""
-    settings = _read_recipe_settings(name_or_path, extended_by)
+    return _add_bases(name_or_path, _read_recipe_settings(name_or_path, extended_by), extended_by)
+
+
+def _add_bases(
+    name_or_path: str, settings: Settings, extended_by: Sequence[str] = ()
+) -> list[LocatedSettings]:
     base = settings.pop(_EXTENDS, None)
     if base is None:
         return [LocatedSettings(name_or_path, settings)]

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import torch
+from torch import nn
 
 from heedful.evaluation.base import Metric, MetricScore
 from heedful.inspection.attention_layers import AttentionLayer
@@ -54,6 +55,15 @@ class Predictor(Protocol):
     def count_tokens(self, examples: Sequence[Any], /) -> int:
         """Return the number of tokens that `evaluate` predicts."""
         ...
+
+
+def format_predictor(predictor: Any, *details: str) -> str:
+    """Return the repr of a predictor, in one line."""
+    name, model, parts = type(predictor).__name__, predictor.model, list(details)
+    if isinstance(model, nn.Module):
+        count = sum(parameter.numel() for parameter in model.parameters())
+        parts.insert(0, f"{count:,} parameters")
+    return f"<{name}: {', '.join([*parts, f'on {predictor.device}'])}>"
 
 
 ProgressWrapper = Callable[[Iterable[Any], int], Iterable[Any]]

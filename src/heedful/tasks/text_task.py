@@ -35,6 +35,7 @@ from heedful.inspection.attention_layers import (
 )
 from heedful.inspection.attention_trace import trace_attention
 from heedful.tasks.command_line import TEXT_FILES
+from heedful.tasks.prediction import format_predictor
 from heedful.tasks.task import (
     BatchShape,
     DataModule,
@@ -105,6 +106,10 @@ class TextPredictor:
     def _token_axis(self, ids: Sequence[int]) -> TokenAxis:
         tokens, texts = display_tokens(ids, self.tokenizer), self._texts.token_texts(ids)
         return token_axis(tokens, texts)
+
+    def __repr__(self) -> str:
+        context = f"context of {self.lm_batching.context_length} tokens"
+        return format_predictor(self, f"vocabulary {len(self.tokenizer)}", context)
 
     def count_tokens(self, lines: Sequence[str]) -> int:
         """Return the number of tokens of a text; the EOS before its first line is not counted."""

@@ -1,8 +1,11 @@
-"""Each mask against a loop over positions."""
+"""Each mask against a loop over positions; what attention refuses as a mask."""
 
 import pytest
 import torch
 
+from heedful.attention.alignments import SoftmaxAlignment
+from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
+from heedful.attention.dot_product_scores import ScaledDotScore
 from heedful.attention.memory import (
     block_local_mask,
     causal_mask,
@@ -11,6 +14,7 @@ from heedful.attention.memory import (
     prefix_mask,
     window_mask,
 )
+from heedful.errors import ArgumentError
 
 SIZE = 7
 LENGTHS = torch.tensor([1, 7, 0, 4])
@@ -29,21 +33,19 @@ def test_padding_mask_hides_positions_after_length():
 
 @pytest.mark.parametrize("size", [0, 1, 7])
 def test_causal_mask_hides_later_positions(size):
-    assert causal_mask(size).tolist() == mask_by_loop(lambda query, key: key <= query, size)
+    assert causal_mask(size).tolist() == [mask_by_loop(lambda query, key: key <= query, size)]
 
 
 @pytest.mark.parametrize("half_width", [0, 1, 3, 100])
 def test_window_mask_hides_distant_positions(half_width):
-    assert window_mask(SIZE, half_width).tolist() == mask_by_loop(
-        lambda query, key: abs(query - key) <= half_width
-    )
+    expected = mask_by_loop(lambda query, key: abs(query - key) <= half_width)
+    assert window_mask(SIZE, half_width).tolist() == [expected]
 
 
 @pytest.mark.parametrize("block", [1, 3, 7, 100])
 def test_block_local_mask_hides_other_blocks(block):
-    assert block_local_mask(SIZE, block).tolist() == mask_by_loop(
-        lambda q, k: q // block == k // block
-    )
+    expected = mask_by_loop(lambda q, k: q // block == k // block)
+    assert block_local_mask(SIZE, block).tolist() == [expected]
 
 
 def test_prefix_mask_with_causal_mask_shows_prefix_to_all():
@@ -93,7 +95,8 @@ def test_packed_documents_are_causal_separately(row):
     packed = (document_mask(IDS) & causal_mask(SIZE))[row]
     for document in IDS[row].unique():
         is_document = IDS[row] == document
-        assert torch.equal(packed[is_document][:, is_document], causal_mask(int(is_document.sum())))
+        (causal,) = causal_mask(int(is_document.sum()))
+        assert torch.equal(packed[is_document][:, is_document], causal)
 
 
 def test_masks_are_created_on_requested_device():
@@ -107,3 +110,36 @@ def test_masks_are_created_on_requested_device():
         document_mask(IDS.to(device)),
     ):
         assert mask.device == device
+
+
+ATTENTION = SingleHeadAttention(ScaledDotScore(), SoftmaxAlignment(), WeightedSumReadout())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8])
+def test_mask_of_numbers_is_refused_with_reason(dtype):
+    with pytest.raises(ArgumentError) as caught:
+        ATTENTION.build_memory(torch.randn(2, 5, 4), torch.ones(2, 5, dtype=dtype))
+    assert str(caught.value) == (
+        f"mask: has dtype {dtype}, but must be Boolean, True where a query may attend: numbers may "
+        "be summands of scores, factors of weights, or mark padding\n"
+        "  pass mask == 0 for summands (0 and -inf) or marked padding, mask != 0 for factors"
+    )
+
+
+@pytest.mark.parametrize(
+    "shape", [(5,), (5, 5), (2, 4), (2, 1), (3, 1, 5), (2, 3, 4), (2, 1, 1), (2, 1, 1, 5)]
+)
+def test_mask_of_wrong_shape_is_refused_with_both_shapes(shape):
+    with pytest.raises(ArgumentError) as caught:
+        ATTENTION.build_memory(torch.randn(2, 5, 4), torch.ones(shape, dtype=torch.bool))
+    assert str(caught.value) == (
+        f"mask: has shape {shape}, but must have (2, 5), or, if it differs between queries, "
+        "(2, T, 5)\n  a mask (T, S) for all rows needs a batch dimension: mask.unsqueeze(0)"
+    )
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_mask_for_another_number_of_queries_is_refused(need_weights):
+    memory = ATTENTION.build_memory(torch.randn(2, 5, 4), torch.ones(2, 3, 5, dtype=torch.bool))
+    with pytest.raises(ArgumentError, match=r"has shape \(2, 3, 5\), but .*, \(2, 4, 5\)"):
+        ATTENTION(torch.randn(2, 4, 4), memory, need_weights=need_weights)

@@ -71,7 +71,7 @@ def test_multi_head_matches_torch_in_value_and_gradient(is_causal, need_weights)
         values,
         values,
         key_padding_mask=~mask.squeeze(1),
-        attn_mask=~causal_mask(NUM_KEYS) if is_causal else None,
+        attn_mask=~causal_mask(NUM_KEYS)[0] if is_causal else None,
         average_attn_weights=False,
     )
     torch.testing.assert_close(output.context, context)

@@ -11,7 +11,7 @@ from heedful.evaluation.registry import METRICS
 from heedful.evaluation.score_table import score_outputs
 from heedful.experiment import train
 from heedful.recipes import load_recipe
-from heedful.runs import Run, load_translator
+from heedful.runs import Run, load
 from tests.commands import LETTERS, heedful, write_recipe
 from tests.language_modeling import LINES, write_text_recipe
 from tests.shape_checking import unchecked
@@ -71,7 +71,7 @@ def test_json_scores_equal_those_of_evaluation(call, trained, other, test_set, t
     report = json.loads(call(trained, other, *test_set, *options, "--json").out)
     assert report == json.loads((tmp_path / "there" / "comparison.json").read_text())
     sources = ["a b", "c", "d e f g"]
-    outputs = [result.text for result in load_translator(trained).translate(sources, beam_size=1)]
+    outputs = [result.text for result in load(trained).translate(sources, beam_size=1)]
     references = [("a b",), ("c",), ("d e f h",)]
     for index, name in enumerate(("chrf", "exact-match")):
         expected = score_outputs(METRICS[name], outputs, references, baseline=outputs)

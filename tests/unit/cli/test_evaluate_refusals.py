@@ -65,7 +65,7 @@ def test_perplexity_of_texts_is_an_error(call):
 
 def test_attention_metrics_of_a_model_without_attention_are_an_error(call, tmp_path):
     recipe = write_recipe(tmp_path / "blind", steps=2, every=2)
-    train(str(recipe), tmp_path / "run", overrides=[f"model.decoder={FINAL_STATE_DECODER}"])
+    train(str(recipe), tmp_path / "run", settings=[f"model.decoder={FINAL_STATE_DECODER}"])
     files = "--source", "ref", "--target", "ref", "--gold-alignments", "gold"
     for name in ("aer", "attention-entropy"):
         expected = f"--metrics: {name} {NO_ATTENTION}"

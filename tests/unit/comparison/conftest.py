@@ -30,5 +30,5 @@ def runs(tmp_path_factory):
     }
     with unchecked():
         for name, each in changes.items():
-            heedful.train(recipe, folder / name, overrides=[test, *each])
+            heedful.train(recipe, folder / name, settings=[test, *each])
     return Path(folder)

@@ -1,16 +1,13 @@
 import pytest
 
 from heedful.comparison.evaluation_sets import BATCH_SIZE, decode_interleaved
-from heedful.runs import load_translator
+from heedful.runs import load
 from tests.commands import LETTERS
 
 
 @pytest.fixture
 def translators(runs):
-    return [
-        load_translator(runs / name, overrides=["decoding.beam_size=1"])
-        for name in ("small-0", "large")
-    ]
+    return [load(runs / name, settings=["decoding.beam_size=1"]) for name in ("small-0", "large")]
 
 
 def test_interleaving_does_not_change_outputs(translators):

@@ -10,7 +10,7 @@ from heedful.comparison.evaluation_sets import (
 )
 from heedful.evaluation.registry import METRICS, get_metrics
 from heedful.evaluation.score_table import score_outputs
-from heedful.runs import load_translator
+from heedful.runs import load
 
 METRIC_NAMES = ["exact-match", "chrf"]
 
@@ -27,10 +27,7 @@ def test_systems_are_scored_by_the_outputs_of_their_runs(runs, evaluation_set):
     systems = [[runs / "small-0", runs / "small-1"], [runs / "large"]]
     evaluated = evaluation_set.evaluate(systems, baseline=0, device="cpu")
     outputs = {
-        run: [
-            each.text
-            for each in load_translator(run).translate(evaluation_set.sources, beam_size=1)
-        ]
+        run: [each.text for each in load(run).translate(evaluation_set.sources, beam_size=1)]
         for folders in systems
         for run in folders
     }
@@ -43,7 +40,7 @@ def test_systems_are_scored_by_the_outputs_of_their_runs(runs, evaluation_set):
             mean = sum(entry.score.value for entry in values) / len(values)
             assert score.stats.mean == pytest.approx(mean)
             assert (score.stats.std is None) == (len(folders) == 1)
-        model = load_translator(folders[0]).model
+        model = load(folders[0]).model
         assert result.num_parameters == sum(weight.numel() for weight in model.parameters())
         assert result.sentences_per_second.mean > 0
         assert result.tokens_per_second.mean > 0
@@ -59,7 +56,7 @@ def test_examples_have_a_source_a_reference_and_outputs(runs, evaluation_set):
     assert len(evaluated.sources) == MAX_EXAMPLES
     assert evaluated.references == evaluated.sources  # they are to be copied
     for name, result in zip(("small-0", "large"), evaluated.results, strict=True):
-        outputs = load_translator(runs / name).translate(evaluated.sources, beam_size=1)
+        outputs = load(runs / name).translate(evaluated.sources, beam_size=1)
         assert result.outputs == [each.text for each in outputs]
 
 

@@ -144,7 +144,7 @@ def test_leading_dimensions_are_flattened():
     attention = dot()
     for leading in [(), (3,), (2, 3)]:
         values, queries = torch.randn(*leading, 5, 4), torch.randn(*leading, 2, 4)
-        memory = attention.build_memory(values, torch.ones(1, 5, dtype=torch.bool))
+        memory = attention.build_memory(values)
         with trace_attention(attention) as records:
             weights = attention(queries, memory).weights
         (record,) = records

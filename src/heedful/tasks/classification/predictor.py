@@ -6,7 +6,7 @@ Invariant: the prediction for a text does not depend on the other texts.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, zip_longest
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ from heedful.inspection.attention_map import AttentionMap, render_notebook_html
 from heedful.inspection.attention_trace import TraceRecord, trace_attention
 from heedful.pytree import map_tensors
 from heedful.tasks.classification.model import TextClassifier
+from heedful.tasks.prediction import format_predictor
 from heedful.tokenization.tokenizer import check_no_surrogates
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, SPECIAL_TOKENS, UNK
@@ -124,9 +125,17 @@ class Classifier:
             range(NUM_SPECIAL_TOKENS, len(tokenizers.target))
         )
 
-    def classify(self, texts: Sequence[str]) -> list[Classification]:
-        """Classify texts."""
-        return list(self.predict(texts))
+    def __repr__(self) -> str:
+        return format_predictor(self, f"labels {', '.join(self.labels)}")
+
+    @overload
+    def classify(self, texts: str) -> Classification: ...  # type: ignore[overload-overlap]
+    @overload
+    def classify(self, texts: Iterable[str]) -> list[Classification]: ...
+    def classify(self, texts: str | Iterable[str]) -> Classification | list[Classification]:
+        """Classify a text, or texts."""
+        results = self.predict([texts] if isinstance(texts, str) else texts)
+        return next(results) if isinstance(texts, str) else list(results)
 
     def predict(
         self,

@@ -6,6 +6,7 @@ of a text does not depend on the other texts; with sampling it depends on the se
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from typing import overload
 
 import torch
 from torch import nn
@@ -30,6 +31,7 @@ from heedful.inspection.attention_layers import (
 from heedful.inspection.attention_trace import TraceRecord, trace_attention
 from heedful.models.base import DecodableModel, Decoder, Seq2SeqModel
 from heedful.pytree import map_tensors
+from heedful.tasks.prediction import format_predictor
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import BOS
 
@@ -56,16 +58,41 @@ class Translator:
         self._request_encoder = RequestEncoder(tokenizers, config)
         self._translation_builder = TranslationBuilder(tokenizers, config)
 
-    def translate(
+    def __repr__(self) -> str:
+        sizes = f"vocabulary {len(self.tokenizers.source)} to {len(self.tokenizers.target)}"
+        return format_predictor(self, sizes, f"beam size {self.decoding.beam_size}")
+
+    @overload
+    def translate(  # type: ignore[overload-overlap]  # a str is an iterable of str
         self,
-        texts: Sequence[str | Request],
+        texts: str | Request,
         *,
         beam_size: int | None = None,
         n_best: int | None = None,
         need_tree: bool = False,
-    ) -> list[Translation]:
-        """Translate texts; an empty text without constraints has an empty output."""
-        return list(self.predict(texts, beam_size=beam_size, n_best=n_best, need_tree=need_tree))
+    ) -> Translation: ...
+    @overload
+    def translate(
+        self,
+        texts: Iterable[str | Request],
+        *,
+        beam_size: int | None = None,
+        n_best: int | None = None,
+        need_tree: bool = False,
+    ) -> list[Translation]: ...
+    def translate(
+        self,
+        texts: str | Request | Iterable[str | Request],
+        *,
+        beam_size: int | None = None,
+        n_best: int | None = None,
+        need_tree: bool = False,
+    ) -> Translation | list[Translation]:
+        """Translate a text, or texts; an empty text without constraints has an empty output."""
+        is_one = isinstance(texts, str | Request)
+        requests = [texts] if isinstance(texts, str | Request) else texts
+        results = self.predict(requests, beam_size=beam_size, n_best=n_best, need_tree=need_tree)
+        return next(results) if is_one else list(results)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Translation]:
         """Score given outputs, as if a search had found them."""

@@ -86,7 +86,7 @@ def test_lower_attention_follows_its_formula():
 def test_steps_equal_layers_over_the_whole_target(cell, attention):
     """One layer after another, each over all positions at once under a causal mask."""
     built = decoder(cell=cell, lower_attention=attention)
-    lengths, causal = torch.full((2,), 5), causal_mask(5).unsqueeze(0)
+    lengths, causal = torch.full((2,), 5), causal_mask(5)
     outputs = built.embedding(TOKENS)
     for index, module in enumerate(built.wiring.cells.cells):
         if index:
@@ -108,7 +108,7 @@ def test_residual_layers_pass_on_their_sums():
     for residual in upper:
         module = residual.cell
         lower = module.attention.attention
-        memory = lower.build_memory(inputs, causal_mask(5).unsqueeze(0))
+        memory = lower.build_memory(inputs, causal_mask(5))
         cell_inputs = torch.cat([inputs, lower(inputs, memory).context], dim=-1)
         inputs = inputs + RecurrentLayer(forward_cell=module.cell)(cell_inputs, lengths)
     torch.testing.assert_close(top_states(built), inputs)

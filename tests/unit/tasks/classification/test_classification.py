@@ -107,7 +107,7 @@ def run(tmp_path_factory):
     recipe, labeled = write_labeled_recipe(folder)
     setting = {"type": "tsv", "path": str(labeled), "source_column": 2, "target_column": 1}
     with unchecked():
-        package.train(str(recipe), folder / "run", overrides=[f"data.train={json.dumps(setting)}"])
+        package.train(str(recipe), folder / "run", settings=[f"data.train={json.dumps(setting)}"])
     return folder / "run"
 
 
@@ -183,9 +183,9 @@ def test_resumed_training_equals_uninterrupted_training(tmp_path):
     setting = {"type": "tsv", "path": str(labeled), "source_column": 2, "target_column": 1}
     data = f"data.train={json.dumps(setting)}"
     with unchecked():
-        package.train(str(recipe), tmp_path / "whole", overrides=[data])
-        package.train(str(recipe), tmp_path / "resumed", overrides=[data, "training.max_steps=10"])
-        package.train(str(recipe), tmp_path / "resumed", overrides=[data])
+        package.train(str(recipe), tmp_path / "whole", settings=[data])
+        package.train(str(recipe), tmp_path / "resumed", settings=[data, "training.max_steps=10"])
+        package.train(str(recipe), tmp_path / "resumed", settings=[data])
     whole, resumed = (
         package.load(tmp_path / name).model.state_dict() for name in ("whole", "resumed")
     )

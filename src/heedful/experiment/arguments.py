@@ -1,0 +1,99 @@
+"""From the arguments of `heedful.train` to a recipe with its data.
+
+Pairs in memory are written to `RUN/pairs.jsonl`, which the recipe names, so the run can be resumed
+with the same pairs, or without them from `RUN/config.yaml`. Invariant: that file never changes once
+the run has a checkpoint.
+"""
+
+import filecmp
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import torch
+
+from heedful.config import SettingsArgument, to_overrides
+from heedful.errors import ArgumentError, ConfigError, RunError, check
+from heedful.experiment.default_recipe import load_training_recipe
+from heedful.recipes import Recipe, load_recipe
+from heedful.recipes.recipe import RecipeArgument
+from heedful.runs import Run
+from heedful.storage.atomic import atomic_replace
+from heedful.tasks.registry import all_file_options, file_overrides
+
+FileArgument = str | os.PathLike[str] | None
+PairsArgument = FileArgument | Iterable[tuple[str, str]]
+_PAIRS_FILE = "pairs.jsonl"
+
+
+def run_folder(recipe: RecipeArgument, run: FileArgument) -> Path:
+    """Return the folder to train into: runs/NAME if none is given."""
+    message, hint = "not given, and the recipe has no name", "pass run='runs/NAME'"
+    check(run is not None or isinstance(recipe, str | Path), "run", message, hint, ArgumentError)
+    return Path("runs") / Path(str(recipe)).stem if run is None else Path(run)
+
+
+def load_recipe_with_data(
+    recipe: RecipeArgument,
+    run: Run,
+    *,
+    files: Mapping[str, FileArgument],
+    pairs: PairsArgument,
+    settings: SettingsArgument,
+    device: torch.device,
+) -> Recipe:
+    """Return the recipe with this data and these settings; write pairs that are in memory.
+
+    Data that is given replaces all data of the recipe, dev and test data too.
+    """
+    paths = {name: os.fspath(path) for name, path in files.items() if path is not None}
+    in_memory: Iterable[tuple[str, str]] | None = None
+    if isinstance(pairs, str | os.PathLike):
+        paths["pairs"] = os.fspath(pairs)
+    elif pairs is not None:
+        in_memory, paths["pairs"] = pairs, str(run.folder / _PAIRS_FILE)
+    given = [options for options in all_file_options() if options.selected(paths)]
+    hint = "give the data in one way"
+    check(len(given) <= 1, ", ".join(paths), "given together", hint, ArgumentError)
+    try:
+        overrides = to_overrides(file_overrides({"train": paths}))
+    except ConfigError as error:  # of the command line
+        parts = (error.location, error.message, error.hint)
+        raise ArgumentError(*(part.replace("--", "") for part in parts)) from None
+    overrides += to_overrides(settings)
+    try:
+        load_recipe(recipe, overrides)  # report errors before anything is written
+    except ConfigError as error:
+        location = error.location.removeprefix("--set ")
+        raise ConfigError(location, error.message, error.hint) from None
+    if in_memory is not None:
+        _store_pairs(in_memory, run)
+    return load_training_recipe(recipe, overrides, device)
+
+
+def _store_pairs(pairs: Iterable[tuple[str, str]], run: Run) -> None:
+    path = run.folder / _PAIRS_FILE
+    with atomic_replace(path) as temporary:
+        with temporary.open("w", encoding="utf-8") as file:
+            count = _write_pairs(pairs, file.write)
+        is_same = path.exists() and filecmp.cmp(path, temporary, shallow=False)
+        message = f"this run was not started with the {count} pairs that are given now"
+        hint = "pass the same pairs in the same order, or leave them out and train "
+        hint += f"{str(run.folder / 'config.yaml')!r}, or use another run folder"
+        check(is_same or not run.is_saved, str(run.folder), message, hint, RunError)
+
+
+def _write_pairs(pairs: Iterable[tuple[str, str]], write: Callable[[str], object]) -> int:
+    """Write each pair as a line; return their number."""
+    count = 0
+    for index, pair in enumerate(pairs):
+        parts = tuple(pair) if isinstance(pair, tuple | list) else ()
+        if list(map(type, parts)) != [str, str]:
+            message = f"expected (source, target), two strings, got {pair!r}"
+            raise ArgumentError(f"pairs[{index}]", message, "give one tuple for each example")
+        write(json.dumps(dict(zip(("source", "target"), parts, strict=True))) + "\n")
+        count += 1
+    hint = "give one tuple (source, target) for each example"
+    check(count, "pairs", "is empty", hint, ArgumentError)
+    return count

@@ -1,0 +1,301 @@
+"""`heedful.train` and `heedful.load` as Python code calls them."""
+
+import copy
+import json
+import os
+import pickle
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+import heedful
+from heedful.data.synthetic import get_corpus
+from heedful.errors import ArgumentError, ConfigError, RunError
+from heedful.recipes import Recipe, load_recipe
+from heedful.tasks.classification.predictor import Classifier
+from heedful.training.callbacks import Callback
+from tests import catalogue
+from tests.commands import write_random_run, write_recipe
+from tests.shape_checking import unchecked
+
+PAIRS = [
+    (f"{pair.source}", pair.target)
+    for pair in islice(get_corpus("reverse").pairs("train", seed=0), 60)
+]
+TINY = {
+    "tokenizers": {
+        "type": "separate",
+        "source": {"type": "word"},
+        "target": {"type": "word"},
+    },
+    "model": {
+        "encoder": {"type": "recurrent", "embedding_size": 4, "hidden_size": 4},
+        "decoder": {"type": "recurrent", "embedding_size": 4, "hidden_size": 4},
+    },
+    "training": {"max_steps": 2, "validate_every": 2},
+}
+
+
+def files(folder):
+    for name, texts in zip(("source", "target"), zip(*PAIRS, strict=True), strict=True):
+        (folder / name).write_text("".join(f"{text}\n" for text in texts))
+    return {"source": folder / "source", "target": str(folder / "target")}
+
+
+def test_recipe_forms_give_equal_recipes(tmp_path):
+    path = write_recipe(tmp_path)
+    expected = load_recipe(str(path))
+    for form in (path, yaml.safe_load(path.read_text()), expected):
+        assert load_recipe(form) == expected
+
+
+def test_settings_forms_equal_the_command_line():
+    command_line = [
+        "training.max_steps=7",
+        "model.decoder.attention.score.type=dot",
+        "data.dev=null",
+    ]
+    expected = load_recipe("reverse-tiny", command_line)
+    dotted = {
+        "training.max_steps": 7,
+        "model.decoder.attention.score.type": "dot",
+        "data.dev": None,
+    }
+    nested = {
+        "training": {"max_steps": 7},
+        "model": {"decoder.attention": {"score": {"type": "dot"}}},
+        "data": {"dev": None},
+    }
+    assert load_recipe("reverse-tiny", dotted) == load_recipe("reverse-tiny", nested) == expected
+
+
+def test_nested_settings_may_change_a_type_together_with_its_fields():
+    score = {"hidden_size": 3, "type": "additive"}
+    changed = load_recipe("reverse-tiny", {"model.decoder.attention.score": score})
+    assert changed.model.decoder.attention.score.hidden_size == 3
+
+
+def test_pairs_in_memory_train_the_same_model_as_files(tmp_path):
+    with unchecked():
+        heedful.train(TINY, tmp_path / "files", **files(tmp_path), settings={"training.seed": 3})
+        heedful.train(TINY, tmp_path / "pairs", pairs=iter(PAIRS), settings={"training.seed": 3})
+    one, other = (heedful.load(tmp_path / name).score(PAIRS[:3]) for name in ("files", "pairs"))
+    assert [result.log_prob for result in one] == [result.log_prob for result in other]
+
+
+def test_data_from_python_replaces_all_data_of_the_recipe(tmp_path):
+    with unchecked():
+        heedful.train(
+            "reverse-tiny", tmp_path / "run", pairs=PAIRS, settings={"training.max_steps": 1}
+        )
+    data = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["data"]
+    assert data["train"]["path"] == str(tmp_path / "run" / "pairs.jsonl")
+    assert (data["dev"], data["test"]) == (None, None)
+
+
+def test_pairs_resume_from_the_same_pairs_or_from_the_run_folder(tmp_path):
+    run = tmp_path / "run"
+    with unchecked():
+        assert heedful.train(TINY, run, pairs=PAIRS).step == 2
+        assert heedful.train(TINY, run, pairs=PAIRS, settings={"training.max_steps": 3}).step == 3
+        settings = {"training.max_steps": 4}
+        assert heedful.train(run / "config.yaml", run, settings=settings).step == 4
+        written = (run / "pairs.jsonl").read_bytes()
+        with pytest.raises(RunError, match="this run was not started with the 59 pairs"):
+            heedful.train(TINY, run, pairs=PAIRS[1:])
+    assert (run / "pairs.jsonl").read_bytes() == written
+    assert [tuple(json.loads(line).values()) for line in written.splitlines()] == PAIRS
+
+
+def test_pairs_that_are_no_pairs_are_refused_by_index(tmp_path):
+    for wrong in ("ab", ("a",), ("a", 1), {"source": "a", "target": "b"}):
+        with pytest.raises(ArgumentError, match=r"pairs\[1\]: expected \(source, target\)"):
+            heedful.train(TINY, tmp_path / "run", pairs=[("a", "b"), wrong])
+    with pytest.raises(ArgumentError, match="pairs: is empty"):
+        heedful.train(TINY, tmp_path / "run", pairs=[])
+
+
+def test_arguments_that_do_not_fit_together_are_refused_in_the_words_of_python(tmp_path):
+    run = tmp_path / "run"
+    with pytest.raises(ArgumentError, match=r"^source: given without target"):
+        heedful.train(TINY, run, source="a")
+    with pytest.raises(ArgumentError, match=r"^text, pairs: given together"):
+        heedful.train(TINY, run, text="a", pairs=PAIRS)
+    with pytest.raises(ArgumentError, match=r"^run: not given"):
+        heedful.train(TINY, pairs=PAIRS)
+    with pytest.raises(ConfigError, match=r"^training\.max_stepz: no setting is called"):
+        heedful.train(TINY, run, pairs=PAIRS, settings={"training.max_stepz": 1})
+    assert not run.exists()
+
+
+def test_callbacks_receive_every_step_and_validation(tmp_path):
+    class Recorder(Callback):
+        def __init__(self):
+            self.calls = []
+
+        def on_step_end(self, metrics):
+            self.calls.append(("step", metrics.step))
+
+        def on_validation_end(self, result):
+            self.calls.append(("validation", result.step))
+
+        def on_train_end(self):
+            self.calls.append(("end", None))
+
+    recorder = Recorder()
+    with unchecked():
+        heedful.train(TINY, tmp_path / "run", pairs=PAIRS, callbacks=[recorder])
+    assert recorder.calls == [("step", 1), ("step", 2), ("validation", 2), ("end", None)]
+
+
+# ----- predictors
+
+
+@pytest.fixture(scope="module")
+def predictors(tmp_path_factory):
+    """Return a predictor of each task with random parameters, and what to call it with."""
+    folder = tmp_path_factory.mktemp("predictors")
+    shared = {"type": "shared", "tokenizer": {"type": "word"}}
+    transformer = catalogue.SYSTEMS["transformer"]
+    language_model = {"embedding_size": 8, "backbone": {"hidden_size": 8}}
+    masked = {"encoder": {"type": "recurrent", "embedding_size": 8, "hidden_size": 8}}
+    models = {
+        "rnn": TINY["model"],
+        "transformer": transformer,
+        "language model": {"type": "language-model", **language_model},
+        "masked language model": {
+            "type": "masked-language-model",
+            "tie_embeddings": False,
+            **masked,
+        },
+    }
+    sources, targets = zip(*PAIRS, strict=True)
+    runs = {
+        name: write_random_run(
+            folder / name, {"model": model, "tokenizers": shared}, sources, targets, seed=1
+        )
+        for name, model in models.items()
+    }
+    text = PAIRS[0][0]
+    calls = {
+        "rnn": lambda model: model.translate(text).text,
+        "transformer": lambda model: model.translate(text).text,
+        "language model": lambda model: model.generate(text, max_new_tokens=5),
+        "masked language model": lambda model: model.fill_mask(f"{text} [MASK]"),
+    }
+    return {name: (heedful.load(runs[name]), calls[name]) for name in models}
+
+
+NAMES = ["rnn", "transformer", "language model", "masked language model"]
+COPIES = {
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda model: pickle.loads(pickle.dumps(model)),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("duplicate", COPIES.values(), ids=COPIES)
+def test_copies_of_a_used_predictor_predict_the_same(predictors, name, duplicate):
+    predictor, call = predictors[name]
+    expected = call(predictor)
+    for _ in range(3):
+        call(predictor)
+    assert call(duplicate(predictor)) == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_repr_names_type_size_and_device(predictors, name):
+    predictor, _ = predictors[name]
+    text = repr(predictor)
+    count = sum(parameter.numel() for parameter in predictor.model.parameters())
+    assert text.startswith(f"<{type(predictor).__name__}: {count:,} parameters, vocabulary ")
+    assert text.endswith(", on cpu>")
+
+
+def test_one_text_gives_one_translation(predictors):
+    translator, _ = predictors["transformer"]
+    texts = [source for source, _ in PAIRS[:3]]
+    one_by_one = [translator.translate(text).text for text in texts]
+    assert one_by_one == [result.text for result in translator.translate(iter(texts))]
+    assert isinstance(translator.translate(texts[:1]), list)
+
+
+def test_one_text_gives_one_classification(monkeypatch):
+    classifier = Classifier.__new__(Classifier)
+    monkeypatch.setattr(Classifier, "predict", lambda self, texts: (text.upper() for text in texts))
+    assert classifier.classify("a text") == "A TEXT"
+    assert classifier.classify(["a", "b"]) == ["A", "B"]
+
+
+def test_device_may_be_a_torch_device(trained):
+    assert heedful.load(trained, device=torch.device("cpu")).device == torch.device("cpu")
+    with pytest.raises(ConfigError, match="there is no device called 'meta'"):
+        heedful.load(trained, device=torch.device("meta"))
+
+
+def test_settings_of_load_may_be_a_dict(trained):
+    assert heedful.load(trained, settings={"decoding": {"beam_size": 2}}).decoding.beam_size == 2
+
+
+# ----- threads and types
+
+
+def openmp_settings(program, *arguments):
+    """Return the settings that the OpenMP runtime prints when torch loads it."""
+    unset = {"OMP_WAIT_POLICY", "OMP_NUM_THREADS"}
+    environment = {key: value for key, value in os.environ.items() if key not in unset}
+    command = [sys.executable, *program, *arguments]
+    environment |= {"OMP_DISPLAY_ENV": "TRUE", "PYTHONPATH": os.pathsep.join(sys.path)}
+    finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    lines = finished.stderr.splitlines()
+    return [line.strip() for line in lines if "OMP" in line and "=" in line]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads what libgomp prints")
+def test_threads_wait_the_same_from_python_and_from_the_command(trained):
+    from_python = openmp_settings(["-c", f"import heedful; heedful.load({str(trained)!r})"])
+    command = openmp_settings(["-m", "heedful"], "translate", str(trained), "/dev/null")
+    assert any("OMP_WAIT_POLICY = 'PASSIVE'" in line for line in from_python)
+    assert from_python == command
+
+
+TYPED = """
+import heedful
+import torch
+
+model = heedful.load("run", device=torch.device("cpu"))
+reveal_type(model.translate("a"))
+reveal_type(model.translate(["a"]))
+reveal_type(model.classify("a"))
+reveal_type(model.generate("a"))
+reveal_type(heedful.train("default", "run", pairs=[("a", "b")]))
+"""
+
+
+def test_type_checkers_see_what_load_and_train_return(tmp_path):
+    api = pytest.importorskip("mypy.api")
+    (tmp_path / "user.py").write_text(TYPED)
+    root = Path(heedful.__file__).parents[2]
+    arguments = ["--config-file", str(root / "pyproject.toml"), "--follow-imports=silent"]
+    arguments += ["--cache-dir", str(root / ".mypy_cache"), str(tmp_path / "user.py")]
+    output = api.run(arguments)[0]
+    types = [line.split('"')[1] for line in output.splitlines() if "Revealed type" in line]
+    assert [name.replace("builtins.", "").rsplit(".", 1)[-1].strip("]") for name in types] == [
+        "Translation",
+        "Translation",
+        "Classification",
+        "str",
+        "TrainingResult",
+    ], output
+
+
+def test_recipe_argument_is_not_changed():
+    settings = copy.deepcopy(TINY)
+    assert isinstance(load_recipe(settings, {"training.max_steps": 9}), Recipe)
+    assert settings == TINY
