@@ -53,9 +53,9 @@ def load_recipe_with_data(
         paths["pairs"] = os.fspath(pairs)
     elif pairs is not None:
         in_memory, paths["pairs"] = pairs, str(run.folder / _PAIRS_FILE)
-    given = [options for options in all_file_options() if options.selected(paths)]
+    selected = [options for options in all_file_options() if options.selected(paths)]
     hint = "give the data in one way"
-    check(len(given) <= 1, ", ".join(paths), "given together", hint, ArgumentError)
+    check(len(selected) <= 1, ", ".join(paths), "given together", hint, ArgumentError)
     try:
         overrides = to_overrides(file_overrides({"train": paths}))
     except ConfigError as error:  # of the command line

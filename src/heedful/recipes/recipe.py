@@ -174,13 +174,11 @@ def load_recipe(recipe: RecipeArgument, settings: SettingsArgument = ()) -> Reci
         name = {"info": {"name": Path(recipe).stem}}
         layers.insert(0, LocatedSettings(layers[-1].location, name))
     else:
-        own = recipe.model_dump(mode="json") if isinstance(recipe, Recipe) else dict(recipe)
-        layers = _add_bases("recipe", own)
-    *bases, (location, own_settings) = layers
+        values = recipe.model_dump(mode="json") if isinstance(recipe, Recipe) else dict(recipe)
+        layers = _add_bases("recipe", values)
+    *bases, (location, values) = layers
     overrides = to_overrides(settings)
-    return validate_settings(
-        Recipe, own_settings, location=location, overrides=overrides, bases=bases
-    )
+    return validate_settings(Recipe, values, location=location, overrides=overrides, bases=bases)
 
 
 def _read_layers(name_or_path: str, extended_by: Sequence[str] = ()) -> list[LocatedSettings]:
