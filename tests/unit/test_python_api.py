@@ -50,7 +50,9 @@ def files(folder):
 def test_recipe_forms_give_equal_recipes(tmp_path):
     path = write_recipe(tmp_path)
     expected = load_recipe(str(path))
-    for form in (path, yaml.safe_load(path.read_text()), expected):
+    settings = yaml.safe_load(path.read_text())
+    named = {**settings, "info": {**settings.get("info", {}), "name": path.stem}}
+    for form in (path, named, expected):
         assert load_recipe(form) == expected
 
 
