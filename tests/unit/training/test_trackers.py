@@ -225,7 +225,7 @@ def test_missing_package_is_an_error_with_install_command(tmp_path, monkeypatch)
 
     monkeypatch.setattr(trackers, "find_spec", find)
     with pytest.raises(ConfigError) as caught:
-        build_tracker_callbacks(["wandb"], tmp_path, {}, print)
+        check_trackers(["wandb"])
     assert str(caught.value) == (
         "--report-to wandb: the package wandb is not installed\n"
         "  install it with: pip install 'heedful[track]'"
