@@ -58,7 +58,7 @@ def show(
 
     Example: heedful show runs/demo "Caecilius est in horto." --html page.html
 
-    Example: heedful show runs/mine "A text." --kind encoder-self --layer all --head 1,2 --words
+    Example: heedful show runs/mine "A text." --kind encoder-self --layer 1 --head 1,2
 
     Example: heedful show runs/demo "Caecilius est in horto." --search-tree --beam 3
     """

@@ -221,7 +221,8 @@ def _unknown_setting_error(
     elsewhere = [name] if name in names else words or get_close_matches(name, names, 1, cutoff=0.8)
     matches = [path for path in paths if path[-1] in elsewhere]
     matches = [path for path in matches if [*path[: len(section)]] == section] or matches
-    if not matches or get_close_matches(name, siblings, n=1):
+    is_deep = len(section) > 1  # such a name is one of a component, not of another section
+    if not matches or is_deep or get_close_matches(name, siblings, n=1):
         return _unknown_name_error("setting", name, siblings, location=location)
     override = next(
         (other for other in overrides if other.path[: len(section) + 1] == (*section, name)), None

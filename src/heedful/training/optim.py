@@ -40,7 +40,8 @@ class ParamGroupConfig(BaseConfig):
 
     @model_validator(mode="after")
     def _check_frozen(self) -> Self:
-        conflicting = sorted(self.model_fields_set & {"lr_scale", "weight_decay"})
+        values = {"lr_scale": self.lr_scale != 1, "weight_decay": self.weight_decay is not None}
+        conflicting = [name for name, is_set in values.items() if is_set]
         location = f"training.optimizer.param_groups, pattern {self.pattern!r}"
         message = f"frozen parameters have no {''.join(conflicting[:1])}"
         is_valid = not (self.frozen and conflicting)

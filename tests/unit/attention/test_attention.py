@@ -100,7 +100,7 @@ def test_initial_state_is_random_only_in_training():
 def test_coverage_score_sees_weights_of_earlier_queries():
     score = AdditiveScore(4, 4, hidden_size=5, features=[CoverageFeature(5)]).double()
     attention = SingleHeadAttention(score, SoftmaxAlignment(), WeightedSumReadout())
-    mask = torch.ones(3, 3, dtype=torch.bool).tril()  # one row for each query
+    mask = torch.ones(1, 3, 3, dtype=torch.bool).tril()  # one row for each query
     values, queries = torch.randn(1, 3, 4).double(), torch.randn(1, 3, 4).double()
     weights = attention(queries, attention.build_memory(values, mask)).weights[0]
     total = torch.zeros(3, dtype=torch.double)

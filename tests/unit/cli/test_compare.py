@@ -92,7 +92,7 @@ def test_trained_plan_is_compared_without_training(call, tmp_path):
     (tmp_path / "src").write_text("\n".join(LETTERS) + "\n")
     for _, planned, folder in plan_runs([recipe], recipe, seeds=2, folder=tmp_path / "comparison"):
         with unchecked():
-            Budget.parse("2steps").train(planned, folder, train)
+            train(Budget.parse("2steps").applied_to(planned), folder)
     ended = call(
         *("--data", recipe, "--recipes", recipe, "--budget", "2steps", "--num-seeds", "2"),
         *("--source", "src", "--target", "src"),

@@ -89,8 +89,8 @@ def test_error_in_the_child_process_is_reported(plans):
 
 
 def test_any_exception_in_the_child_becomes_a_message(plans, capsys):
-    train = TrainingRunJob(Budget("", "max_steps", "two"), "cpu").setup(is_shared=False)
-    is_finished, message = train(plans[1])
+    train = TrainingRunJob(Budget.parse("2steps"), "cpu").setup(is_shared=False)
+    is_finished, message = train(plans[1]._replace(recipe=None))
     assert not is_finished
-    assert message.startswith("TypeError: ")
+    assert message.startswith("AttributeError: ")
     assert "Traceback" in capsys.readouterr().err

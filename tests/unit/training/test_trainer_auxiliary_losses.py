@@ -104,4 +104,5 @@ def test_run_logs_auxiliary_losses_if_there_are_any(auxiliary_losses, tmp_path):
         assert first["auxiliary_losses"].keys() == last["auxiliary_losses"].keys() == {"coverage"}
         assert last["auxiliary_losses"]["coverage"] > 0
         assert "  coverage 0." in screen.getvalue()
-    assert validation.keys() == {"type", "step", "loss", "accuracy", "seconds"}
+    names = {"type", "step", "loss", "accuracy", "bleu", "chrf", "seconds"}
+    assert validation.keys() == names
