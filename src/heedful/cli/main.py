@@ -39,6 +39,11 @@ _OUT_OF_MEMORY = re.compile(
 
 class _Group(TyperGroup):
     @override
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        with handle_stdout_errors():  # of --help and --version
+            return super().make_context(*args, **kwargs)
+
+    @override
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
