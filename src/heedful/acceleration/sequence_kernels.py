@@ -272,11 +272,13 @@ def torch_final_state(
 
     CPU, forward and backward, one thread, 32 rows of 4 to 24, hidden size 128: 5.7 ms with frozen
     padding, 12.4 with packed sequences, 10.4 step by step; outputs alone 5.4. On a GPU cuDNN wants
-    all weights in one block of memory, so that no column can be added: sequences are packed.
+    all weights in one block of memory, so that no column can be added: sequences are packed, except
+    in a CUDA graph, which cannot read their lengths.
     """
     kernel = torch_cell(cell)
     assert isinstance(kernel, LSTMCell), kernel
-    run = run_packed if inputs.is_cuda else run_with_frozen_padding
+    can_pack = inputs.is_cuda and not torch.cuda.is_current_stream_capturing()
+    run = run_packed if can_pack else run_with_frozen_padding
     outputs, cell_state = run(kernel, inputs, lengths, state)
     return outputs, (final_part(state[0], outputs, lengths), cell_state, *state[2:])
 

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from heedful.acceleration.registry import accelerate_for_inference
+from heedful.acceleration.step_capture import CapturedTrainer, plain_step_reason
 from heedful.data.batching import DataCursor
 from heedful.errors import DiskFullError, HeedfulError, RunError, check
 from heedful.experiment.environment import (
@@ -68,6 +70,7 @@ def build_trainer(
     *,
     dist_context: DistributedContext = SINGLE_PROCESS,
     device: torch.device,
+    log: Callable[[str], None] = lambda message: None,
 ) -> Trainer:
     """Build model, objective and optimizer; each rank starts from the same parameters."""
     config, task = recipe.training, recipe.task
@@ -81,7 +84,11 @@ def build_trainer(
     torch.manual_seed(config.seed)
     model = dist_context.prepare_model(task.build_model(recipe, sizes).to(device))
     torch.manual_seed(config.seed + dist_context.rank)
-    return Trainer(
+    trainer_class: Callable[..., Trainer] = Trainer
+    if config.cuda_graphs and not plain_step_reason(config, device, dist_context):
+        pad_batch = partial(task.pad_batch, recipe)
+        trainer_class = partial(CapturedTrainer, pad_batch=pad_batch, log=log)
+    return trainer_class(
         model,
         task.build_objective(config),
         config.optimizer.build(model),
@@ -157,7 +164,12 @@ class TrainingJob:
         )
         sizes = VocabSizes.from_tokenizers(data_module.tokenizers)
         self.trainer = build_trainer(
-            recipe, sizes, self.lr_schedule, dist_context=dist_context, device=device
+            recipe,
+            sizes,
+            self.lr_schedule,
+            dist_context=dist_context,
+            device=device,
+            log=self.log,
         )
         self.inference_model = dist_context.inference_model(self.trainer.model)
         model = self.inference_model

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch.nn.functional import pad
 from typing_extensions import override
 
 from heedful.data.batching import (
@@ -22,6 +23,7 @@ from heedful.data.mixing import MixedDataset, MixtureConfig
 from heedful.data.pair_dataset import InMemoryPairDataset, Pair, PairDataset, ResegmentedDataset
 from heedful.data.pair_files import PAIR_SOURCES
 from heedful.data.sharded_dataset import PreparedDataConfig, PreparedDataset
+from heedful.pytree import map_tensors
 from heedful.tasks.task import (
     BatchShape,
     DataModule,
@@ -149,6 +151,14 @@ class PairTask(Task):
         return BatchShape(
             *(max(1, round(total / num_rows)) for total in (num_sources, num_targets))
         )
+
+    @override
+    def pad_batch(self, config: ExperimentConfig, batch: Batch) -> Batch:
+        """Return the batch with as many rows as its lengths allow; added rows are padding."""
+        num_rows = len(batch.targets)
+        row_size = batch.sources.tokens.size(1) + batch.targets.size(1)
+        missing = max(0, config.training.batching.max_tokens // row_size - num_rows)
+        return map_tensors(lambda rows: pad(rows, (0, 0) * (rows.dim() - 1) + (0, missing)), batch)
 
     @override
     def dummy_batch(

@@ -230,6 +230,10 @@ class Task(ABC):
     ) -> Any:
         """Return a batch of random tokens."""
 
+    def pad_batch(self, config: ExperimentConfig, batch: Any) -> Any:
+        """Return the batch with empty rows added, so that few shapes occur; by default as it is."""
+        return batch
+
     def batch_size(self, config: ExperimentConfig) -> int:
         """Return the value of `batch_size_setting`."""
         return attrgetter(self.batch_size_setting)(config)

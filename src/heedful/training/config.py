@@ -57,6 +57,8 @@ class TrainingConfig(BaseConfig):
     """With several processes: each holds all parameters (DDP) or a shard of them (FSDP2)."""
     precision: PrecisionName = "fp32"
     """Data type of matrix products; parameters are always fp32."""
+    cuda_graphs: bool = True
+    """Whether steps on a GPU are captured as CUDA graphs, one per batch shape, where that can be."""
     optimizer: optim.OptimizerConfig = optim.AdamWConfig()
     """Optimizer and peak learning rate."""
     lr_scheduler: optim.LRScheduleConfig = optim.InverseSqrtScheduleConfig(warmup_steps=1000)

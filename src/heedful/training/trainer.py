@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import ModuleType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from pydantic import Field
@@ -212,6 +212,25 @@ def _gpu_modules() -> dict[str, ModuleType]:
     return {name: module for name, module in modules.items() if module.is_available()}
 
 
+class StepLosses(NamedTuple):
+    """Losses of a step, divided by its targets, and the norm of the gradient before clipping."""
+
+    main_loss: float
+    auxiliary_losses: dict[str, float]
+    grad_norm: float
+
+    @classmethod
+    def from_values(cls, names: Sequence[str], values: Sequence[float]) -> Self:
+        """Return the losses from what `Trainer.compute_gradients` returns."""
+        main_loss, *auxiliary, grad_norm = values
+        return cls(main_loss, dict(zip(names, auxiliary, strict=True)), grad_norm)
+
+    @property
+    def are_finite(self) -> bool:
+        """Whether all losses are finite."""
+        return all(map(math.isfinite, [self.main_loss, *self.auxiliary_losses.values()]))
+
+
 DEFAULT_CLIPPER = GradientClipper(max_norm=1.0)
 
 
@@ -250,24 +269,18 @@ class Trainer:
         """Run one optimizer step on a list of micro-batches, or skip it and say why."""
         self.step += 1
         self.rng_states_before_step = get_rng_states()
-        loss, auxiliary_losses, grad_norm = self._accumulate_gradients(micro_batches)
         learning_rate = self.learning_rate(self.step)
-        skip_reason = self._skip_reason(loss, auxiliary_losses, grad_norm)
-        if not skip_reason:
-            for group in self.optimizer.param_groups:
-                group["lr"] = learning_rate * group.get("lr_scale", 1.0)
-            self.precision.optimizer_step(self.optimizer)
-            if self.ema is not None:
-                self.ema.update(self.step)
-        self.optimizer.zero_grad(set_to_none=True)
+        losses, skip_reason = self._update(micro_batches, learning_rate)
+        if self.ema is not None and not skip_reason:
+            self.ema.update(self.step)
         return StepMetrics(
             self.step,
-            loss,
-            grad_norm,
+            losses.main_loss,
+            losses.grad_norm,
             learning_rate,
             num_tokens=sum(batch.num_tokens for batch in micro_batches),
             num_targets=sum(batch.num_targets for batch in micro_batches),
-            auxiliary_losses=auxiliary_losses,
+            auxiliary_losses=losses.auxiliary_losses,
             skip_reason=skip_reason,
         )
 
@@ -275,11 +288,29 @@ class Trainer:
         """Give the model the parameters it is evaluated with: their average, if there is one."""
         return self.ema.average_parameters() if self.ema is not None else nullcontext()
 
-    def _accumulate_gradients(
-        self, micro_batches: Sequence[Any]
-    ) -> tuple[float, dict[str, float], float]:
-        """Add and clip the gradients of all micro-batches; return losses and unclipped norm."""
+    def _update(
+        self, micro_batches: Sequence[Any], learning_rate: float
+    ) -> tuple[StepLosses, str]:
+        """Update the parameters, or return why not."""
         normalizer = sum(self.objective.normalizer(batch) for batch in micro_batches)
+        names, values = self.compute_gradients(micro_batches, normalizer)
+        losses = StepLosses.from_values(names, values.tolist())  # the only synchronization
+        skip_reason = self._skip_reason(losses)
+        if not skip_reason:
+            for group in self.optimizer.param_groups:
+                group["lr"] = learning_rate * group.get("lr_scale", 1.0)
+            self.precision.optimizer_step(self.optimizer)
+        self.optimizer.zero_grad(set_to_none=True)
+        return losses, skip_reason
+
+    def compute_gradients(
+        self, micro_batches: Sequence[Any], normalizer: float | Tensor
+    ) -> tuple[list[str], Float[Tensor, "losses"]]:
+        """Add and clip the gradients of all micro-batches.
+
+        Return the names of the auxiliary losses, and one tensor for everything: the main loss, the
+        auxiliary losses and the norm of the gradient before clipping.
+        """
         names: list[str] = []
         values: list[Tensor] = []
         for index, batch in enumerate(micro_batches, start=1):
@@ -290,11 +321,11 @@ class Trainer:
         self.precision.unscale_gradients(self.optimizer)
         norm = self.gradient_clipper(self._trainable_parameters)
         total = self.dist_context.all_reduce(torch.stack(values).sum(dim=0))
-        # One tensor for everything: the only synchronization with the GPU.
-        loss, *auxiliary_losses, grad_norm = torch.cat([total, norm.to(total).view(1)]).tolist()
-        return loss, dict(zip(names[1:], auxiliary_losses, strict=True)), grad_norm
+        return names[1:], torch.cat([total, norm.to(total).view(1)])
 
-    def _backward_micro_batch(self, batch: Any, normalizer: int) -> dict[str, Tensor]:
+    def _backward_micro_batch(
+        self, batch: Any, normalizer: float | Tensor
+    ) -> dict[str, Tensor]:
         """Add the gradients of a micro-batch; return its main loss (named "") and the others."""
         rows, weight = self.dist_context.shard_batch(batch)
         rows = map_tensors(lambda tensor: tensor.to(self.device, non_blocking=True), rows)
@@ -307,16 +338,13 @@ class Trainer:
         losses = {"": loss.main_loss, **loss.auxiliary_losses}
         return {name: value.detach().float() * factor for name, value in losses.items()}
 
-    def _skip_reason(
-        self, loss: float, auxiliary_losses: Mapping[str, float], grad_norm: float
-    ) -> str:
+    def _skip_reason(self, losses: StepLosses) -> str:
         """Describe what is not finite and the first such gradient; empty if all are finite."""
-        has_finite_loss = all(map(math.isfinite, [loss, *auxiliary_losses.values()]))
-        if has_finite_loss and math.isfinite(grad_norm):
+        if losses.are_finite and math.isfinite(losses.grad_norm):
             return ""
-        if has_finite_loss and self.precision.handle_overflow():
+        if losses.are_finite and self.precision.handle_overflow():
             return "overflow"
-        named = auxiliary_losses.items()
+        named = losses.auxiliary_losses.items()
         auxiliary = "".join(f", auxiliary loss {name!r} is {value}" for name, value in named)
         nonfinite = (
             f"first in {name}"
@@ -324,4 +352,5 @@ class Trainer:
             if parameter.grad is not None and not parameter.grad.isfinite().all()
         )
         where = next(nonfinite, "all gradients are finite")
-        return f"loss is {loss}{auxiliary}, gradient norm is {grad_norm} ({where})"
+        loss, norm = losses.main_loss, losses.grad_norm
+        return f"loss is {loss}{auxiliary}, gradient norm is {norm} ({where})"

@@ -115,6 +115,10 @@ class ClassificationTask(PairTask):
         return LabelCrossEntropy(label_smoothing=training.label_smoothing)
 
     @override
+    def pad_batch(self, config: ExperimentConfig, batch: Batch) -> Batch:
+        return batch  # a row without a label has no loss
+
+    @override
     def metric_sums(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the summed loss, the number of unknown labels, and the confusion counts."""
         log_probs = to_float64(model(batch).log_probs.squeeze(1))

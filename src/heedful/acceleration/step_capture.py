@@ -1,0 +1,175 @@
+"""Training steps as CUDA graphs: one launch per step in place of thousands.
+
+A step reads its batches, its normalizer and its learning rates from fixed tensors and never waits
+for the GPU, so one graph holds it from the forward pass to the optimizer. There is one graph per
+batch shape. Invariants: a captured step equals the plain one up to rounding; dropout differs at
+every step; a step whose loss or gradient is not finite changes no parameter.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Adam, AdamW, Optimizer
+from typing_extensions import override
+
+from heedful.models.scheduled_sampling import TeacherForcingConfig
+from heedful.pytree import map_pairs, map_tensors, tensors_of
+from heedful.shapes import Float
+from heedful.training.config import TrainingConfig
+from heedful.training.distributed import DistributedContext
+from heedful.training.trainer import StepLosses, Trainer, get_rng_states, set_rng_states
+
+
+def plain_step_reason(
+    config: TrainingConfig, device: torch.device, dist_context: DistributedContext
+) -> str:
+    """Return why steps with these settings cannot be captured; empty if they can."""
+    if device.type != "cuda":
+        return "CUDA graphs need a CUDA device"
+    if dist_context.world_size > 1:
+        return "several processes exchange gradients"
+    if config.objective.type != "cross-entropy":
+        return f"the objective {config.objective.type!r} decodes at every step"
+    if not isinstance(config.scheduled_sampling, TeacherForcingConfig):
+        return "the ratio of scheduled sampling changes at every step"
+    if config.precision == "fp16":
+        return "the loss scale of fp16 changes during training"
+    if config.optimizer.type not in ("adam", "adamw"):
+        return f"the optimizer {config.optimizer.type!r} reads its learning rate on the host"
+    return ""
+
+
+class StaticStep:
+    """A training step on batches of one shape, with inputs and results in fixed tensors."""
+
+    def __init__(self, trainer: Trainer, batches: Sequence[Any]) -> None:
+        self.trainer = trainer
+        device = trainer.device
+        self.batches = [map_tensors(lambda tensor: tensor.to(device), batch) for batch in batches]
+        num_groups = len(trainer.optimizer.param_groups)
+        self.settings = torch.ones(1 + num_groups, device=device)  # normalizer, learning rates
+        self.loss_names: list[str] = []
+        self.losses: Float[Tensor, "losses"] = self.settings.new_empty(0)
+
+    def load(self, batches: Sequence[Any], normalizer: float, learning_rate: float) -> None:
+        """Copy the inputs of a step into place."""
+        groups = self.trainer.optimizer.param_groups
+        rates = [learning_rate * group.get("lr_scale", 1.0) for group in groups]
+        self.settings.copy_(torch.tensor([normalizer, *rates]), non_blocking=True)
+        for static, batch in zip(self.batches, batches, strict=True):
+            map_pairs(lambda into, tensor: into.copy_(tensor, non_blocking=True), static, batch)
+
+    def run(self) -> None:
+        """Compute gradients and update the parameters, unless something is not finite."""
+        trainer, (normalizer, *rates) = self.trainer, self.settings
+        self.loss_names, self.losses = trainer.compute_gradients(self.batches, normalizer)
+        is_nonfinite = (~self.losses.isfinite()).any().float()
+        with _settings_on_device(trainer.optimizer, rates, is_nonfinite):
+            trainer.precision.optimizer_step(trainer.optimizer)
+
+    def warm_up(self) -> None:
+        """Compute gradients and drop them: libraries allocate and compile at the first call."""
+        rng_states = get_rng_states()
+        self.trainer.compute_gradients(self.batches, self.settings[0])
+        self.trainer.optimizer.zero_grad(set_to_none=True)
+        set_rng_states(rng_states)
+
+
+@contextmanager
+def _settings_on_device(
+    optimizer: Optimizer, rates: Sequence[Tensor], is_nonfinite: Tensor
+) -> Iterator[None]:
+    """Let fused Adam read learning rates from tensors, and skip the update if something is not
+    finite: it takes both as `torch.amp.GradScaler` would give them."""
+    saved = [(group["lr"], group["capturable"]) for group in optimizer.param_groups]
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"], group["capturable"] = rate, rate.is_cuda
+    optimizer.found_inf = is_nonfinite  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        del optimizer.found_inf  # type: ignore[attr-defined]
+        for group, (rate, is_capturable) in zip(optimizer.param_groups, saved, strict=True):
+            group["lr"], group["capturable"] = rate, is_capturable
+
+
+class CapturedStep(StaticStep):
+    """The same as a CUDA graph."""
+
+    def __init__(self, trainer: Trainer, batches: Sequence[Any], pool: Any) -> None:
+        super().__init__(trainer, batches)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self.warm_up()
+        torch.cuda.current_stream().wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, pool=pool):
+            super().run()
+        trainer.optimizer.zero_grad(set_to_none=True)
+
+    @override
+    def run(self) -> None:
+        self.graph.replay()
+
+
+class CapturedTrainer(Trainer):
+    """A trainer that captures a step for each batch shape, and replays it from then on.
+
+    H200, Multi30k, real target tokens per second: see docs/performance.md.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        pad_batch: Callable[[Any], Any],
+        log: Callable[[str], None],
+        **settings: Any,
+    ) -> None:
+        """`pad_batch` adds empty rows to a batch, so that few shapes occur."""
+        super().__init__(*args, **settings)
+        assert isinstance(self.optimizer, Adam | AdamW), self.optimizer
+        self._pad_batch = pad_batch
+        self._log = log
+        self._steps: dict[object, CapturedStep] = {}
+        self._pool = torch.cuda.graph_pool_handle()
+        self._is_capturable = True
+
+    @override
+    def _update(
+        self, micro_batches: Sequence[Any], learning_rate: float
+    ) -> tuple[StepLosses, str]:
+        # The first step creates the state of the optimizer, which outlives every graph.
+        if not (self._is_capturable and self.optimizer.state):
+            return super()._update(micro_batches, learning_rate)
+        batches = [self._pad_batch(batch) for batch in micro_batches]
+        step = self._find_step(batches)
+        if step is None:
+            return super()._update(micro_batches, learning_rate)
+        normalizer = sum(self.objective.normalizer(batch) for batch in micro_batches)
+        step.load(batches, normalizer, learning_rate)
+        step.run()
+        losses = StepLosses.from_values(step.loss_names, step.losses.tolist())
+        if losses.are_finite and math.isfinite(losses.grad_norm):
+            return losses, ""
+        set_rng_states(self.rng_states_before_step)  # nothing was updated: the plain step says why
+        return super()._update(micro_batches, learning_rate)
+
+    def _find_step(self, batches: Sequence[Any]) -> CapturedStep | None:
+        """Return the captured step for batches of these shapes; None if it cannot be captured."""
+        key = tuple(tensor.shape for batch in batches for tensor in tensors_of(batch))
+        if key not in self._steps:
+            rng_states = get_rng_states()
+            try:
+                self._steps[key] = CapturedStep(self, batches, self._pool)
+            except RuntimeError as error:
+                self._is_capturable = False
+                reason = str(error).split("\n", 1)[0]
+                self._log(f"training steps run without a CUDA graph: {reason}")
+                self.optimizer.zero_grad(set_to_none=True)
+                set_rng_states(rng_states)
+        return self._steps.get(key)
