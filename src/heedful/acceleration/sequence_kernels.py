@@ -295,8 +295,9 @@ def run_with_frozen_padding(
     is_padding = (positions >= lengths[:, None]).unsqueeze(-1)  # (B, S, 1)
     marked_inputs = torch.cat([inputs.masked_fill(is_padding, 0), is_padding.to(inputs)], dim=-1)
     weight_ih, *others = cell.weights
-    gates = weight_ih.new_tensor([-1e4, 1e4, 0, 0])  # input, forget, new, output
-    padding_gates = gates.repeat_interleave(cell.cell_state_size).unsqueeze(-1)
+    size = cell.cell_state_size
+    closed, opened = weight_ih.new_full((size, 1), -1e4), weight_ih.new_full((size, 1), 1e4)
+    padding_gates = torch.cat([closed, opened, weight_ih.new_zeros(2 * size, 1)])  # i, f, g, o
     outputs, _, cell_state = torch.lstm(
         marked_inputs,
         (state[0].unsqueeze(0), state[1].unsqueeze(0)),

@@ -28,19 +28,18 @@ def plain_step_reason(
     config: TrainingConfig, device: torch.device, dist_context: DistributedContext
 ) -> str:
     """Return why steps with these settings cannot be captured; empty if they can."""
-    if device.type != "cuda":
-        return "CUDA graphs need a CUDA device"
-    if dist_context.world_size > 1:
-        return "several processes exchange gradients"
-    if config.objective.type != "cross-entropy":
-        return f"the objective {config.objective.type!r} decodes at every step"
-    if not isinstance(config.scheduled_sampling, TeacherForcingConfig):
-        return "the ratio of scheduled sampling changes at every step"
-    if config.precision == "fp16":
-        return "the loss scale of fp16 changes during training"
-    if config.optimizer.type not in ("adam", "adamw"):
-        return f"the optimizer {config.optimizer.type!r} reads its learning rate on the host"
-    return ""
+    objective, sampling, optimizer = config.objective, config.scheduled_sampling, config.optimizer
+    reasons = {
+        "CUDA graphs need a CUDA device": device.type != "cuda",
+        "several processes exchange gradients": dist_context.world_size > 1,
+        f"the objective {objective.type!r} decodes": objective.type != "cross-entropy",
+        "scheduled sampling changes with the step": not isinstance(sampling, TeacherForcingConfig),
+        "the loss scale of fp16 changes with the step": config.precision == "fp16",
+        f"the optimizer {optimizer.type!r} has no fused step": not optimizer.type.startswith(
+            "adam"
+        ),
+    }
+    return next((reason for reason, applies in reasons.items() if applies), "")
 
 
 class StaticStep:
@@ -83,8 +82,10 @@ class StaticStep:
 def _settings_on_device(
     optimizer: Optimizer, rates: Sequence[Tensor], is_nonfinite: Tensor
 ) -> Iterator[None]:
-    """Let fused Adam read learning rates from tensors, and skip the update if something is not
-    finite: it takes both as `torch.amp.GradScaler` would give them."""
+    """Let fused Adam read learning rates from tensors, and skip an update that is not finite.
+
+    It takes the latter as `torch.amp.GradScaler` gives it.
+    """
     saved = [(group["lr"], group["capturable"]) for group in optimizer.param_groups]
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"], group["capturable"] = rate, rate.is_cuda
@@ -140,9 +141,7 @@ class CapturedTrainer(Trainer):
         self._is_capturable = True
 
     @override
-    def _update(
-        self, micro_batches: Sequence[Any], learning_rate: float
-    ) -> tuple[StepLosses, str]:
+    def _update(self, micro_batches: Sequence[Any], learning_rate: float) -> tuple[StepLosses, str]:
         # The first step creates the state of the optimizer, which outlives every graph.
         if not (self._is_capturable and self.optimizer.state):
             return super()._update(micro_batches, learning_rate)
@@ -171,5 +170,16 @@ class CapturedTrainer(Trainer):
                 reason = str(error).split("\n", 1)[0]
                 self._log(f"training steps run without a CUDA graph: {reason}")
                 self.optimizer.zero_grad(set_to_none=True)
+                _leave_capture(self.device)
                 set_rng_states(rng_states)
         return self._steps.get(key)
+
+
+def _leave_capture(device: torch.device | str) -> None:
+    """Give the default generator a new state.
+
+    After a capture that failed, the old one refuses random numbers outside of a graph.
+    """
+    index = torch.device(device).index or torch.cuda.current_device()
+    generator = torch.cuda.default_generators[index]
+    generator.graphsafe_set_state(torch.Generator(generator.device).graphsafe_get_state())

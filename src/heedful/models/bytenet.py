@@ -18,6 +18,7 @@ from heedful.layers.convolution import DilatedConfigBase, DilatedStack, DilatedS
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.models.base import Decoder, DecoderOutput, Encoder, EncoderOutput, EncoderStateSizes
 from heedful.models.output_heads import OutputHead, SoftmaxHead
+from heedful.pytree import widest_float
 from heedful.search import StepOutput
 from heedful.shapes import Bool, Float, Int, Lengths, LogProbs, SourceTokens, StepTokens, TokenIds
 
@@ -130,19 +131,17 @@ class DilatedEncoder(Encoder):
         size = tokens.size(1)
         is_padding = ~padding_mask(lengths, size).mT  # (B, S, 1)
         embedded = self.embedding(tokens).masked_fill(is_padding, 0)
-        unfolded_lengths = self.unfolded_lengths(size)
-        mask = padding_mask(
-            torch.tensor(unfolded_lengths, device=lengths.device)[lengths], unfolded_lengths[-1]
-        )
-        padded = pad(embedded, (0, 0, 0, unfolded_lengths[-1] - size))
+        unfolded_size = round(self.factor * size + self.offset)
+        mask = padding_mask(self.unfolded_lengths(lengths), unfolded_size)
+        padded = pad(embedded, (0, 0, 0, unfolded_size - size))
         unfolded = self.stack.forward_bidirectional(padded, mask.squeeze(1))
         states = unfolded[:, :size].masked_fill(is_padding, 0)
         return EncoderOutput(states, lengths, unfolded=unfolded)
 
-    def unfolded_lengths(self, max_length: int) -> list[int]:
-        """Return the unfolded length of sources of each length from 0 to `max_length`."""
-        # Rounded here, because another device may round halves in another way.
-        return [round(self.factor * length + self.offset) for length in range(max_length + 1)]
+    def unfolded_lengths(self, lengths: Lengths) -> Lengths:
+        """Return round(factor * length + offset), halves to even as Python rounds them."""
+        wide = lengths.to(widest_float(lengths.device))
+        return (self.factor * wide + self.offset).round().long()
 
 
 class DilatedEncoderConfig(DilatedConfigBase):

@@ -58,7 +58,7 @@ class TrainingConfig(BaseConfig):
     precision: PrecisionName = "fp32"
     """Data type of matrix products; parameters are always fp32."""
     cuda_graphs: bool = True
-    """Whether steps on a GPU are captured as CUDA graphs, one per batch shape, where that can be."""
+    """Whether steps on a GPU are captured as CUDA graphs, one per batch shape, if possible."""
     optimizer: optim.OptimizerConfig = optim.AdamWConfig()
     """Optimizer and peak learning rate."""
     lr_scheduler: optim.LRScheduleConfig = optim.InverseSqrtScheduleConfig(warmup_steps=1000)

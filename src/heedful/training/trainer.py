@@ -288,9 +288,7 @@ class Trainer:
         """Give the model the parameters it is evaluated with: their average, if there is one."""
         return self.ema.average_parameters() if self.ema is not None else nullcontext()
 
-    def _update(
-        self, micro_batches: Sequence[Any], learning_rate: float
-    ) -> tuple[StepLosses, str]:
+    def _update(self, micro_batches: Sequence[Any], learning_rate: float) -> tuple[StepLosses, str]:
         """Update the parameters, or return why not."""
         normalizer = sum(self.objective.normalizer(batch) for batch in micro_batches)
         names, values = self.compute_gradients(micro_batches, normalizer)
@@ -323,9 +321,7 @@ class Trainer:
         total = self.dist_context.all_reduce(torch.stack(values).sum(dim=0))
         return names[1:], torch.cat([total, norm.to(total).view(1)])
 
-    def _backward_micro_batch(
-        self, batch: Any, normalizer: float | Tensor
-    ) -> dict[str, Tensor]:
+    def _backward_micro_batch(self, batch: Any, normalizer: float | Tensor) -> dict[str, Tensor]:
         """Add the gradients of a micro-batch; return its main loss (named "") and the others."""
         rows, weight = self.dist_context.shard_batch(batch)
         rows = map_tensors(lambda tensor: tensor.to(self.device, non_blocking=True), rows)

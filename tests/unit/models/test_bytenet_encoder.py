@@ -26,7 +26,7 @@ def encoder(**settings):
 )
 def test_unfolded_length_is_rounded_a_times_length_plus_b(factor, offset, length, expected):
     module = encoder(length_factor=factor, length_offset=offset)
-    unfolded_lengths = module.unfolded_lengths(12)
+    unfolded_lengths = module.unfolded_lengths(torch.arange(13)).tolist()
     assert unfolded_lengths[length] == expected
     assert unfolded_lengths[0] == offset
     assert len(unfolded_lengths) == 13
