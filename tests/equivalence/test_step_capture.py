@@ -1,0 +1,180 @@
+"""Captured steps equal plain ones.
+
+Without a GPU the step is run as it would be captured: with its inputs in fixed tensors, without a
+synchronization, and with an update that the optimizer skips by itself.
+"""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from heedful.acceleration.step_capture import CapturedTrainer, StaticStep, plain_step_reason
+from heedful.data.batching import Batch
+from heedful.layers.mixture_of_experts import MixtureOfExperts
+from heedful.tasks.translation.task import TASK
+from heedful.training.config import TrainingConfig
+from heedful.training.distributed import SINGLE_PROCESS
+from heedful.training.objectives import CrossEntropyObjective
+from heedful.training.trainer import Trainer
+from tests.catalogue import SYSTEMS, batch, build, store
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+ROWS = [[0, 1, 2], [3, 5], [6, 4, 2]]
+NAMES = ["gru, attend-then-step", "transformer over convolutions"]
+
+
+def build_trainer(name, trainer_class=Trainer, **options):
+    model = copy.deepcopy(build(name)).to(options.get("device", CPU)).train()
+    groups = [
+        {"params": list(model.encoder.parameters()), "lr_scale": 0.5},
+        {"params": list(model.decoder.parameters())},
+    ]
+    optimizer = torch.optim.AdamW(groups, fused=True)
+    objective = CrossEntropyObjective(label_smoothing=0.1)
+    return trainer_class(model, objective, optimizer, lambda step: 1e-3 * step, **options)
+
+
+def run_static_step(trainer, batches, learning_rate):
+    step = StaticStep(trainer, batches)
+    step.warm_up()
+    step.load(batches, sum(examples.num_targets for examples in batches), learning_rate)
+    step.run()
+    trainer.optimizer.zero_grad()
+    return step.losses.tolist()
+
+
+def assert_same_parameters(first: nn.Module, second: nn.Module) -> None:
+    for one, other in zip(first.parameters(), second.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_static_steps_equal_plain_steps(name):
+    plain, static = build_trainer(name), build_trainer(name)
+    for number, rows in enumerate(ROWS, start=1):
+        batches = [batch(store(), rows), batch(store(), [number])]
+        torch.manual_seed(number)
+        expected = plain.train_step(batches)
+        torch.manual_seed(number)
+        loss, *_, norm = run_static_step(static, batches, 1e-3 * number)
+        assert (loss, norm) == pytest.approx((expected.loss, expected.grad_norm), rel=1e-6)
+    assert_same_parameters(plain.model, static.model)
+    assert [group["lr"] for group in static.optimizer.param_groups] == [1e-3, 1e-3]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_static_step_that_is_not_finite_changes_nothing(name):
+    trainer = build_trainer(name)
+    trainer.train_step([batch(store(), ROWS[0])])
+    with torch.no_grad():
+        trainer.model.decoder.output_head.projection.bias[7] = math.nan
+    before = (
+        copy.deepcopy(trainer.model.state_dict()),
+        copy.deepcopy(trainer.optimizer.state_dict()),
+    )
+    losses = run_static_step(trainer, [batch(store(), ROWS[1])], 1e-3)
+    assert math.isnan(losses[0])
+    after = trainer.model.state_dict(), trainer.optimizer.state_dict()
+    torch.testing.assert_close(after, before, rtol=0, atol=0, equal_nan=True)
+
+
+class Recipe:
+    """The section that `pad_batch` reads."""
+
+    training = TrainingConfig.model_validate({"batching": {"max_tokens": 100}})
+
+
+def padded(examples: Batch) -> Batch:
+    return TASK.pad_batch(Recipe, examples)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_rows_of_padding_change_no_gradient(name):
+    model, examples = build(name), batch(store(), ROWS[0])
+    if any(isinstance(module, MixtureOfExperts) for module in model.modules()):
+        pytest.skip("experts balance all rows of a batch")
+    with_padding = padded(examples)
+    assert len(with_padding.targets) == 100 // (
+        examples.sources.tokens.size(1) + examples.targets.size(1)
+    )
+    gradients = []
+    for rows in (examples, with_padding):
+        terms = CrossEntropyObjective()(model, rows, 1, model)
+        loss = sum(terms.auxiliary_losses.values(), terms.main_loss)
+        parameters = list(model.parameters())
+        gradients.append((loss, *torch.autograd.grad(loss, parameters, allow_unused=True)))
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "device", "reason"),
+    [
+        ({}, CPU, "CUDA graphs need a CUDA device"),
+        ({}, GPU, ""),
+        ({"precision": "fp16"}, GPU, "the loss scale of fp16 changes with the step"),
+        ({"optimizer": {"type": "sgd"}}, GPU, "the optimizer 'sgd' has no fused step"),
+        ({"objective": {"type": "minimum-risk"}}, GPU, "the objective 'minimum-risk' decodes"),
+        (
+            {"scheduled_sampling": {"type": "linear"}},
+            GPU,
+            "scheduled sampling changes with the step",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_captured_have_a_reason(settings, device, reason):
+    config = TrainingConfig.model_validate(settings)
+    assert plain_step_reason(config, device, SINGLE_PROCESS) == reason
+
+
+# ----- on a GPU
+
+
+def captured_trainer(name, log=print):
+    return build_trainer(
+        name, CapturedTrainer, device=GPU, pad_batch=lambda examples: examples, log=log
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_captured_steps_equal_plain_steps(name):
+    messages = []
+    plain, captured = build_trainer(name, device=GPU), captured_trainer(name, messages.append)
+    for number, rows in enumerate([*ROWS, *ROWS], start=1):
+        batches = [batch(store(), rows)]
+        torch.manual_seed(number)
+        expected = plain.train_step(batches)
+        torch.manual_seed(number)
+        metrics = captured.train_step(batches)
+        assert metrics.loss == pytest.approx(expected.loss, rel=1e-5)
+    assert_same_parameters(plain.model, captured.model)
+    has_experts = any(isinstance(module, MixtureOfExperts) for module in plain.model.modules())
+    assert bool(messages) == has_experts
+
+
+@pytest.mark.gpu
+def test_captured_step_that_is_not_finite_says_why():
+    trainer = captured_trainer(NAMES[0])
+    examples = batch(store(), ROWS[0])
+    for _ in range(2):
+        trainer.train_step([examples])
+    with torch.no_grad():
+        trainer.model.decoder.output_head.projection.bias[7] = math.nan
+    before = copy.deepcopy(trainer.model.state_dict())
+    metrics = trainer.train_step([examples])
+    assert "loss is nan" in metrics.skip_reason
+    torch.testing.assert_close(trainer.model.state_dict(), before, equal_nan=True)
+
+
+@pytest.mark.gpu
+def test_dropout_differs_at_every_captured_step():
+    trainer = captured_trainer(NAMES[0])
+    trainer.learning_rate = lambda step: 0.0
+    for module in trainer.model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.5
+    losses = [trainer.train_step([batch(store(), ROWS[0])]).loss for _ in range(6)]
+    assert len(set(losses)) == 6
