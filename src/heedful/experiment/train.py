@@ -17,6 +17,7 @@ from typing import ParamSpec
 import torch
 from rich.console import Console
 
+from heedful.acceleration.prefetching import prefetch
 from heedful.config import SettingsArgument, differences, fields_with_role
 from heedful.errors import ConfigError, RunError, StorageError, check
 from heedful.experiment.arguments import (
@@ -223,7 +224,7 @@ def _run_job(
         job.start()
     else:
         job.resume(snapshot)
-    batches = job.data_module.train_batches(job.progress.cursor)
+    batches = prefetch(job.data_module.train_batches(job.progress.cursor), job.device)
     all_callbacks = job.callbacks(report_to, user_callbacks)
     with handle_stop_signals() as job.stop_requested, all_callbacks as callbacks:
         notice.job = job
