@@ -6,6 +6,7 @@ reference up to rounding; candidates may differ in the order of equal scores.
 
 import math
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -24,17 +25,42 @@ from heedful.attention.positional_encoding import sinusoids
 from heedful.layers.rnn import unroll_outputs, unroll_states, unroll_with_final_state
 from heedful.layers.self_attention import attend_at_positions, write_rows
 from heedful.search.candidates import Candidates, find_candidates, rank_all, to_candidates
-from heedful.shapes import Context, Float, Int, Queries
+from heedful.shapes import Context, Float, Int, Queries, Scores
 
 LogProbs = Float[Tensor, "R N"]
 CumulativeLogProbs = NDArray[np.float64]
 
+TRITON_DEVICE_TYPE = "cuda"
+TRITON_DTYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
+
 
 def exceeds_unchunked(queries: Tensor, keys: Tensor, *_: object) -> bool:
     """Whether the hidden layer (*B, T, S, A) of additive scores is too large to be held."""
+    return _num_hidden_elements(queries, keys) > tuning.MAX_UNCHUNKED_ELEMENTS
+
+
+def can_score_with_triton(queries: Tensor, keys: Tensor, vector: Tensor) -> bool:
+    """Whether additive scores are large enough for Triton, which is not traced by compilers."""
+    is_supported = all(
+        tensor.device.type == TRITON_DEVICE_TYPE and tensor.dtype in TRITON_DTYPES
+        for tensor in (queries, keys, vector)
+    )
+    is_large = _num_hidden_elements(queries, keys) >= tuning.MIN_TRITON_ELEMENTS
+    return is_supported and is_large and not torch.compiler.is_compiling()
+
+
+def triton_additive_score(
+    queries: Float[Tensor, "*#B T A"], keys: Float[Tensor, "*#B S A"], vector: Float[Tensor, "A"]
+) -> Scores:
+    """Kernel of `additive_score`; Triton is imported when it is first needed."""
+    from heedful.acceleration.triton_additive import triton_additive_score
+
+    return triton_additive_score(queries, keys, vector)
+
+
+def _num_hidden_elements(queries: Tensor, keys: Tensor) -> int:
     leading = torch.broadcast_shapes(queries.shape[:-2], keys.shape[:-2])
-    num_elements = math.prod((*leading, *queries.shape[-2:], keys.size(-2)))
-    return num_elements > tuning.MAX_UNCHUNKED_ELEMENTS
+    return math.prod((*leading, *queries.shape[-2:], keys.size(-2)))
 
 
 def exceeds_query_chunk(attend: object, queries: Tensor, *_: object) -> bool:
@@ -231,6 +257,8 @@ def _windows(log_probs: LogProbs, starts: Int[Tensor, "U C"]) -> Float[Tensor, "
     return windows.index_select(0, starts.flatten()).unflatten(0, starts.shape)
 
 
+if find_spec("triton") is not None:
+    additive_score.register("triton", triton_additive_score, can_score_with_triton)
 additive_score.register("chunked", sequence.chunked_additive_score, exceeds_unchunked)
 attend_at_positions.register("chunked", sequence.attend_in_chunks, exceeds_query_chunk)
 softmax_context.register("single-query", single_query_context, has_single_cpu_query)

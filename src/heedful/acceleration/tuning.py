@@ -17,6 +17,18 @@ GPU_CHUNK_ELEMENTS = 2**26
 """The same on a GPU. H200, B=16, T=S=A=512, forward and backward: 526 ms at 2**20, 129 at 2**22, 42
 at 2**24, 36 at 2**26 and no less beyond; unchunked 29 ms, but 24 GiB of memory against 0.6."""
 
+MIN_TRITON_ELEMENTS = 2**20
+"""Size of the hidden layer from which additive scores are computed by Triton where it is: below,
+launches cost more than the hidden layer does."""
+
+TRITON_SCORE_TILE = 16, 64, 2
+"""Queries, keys and warps per program of additive scores in Triton: the fastest tile on an H200 for
+B=64, T=S=A=512, 1.77 ms."""
+
+TRITON_GRADIENT_TILE = 16, 64, 4
+"""Positions, pairs of channels and warps per program of their gradients; `python -m
+benchmarks.additive` prints other tiles beside it."""
+
 QUERY_CHUNK_SIZE = 512
 """Queries per chunk of compressed attention: the mask of all queries would grow with the square of
 the length. With 16,384 queries over 5,461 positions of size 64 a process grows by 95 MiB."""
