@@ -4,6 +4,9 @@ Prints, for each form, the median milliseconds of the forward pass and of forwar
 both forms alternating so that a busy machine slows them alike, and the peak memory of intermediate
 tensors; then plain as a multiple of chunked. Then the target case, training on long sequences: each
 round runs in its own process, and memory is what the operating system counted for it.
+
+On a GPU, instead: forward, backward and peak memory of Triton's kernels for several tiles, beside the
+plain, chunked and compiled forms.
 """
 
 import math
@@ -29,6 +32,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import heedful.acceleration.kernels  # noqa: F401
+from heedful.acceleration import tuning
 from heedful.acceleration.sequence_kernels import chunked_additive_score
 from heedful.attention.additive_scores import additive_score
 
@@ -42,6 +46,11 @@ MIN_MEMORY_RATIO = 20.0  # plain over chunked
 MAX_TIME_RATIO = 1.3  # chunked over plain
 # The sum, its tanh and the gradient of one of them, each (B, T, S, A) in single precision.
 PLAIN_BYTES = 3 * 4 * math.prod(TARGET_SHAPE)
+
+GPU_SHAPE = (64, 512, 512, 512)
+GPU_PLAIN_SHAPE = (16, 512, 512, 512)  # the plain form of `GPU_SHAPE` would take 96 GiB
+SCORE_TILES = [(16, 64, 2), (16, 64, 4), (32, 32, 2), (32, 64, 4), (16, 128, 4), (8, 128, 2)]
+GRADIENT_TILES = [(16, 64, 4), (16, 64, 2), (16, 32, 2), (32, 64, 4), (32, 32, 2), (8, 128, 4)]
 
 Shape = tuple[int, int, int, int]
 Form = Callable[..., Tensor]
@@ -189,7 +198,76 @@ def bench_target() -> None:
     print(f"  memory, plain over chunked {smaller:8.1f} x   (at least {MIN_MEMORY_RATIO:g})")
 
 
+def gpu_milliseconds(work: Work) -> float:
+    """Return the median of repeats, measured by the GPU."""
+    times = []
+    for _ in range(2 + REPEATS):
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        events[0].record()
+        work()
+        events[1].record()
+        torch.cuda.synchronize()
+        times.append(events[0].elapsed_time(events[1]))
+    return statistics.median(times[2:])  # the first ones compile
+
+
+def multiply_and_sum(queries: Tensor, keys: Tensor, vector: Tensor) -> Tensor:
+    """Return additive scores in the form that torch.compile fuses into one reduction."""
+    return ((queries.unsqueeze(-2) + keys.unsqueeze(-3)).tanh() * vector).sum(-1)
+
+
+def gpu_row(name: str, form: Form, shape: Shape, dtype: torch.dtype, *, backward: bool) -> None:
+    """Print forward and backward times of a form, its peak memory and largest error."""
+    inputs = [tensor.detach().to("cuda", dtype).requires_grad_() for tensor in inputs_of(shape)]
+    row = [tensor[:1].detach() if tensor.dim() == 3 else tensor.detach() for tensor in inputs]
+    few = [row[0][:, :4].double(), row[1].double(), row[2].double()]
+    error = (form(*row)[:, :4] - additive_score.reference(*few)).abs().max().item()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    forward = gpu_milliseconds(torch.no_grad()(lambda: form(*inputs)))
+    text = f"{forward:9.2f}"
+    if backward:
+        scores = form(*inputs)
+        gradients = torch.randn_like(scores)
+        passes = lambda: torch.autograd.grad(scores, inputs, gradients, retain_graph=True)  # noqa: E731
+        text += f" {gpu_milliseconds(passes):9.2f}"
+    else:
+        text += f" {'-':>9}"
+    peak = (torch.cuda.max_memory_allocated() - before) / 2**30
+    print(f"  {name:<34}{text} {peak:8.2f} GiB {error:9.1e}", flush=True)
+
+
+def bench_gpu() -> None:
+    from heedful.acceleration.triton_additive import triton_additive_score
+
+    print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}")
+    compiled = torch.compile(multiply_and_sum)
+    score_tile, gradient_tile = tuning.TRITON_SCORE_TILE, tuning.TRITON_GRADIENT_TILE
+    for dtype in (torch.float32, torch.bfloat16):
+        print(f"{title(GPU_SHAPE)}, {dtype}\n  {'':<34}  forward  backward     memory     error")
+        for tile in SCORE_TILES:
+            tuning.TRITON_SCORE_TILE = tile
+            name = f"triton, scores {tile}"
+            gpu_row(name, triton_additive_score, GPU_SHAPE, dtype, backward=False)
+        tuning.TRITON_SCORE_TILE = score_tile
+        for tile in GRADIENT_TILES:
+            tuning.TRITON_GRADIENT_TILE = tile
+            name = f"triton, gradients {tile}"
+            gpu_row(name, triton_additive_score, GPU_SHAPE, dtype, backward=True)
+        tuning.TRITON_GRADIENT_TILE = gradient_tile
+        gpu_row("chunked", chunked_additive_score, GPU_SHAPE, dtype, backward=True)
+        gpu_row("torch.compile", compiled, GPU_SHAPE, dtype, backward=True)
+        print(f"{title(GPU_PLAIN_SHAPE)}, {dtype}")
+        forms = {"triton": triton_additive_score, "plain": additive_score.reference}
+        for name, form in forms.items():
+            gpu_row(name, form, GPU_PLAIN_SHAPE, dtype, backward=True)
+            torch.cuda.empty_cache()
+
+
 def main() -> None:
+    if torch.cuda.is_available():
+        bench_gpu()
+        return
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, single precision")
     for shape in SHAPES:
         bench(shape)

@@ -2,8 +2,8 @@
 
 With E = exp(2x), tanh(q + k) = 1 - 2 / (1 + E_q E_k): the exponentials belong to single vectors,
 and only the reciprocal to a pair. Two channels share one reciprocal, since v1/x1 + v2/x2 =
-(v1 x2 + v2 x1) / (x1 x2). Rows with an element beyond `MAX_FACTORED` are computed from the sum q + k, so that
-nothing overflows. Sums are in float32, or float64 for float64 inputs; no atomics: the same inputs
+(v1 x2 + v2 x1) / (x1 x2). Rows with an element beyond `MAX_FACTORED` are computed from the sum
+q + k, so that nothing overflows. Sums are in float32, or float64 for float64 inputs; no atomics: the same inputs
 give the same bits. Imported only where there is Triton; `TRITON_INTERPRET=1` runs it on a CPU.
 """
 
@@ -288,7 +288,8 @@ class _TritonAdditiveScore(torch.autograd.Function):
             query_factors.size(2), key_factors.size(2), key_factors.size(1),
             QUERIES=query_tile, KEYS=key_tile, CHANNEL_BLOCK=_next_power(num_channels),
             FLAG_BLOCK=_next_power(flags.size(1)),
-            IS_APPROXIMATE=_has_fast_reciprocal(query_factors), num_warps=num_warps, enable_fp_fusion=True,
+            IS_APPROXIMATE=_has_fast_reciprocal(query_factors),
+            num_warps=num_warps, enable_fp_fusion=True,
         )  # fmt: skip
         return scores
 

@@ -18,16 +18,16 @@ GPU_CHUNK_ELEMENTS = 2**26
 at 2**24, 36 at 2**26 and no less beyond; unchunked 29 ms, but 24 GiB of memory against 0.6."""
 
 MIN_TRITON_ELEMENTS = 2**20
-"""Size of the hidden layer from which additive scores are computed by Triton where it is: below,
-launches cost more than the hidden layer does."""
+"""Size of the hidden layer from which additive scores are computed by Triton where it is: both forms
+take three launches, so below it there is little to save."""
 
 TRITON_SCORE_TILE = 16, 64, 2
-"""Queries, keys and warps per program of additive scores in Triton: the fastest tile on an H200 for
-B=64, T=S=A=512, 1.77 ms."""
+"""Queries, keys and warps per program of additive scores in Triton: the fastest tile of a prototype
+on an H200 (B=64, T=S=A=512)."""
 
 TRITON_GRADIENT_TILE = 16, 64, 4
-"""Positions, pairs of channels and warps per program of their gradients; `python -m
-benchmarks.additive` prints other tiles beside it."""
+"""Positions, pairs of channels and warps per program of their gradients: 80 registers per thread on
+an H200. `python -m benchmarks.additive` prints the times of other tiles beside both."""
 
 QUERY_CHUNK_SIZE = 512
 """Queries per chunk of compressed attention: the mask of all queries would grow with the square of
