@@ -5,8 +5,8 @@ both forms alternating so that a busy machine slows them alike, and the peak mem
 tensors; then plain as a multiple of chunked. Then the target case, training on long sequences: each
 round runs in its own process, and memory is what the operating system counted for it.
 
-On a GPU, instead: forward, backward and peak memory of Triton's kernels for several tiles, beside the
-plain, chunked and compiled forms.
+On a GPU, instead: forward, backward and peak memory of Triton's kernels beside the plain, chunked
+and compiled forms, then of other tiles.
 """
 
 import math
@@ -241,27 +241,29 @@ def bench_gpu() -> None:
     from heedful.acceleration.triton_additive import triton_additive_score
 
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}")
-    compiled = torch.compile(multiply_and_sum)
-    score_tile, gradient_tile = tuning.TRITON_SCORE_TILE, tuning.TRITON_GRADIENT_TILE
+    heading = f"{'':<36}{'forward':>9} {'backward':>9} {'memory':>12} {'error':>9}"
+    forms = {
+        "triton": triton_additive_score,
+        "chunked": chunked_additive_score,
+        "torch.compile": torch.compile(multiply_and_sum),
+    }
     for dtype in (torch.float32, torch.bfloat16):
-        print(f"{title(GPU_SHAPE)}, {dtype}\n  {'':<34}  forward  backward     memory     error")
-        for tile in SCORE_TILES:
-            tuning.TRITON_SCORE_TILE = tile
-            name = f"triton, scores {tile}"
-            gpu_row(name, triton_additive_score, GPU_SHAPE, dtype, backward=False)
-        tuning.TRITON_SCORE_TILE = score_tile
-        for tile in GRADIENT_TILES:
-            tuning.TRITON_GRADIENT_TILE = tile
-            name = f"triton, gradients {tile}"
-            gpu_row(name, triton_additive_score, GPU_SHAPE, dtype, backward=True)
-        tuning.TRITON_GRADIENT_TILE = gradient_tile
-        gpu_row("chunked", chunked_additive_score, GPU_SHAPE, dtype, backward=True)
-        gpu_row("torch.compile", compiled, GPU_SHAPE, dtype, backward=True)
-        print(f"{title(GPU_PLAIN_SHAPE)}, {dtype}")
-        forms = {"triton": triton_additive_score, "plain": additive_score.reference}
+        print(f"{title(GPU_SHAPE)}, {dtype}\n{heading}")
         for name, form in forms.items():
-            gpu_row(name, form, GPU_PLAIN_SHAPE, dtype, backward=True)
-            torch.cuda.empty_cache()
+            gpu_row(name, form, GPU_SHAPE, dtype, backward=True)
+        print(f"{title(GPU_PLAIN_SHAPE)}, {dtype}")
+        for name, form in {**forms, "plain": additive_score.reference}.items():
+            if name in {"triton", "plain"}:
+                gpu_row(name, form, GPU_PLAIN_SHAPE, dtype, backward=True)
+        torch.cuda.empty_cache()
+    print(f"{title(GPU_SHAPE)}, torch.float32, tiles\n{heading}")
+    for tile in SCORE_TILES:
+        tuning.TRITON_SCORE_TILE = tile
+        gpu_row(f"scores {tile}", triton_additive_score, GPU_SHAPE, torch.float32, backward=False)
+    tuning.TRITON_SCORE_TILE = SCORE_TILES[0]
+    for tile in GRADIENT_TILES:
+        tuning.TRITON_GRADIENT_TILE = tile
+        gpu_row(f"gradients {tile}", triton_additive_score, GPU_SHAPE, torch.float32, backward=True)
 
 
 def main() -> None:

@@ -3,8 +3,8 @@
 With E = exp(2x), tanh(q + k) = 1 - 2 / (1 + E_q E_k): the exponentials belong to single vectors,
 and only the reciprocal to a pair. Two channels share one reciprocal, since v1/x1 + v2/x2 =
 (v1 x2 + v2 x1) / (x1 x2). Rows with an element beyond `MAX_FACTORED` are computed from the sum
-q + k, so that nothing overflows. Sums are in float32, or float64 for float64 inputs; no atomics: the same inputs
-give the same bits. Imported only where there is Triton; `TRITON_INTERPRET=1` runs it on a CPU.
+q + k, so that nothing overflows. Sums are in float32, or float64 for float64 inputs; no atomics: the
+same inputs give the same bits. Imported only where there is Triton; `TRITON_INTERPRET=1` runs it on a CPU.
 """
 
 from typing import Any

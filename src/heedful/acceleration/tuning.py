@@ -18,8 +18,8 @@ GPU_CHUNK_ELEMENTS = 2**26
 at 2**24, 36 at 2**26 and no less beyond; unchunked 29 ms, but 24 GiB of memory against 0.6."""
 
 MIN_TRITON_ELEMENTS = 2**20
-"""Size of the hidden layer from which additive scores are computed by Triton where it is: both forms
-take three launches, so below it there is little to save."""
+"""Size of the hidden layer from which additive scores are computed by Triton where it is installed;
+both forms take three launches, so below it there is little to save."""
 
 TRITON_SCORE_TILE = 16, 64, 2
 """Queries, keys and warps per program of additive scores in Triton: the fastest tile of a prototype
