@@ -3,8 +3,9 @@
 With E = exp(2x), tanh(q + k) = 1 - 2 / (1 + E_q E_k): the exponentials belong to single vectors,
 and only the reciprocal to a pair. Two channels share one reciprocal, since v1/x1 + v2/x2 =
 (v1 x2 + v2 x1) / (x1 x2). Rows with an element beyond `MAX_FACTORED` are computed from the sum
-q + k, so that nothing overflows. Sums are in float32, or float64 for float64 inputs; no atomics: the
-same inputs give the same bits. Imported only where there is Triton; `TRITON_INTERPRET=1` runs it on a CPU.
+q + k, so that nothing overflows. Sums are in float32, or float64 for float64 inputs. There are no
+atomics: the same inputs give the same bits. Imported only where there is Triton;
+`TRITON_INTERPRET=1` runs it on a CPU.
 """
 
 from typing import Any
@@ -56,8 +57,8 @@ def _load_factor(pointers, mask, dtype: tl.constexpr, IS_FACTORED: tl.constexpr)
 @triton.jit
 def _exceeds_range(flags, batch, num_flags, FLAG_BLOCK: tl.constexpr):
     offsets = tl.arange(0, FLAG_BLOCK)
-    found = tl.load(flags + batch * num_flags + offsets, mask=offsets < num_flags, other=0)
-    return tl.max(found, axis=0) > 0
+    tile_flags = tl.load(flags + batch * num_flags + offsets, mask=offsets < num_flags, other=0)
+    return tl.max(tile_flags, axis=0) > 0
 
 
 @triton.jit
@@ -163,29 +164,35 @@ def _score_kernel(
 
 @triton.jit
 def _sum_gradients(
-    own1, own2, others, other_position, other_channel, grads, grad_position, is_own,
-    num_others, num_channels, c1, c2,
+    row1, row2, columns, column_position, column_channel, grads, grad_position, is_row,
+    num_columns, num_channels, c1, c2,
     IS_FACTORED: tl.constexpr, IS_APPROXIMATE: tl.constexpr, NEEDS_VECTOR: tl.constexpr,
 ):  # fmt: skip
-    """Sum g r (1 - r) and g r over the other side for two blocks of channels, r = 1 / (1 + E)."""
-    dtype = own1.dtype
-    slope1, slope2 = tl.zeros_like(own1), tl.zeros_like(own1)
-    value1, value2 = tl.zeros_like(own1), tl.zeros_like(own1)
-    for start in range(0, num_others, KEY_STEP):
+    """Sum g r (1 - r) and g (1 - 2r) over columns for two blocks of channels; r = 1 / (1 + E)."""
+    dtype = row1.dtype
+    slope1, slope2 = tl.zeros_like(row1), tl.zeros_like(row1)
+    value1, value2 = tl.zeros_like(row1), tl.zeros_like(row1)
+    for start in range(0, num_columns, KEY_STEP):
         for offset in tl.static_range(KEY_STEP):
             position = start + offset
-            is_other = tl.full([1], position, tl.int32) < num_others
-            row = others + position * other_position
-            other1 = _load_factor(
-                row + c1 * other_channel, (c1 < num_channels) & is_other, dtype, IS_FACTORED
+            is_column = tl.full([1], position, tl.int32) < num_columns
+            column_pointers = columns + position * column_position
+            column1 = _load_factor(
+                column_pointers + c1 * column_channel,
+                (c1 < num_channels) & is_column,
+                dtype,
+                IS_FACTORED,
             )
-            other2 = _load_factor(
-                row + c2 * other_channel, (c2 < num_channels) & is_other, dtype, IS_FACTORED
+            column2 = _load_factor(
+                column_pointers + c2 * column_channel,
+                (c2 < num_channels) & is_column,
+                dtype,
+                IS_FACTORED,
             )
-            grad = tl.load(grads + position * grad_position, mask=is_own & is_other, other=0.0)
+            grad = tl.load(grads + position * grad_position, mask=is_row & is_column, other=0.0)
             grad = grad.to(dtype)[:, None]
-            x1 = _denominator(own1, other1[None, :], IS_FACTORED)
-            x2 = _denominator(own2, other2[None, :], IS_FACTORED)
+            x1 = _denominator(row1, column1[None, :], IS_FACTORED)
+            x2 = _denominator(row2, column2[None, :], IS_FACTORED)
             reciprocal = _reciprocal(x1 * x2, IS_APPROXIMATE)
             r1, r2 = x2 * reciprocal, x1 * reciprocal
             slope1 += grad * (r1 - r1 * r1)
@@ -198,52 +205,53 @@ def _sum_gradients(
 
 @triton.jit
 def _gradient_kernel(
-    owns, own_batch, own_position, own_channel,
-    others, other_batch, other_position, other_channel,
-    grads, grad_batch, grad_own, grad_other,
+    rows, row_batch, row_position, row_channel,
+    columns, column_batch, column_position, column_channel,
+    grads, grad_batch, grad_row, grad_column,
     vector, vector_stride, flags, num_flags, outputs, vector_outputs,
-    num_owns, num_others, num_channels,
-    OWNS: tl.constexpr, CHANNELS: tl.constexpr, FLAG_BLOCK: tl.constexpr,
+    num_rows, num_columns, num_channels,
+    ROWS: tl.constexpr, CHANNELS: tl.constexpr, FLAG_BLOCK: tl.constexpr,
     IS_APPROXIMATE: tl.constexpr, NEEDS_VECTOR: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradient of one side, queries or keys, and a part of that of the vector.
+    """Write the gradient of one side and a part of that of the vector.
 
-    Threads are channels, and the other side is a loop: nothing is summed across threads.
+    The side is the rows of `grads`: queries, or keys if `grads` is transposed. Threads are channels
+    and columns are a loop, so that nothing is summed across threads.
     """
     num_slices = tl.cdiv(num_channels, 2 * CHANNELS)
-    own_tiles = tl.cdiv(num_owns, OWNS)
-    batch = (tl.program_id(0) // (num_slices * own_tiles)).to(tl.int64)
-    tile = tl.program_id(0) // num_slices % own_tiles
-    own = tile * OWNS + tl.arange(0, OWNS)
+    row_tiles = tl.cdiv(num_rows, ROWS)
+    batch = (tl.program_id(0) // (num_slices * row_tiles)).to(tl.int64)
+    tile = tl.program_id(0) // num_slices % row_tiles
+    row = tile * ROWS + tl.arange(0, ROWS)
     c1 = tl.program_id(0) % num_slices * 2 * CHANNELS + tl.arange(0, CHANNELS)
     c2 = c1 + CHANNELS
     dtype = vector_outputs.dtype.element_ty
-    is_own = own < num_owns
-    mask1, mask2 = is_own[:, None] & (c1 < num_channels), is_own[:, None] & (c2 < num_channels)
-    rows = owns + batch * own_batch + own.to(tl.int64)[:, None] * own_position
-    others += batch * other_batch
-    grads += batch * grad_batch + own.to(tl.int64) * grad_own
+    is_row = row < num_rows
+    mask1, mask2 = is_row[:, None] & (c1 < num_channels), is_row[:, None] & (c2 < num_channels)
+    row_pointers = rows + batch * row_batch + row.to(tl.int64)[:, None] * row_position
+    columns += batch * column_batch
+    grads += batch * grad_batch + row.to(tl.int64) * grad_row
     if _exceeds_range(flags, batch, num_flags, FLAG_BLOCK):
-        own1 = _load_factor(rows + c1[None, :] * own_channel, mask1, dtype, False)
-        own2 = _load_factor(rows + c2[None, :] * own_channel, mask2, dtype, False)
+        row1 = _load_factor(row_pointers + c1[None, :] * row_channel, mask1, dtype, False)
+        row2 = _load_factor(row_pointers + c2[None, :] * row_channel, mask2, dtype, False)
         slope1, slope2, value1, value2 = _sum_gradients(
-            own1, own2, others, other_position, other_channel, grads, grad_other, is_own,
-            num_others, num_channels, c1, c2, False, IS_APPROXIMATE, NEEDS_VECTOR,
+            row1, row2, columns, column_position, column_channel, grads, grad_column, is_row,
+            num_columns, num_channels, c1, c2, False, IS_APPROXIMATE, NEEDS_VECTOR,
         )  # fmt: skip
     else:
-        own1 = _load_factor(rows + c1[None, :] * own_channel, mask1, dtype, True)
-        own2 = _load_factor(rows + c2[None, :] * own_channel, mask2, dtype, True)
+        row1 = _load_factor(row_pointers + c1[None, :] * row_channel, mask1, dtype, True)
+        row2 = _load_factor(row_pointers + c2[None, :] * row_channel, mask2, dtype, True)
         slope1, slope2, value1, value2 = _sum_gradients(
-            own1, own2, others, other_position, other_channel, grads, grad_other, is_own,
-            num_others, num_channels, c1, c2, True, IS_APPROXIMATE, NEEDS_VECTOR,
+            row1, row2, columns, column_position, column_channel, grads, grad_column, is_row,
+            num_columns, num_channels, c1, c2, True, IS_APPROXIMATE, NEEDS_VECTOR,
         )  # fmt: skip
     v1 = tl.load(vector + c1 * vector_stride, mask=c1 < num_channels, other=0.0).to(dtype)
     v2 = tl.load(vector + c2 * vector_stride, mask=c2 < num_channels, other=0.0).to(dtype)
-    outputs += (batch * num_owns + own.to(tl.int64)[:, None]) * num_channels
+    outputs += (batch * num_rows + row.to(tl.int64)[:, None]) * num_channels
     tl.store(outputs + c1[None, :], 4.0 * v1 * slope1, mask=mask1)
     tl.store(outputs + c2[None, :], 4.0 * v2 * slope2, mask=mask2)
     if NEEDS_VECTOR:
-        vector_outputs += (batch * own_tiles + tile) * num_channels
+        vector_outputs += (batch * row_tiles + tile) * num_channels
         tl.store(vector_outputs + c1, tl.sum(value1, axis=0), mask=c1 < num_channels)
         tl.store(vector_outputs + c2, tl.sum(value2, axis=0), mask=c2 < num_channels)
 
@@ -333,8 +341,8 @@ def _exponentials(
 
 
 def _gradients(
-    owns: Float[Tensor, "B T A"],
-    others: Float[Tensor, "B S A"],
+    rows: Float[Tensor, "B T A"],
+    columns: Float[Tensor, "B S A"],
     grad_scores: Scores,
     vector: Float[Tensor, "A"],
     flags: Int[Tensor, "B tiles"],
@@ -343,16 +351,16 @@ def _gradients(
 ) -> tuple[Tensor, Tensor | None]:
     """Return the gradients of one side and, if needed, of the vector."""
     tile, max_pairs, num_warps = tuning.TRITON_GRADIENT_TILE
-    batch_size, num_owns, num_channels = owns.shape
+    batch_size, num_rows, num_channels = rows.shape
     pairs = min(max_pairs, _next_power(_cdiv(num_channels, 2)))
-    num_tiles, num_slices = _cdiv(num_owns, tile), _cdiv(num_channels, 2 * pairs)
-    outputs = torch.empty_like(owns, memory_format=torch.contiguous_format)
-    parts = owns.new_empty(batch_size * num_tiles, num_channels, dtype=_wide(owns))
+    num_tiles, num_slices = _cdiv(num_rows, tile), _cdiv(num_channels, 2 * pairs)
+    outputs = torch.empty_like(rows, memory_format=torch.contiguous_format)
+    parts = rows.new_empty(batch_size * num_tiles, num_channels, dtype=_wide(rows))
     if outputs.numel():
         _gradient_kernel[(batch_size * num_tiles * num_slices,)](
-            owns, *owns.stride(), others, *others.stride(), grad_scores, *grad_scores.stride(),
+            rows, *rows.stride(), columns, *columns.stride(), grad_scores, *grad_scores.stride(),
             vector, vector.stride(0), flags, flags.size(1), outputs, parts,
-            num_owns, others.size(1), num_channels, OWNS=tile, CHANNELS=pairs,
+            num_rows, columns.size(1), num_channels, ROWS=tile, CHANNELS=pairs,
             FLAG_BLOCK=_next_power(flags.size(1)), IS_APPROXIMATE=_has_fast_reciprocal(parts),
             NEEDS_VECTOR=needs_vector, num_warps=num_warps, enable_fp_fusion=True,
         )  # fmt: skip

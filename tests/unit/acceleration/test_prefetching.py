@@ -8,6 +8,7 @@ from heedful.data.batching import BatchingConfig, BatchStream, DataCursor
 from heedful.pytree import tensors_of
 from tests.catalogue import store
 
+
 START = DataCursor(0, 0)
 
 
