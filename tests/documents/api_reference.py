@@ -59,6 +59,7 @@ SECTIONS = {
         "models.encoder_decoder",
         "models.language_model",
     ],
+    "Markov models": ["markov.chain", "markov.emissions", "markov.hmm"],
     "Data and inspection": [
         "data.batching",
         "tokenization.tokenizer",
