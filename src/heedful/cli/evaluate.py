@@ -50,6 +50,7 @@ MetricNames = Annotated[
         show_default="bleu,chrf,exact-match",
     ),
 ]
+ALIGNMENT_METRIC_NAMES = ("aer", "alignment-precision", "alignment-recall")
 GoldLinks = Annotated[str | None, Option(help="for aer: gold word alignments of the references")]
 GroupName = Literal["length", "word-frequency", "sentence-type"]
 GroupBy = Annotated[GroupName | None, Option(help="also score groups of the test set")]
@@ -88,8 +89,9 @@ def evaluate(
     Outputs are the lines of a file, or those of a run for a test set: the given files, or the test
     set of its recipe. Differences from a baseline are marked if p < 0.05.
 
-    Metrics of a run also include perplexity (of the references), aer (word alignments of the
-    references against gold alignments) and attention-entropy (of the outputs).
+    Metrics of a run also include perplexity (of the references), aer, alignment-precision and
+    alignment-recall (word alignments of the references against gold alignments),
+    attention-entropy (of the outputs), and exact-match@5 and @10 (any of so many outputs).
 
     A language model is scored by perplexity per token, word and character, with at least half a
     context before each token; a masked one by the tokens it predicts behind fixed masks.
@@ -168,7 +170,8 @@ class EvaluationResult(NamedTuple):
 
 def _check_options(options: EvaluationOptions, *, has_run: bool) -> None:
     outputs, targets = options.outputs, options.files.get("target") or options.files.get("pairs")
-    gold, computes_aer = options.gold_alignments, "aer" in options.metrics
+    gold = options.gold_alignments
+    alignment_metrics = [name for name in options.metrics if name in ALIGNMENT_METRIC_NAMES]
     paths = [outputs, options.baseline, options.training_targets, options.labels, gold]
     for value in options.files.values():
         paths += value if isinstance(value, list) else [value]
@@ -186,9 +189,9 @@ def _check_options(options: EvaluationOptions, *, has_run: bool) -> None:
     hint = "give alignments as outputs: --outputs LINKS --target GOLD --metrics aer"
     check(not gold or has_run, "--gold-alignments", message, hint)
     message, hint = "works only with the metric aer", "add aer to --metrics, or leave it out"
-    check(not gold or computes_aer, "--gold-alignments", message, hint)
-    message = "aer of a run needs gold alignments of sources and references"
-    is_complete = gold or not (computes_aer and has_run)
+    check(not gold or alignment_metrics, "--gold-alignments", message, hint)
+    message = f"{', '.join(alignment_metrics)} of a run needs gold alignments of the references"
+    is_complete = gold or not (alignment_metrics and has_run)
     check(is_complete, "--metrics", message, "add --gold-alignments FILE")
     message = "standard input can only be one of the files"
     check(paths.count("-") < 2, "-", message, "name a file for the others")
@@ -279,7 +282,7 @@ def _score(
     options: EvaluationOptions,
 ) -> EvaluationResult:
     from heedful.evaluation import breakdowns
-    from heedful.evaluation.registry import METRICS
+    from heedful.evaluation.registry import ALIGNMENT_METRICS
     from heedful.evaluation.score_table import ScoreEntry, format_group_table, score_outputs
 
     gold_file = options.gold_alignments
@@ -289,7 +292,7 @@ def _score(
     entries = []
     for metric in metrics:
         references: References = test.references
-        if gold is not None and metric is METRICS["aer"]:
+        if gold is not None and metric in ALIGNMENT_METRICS.values():
             references = gold
         lines = system.metric_inputs(metric)
         entry = score_outputs(

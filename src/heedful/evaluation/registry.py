@@ -8,8 +8,15 @@ from typing import NamedTuple, Self
 
 from heedful.errors import check_choice
 from heedful.evaluation import annotation_metrics, text_metrics
-from heedful.evaluation.annotation_metrics import AlignmentErrorRate, SpanF1
+from heedful.evaluation.annotation_metrics import SpanF1
 from heedful.evaluation.base import Metric, MetricScore, References, compute_score
+
+ALIGNMENT_METRICS: Mapping[str, Metric] = {
+    "aer": annotation_metrics.AlignmentErrorRate(),
+    "alignment-precision": annotation_metrics.AlignmentPrecision(),
+    "alignment-recall": annotation_metrics.AlignmentRecall(),
+}
+"""Metrics that compare word alignments with gold alignments."""
 
 METRICS: Mapping[str, Metric] = {
     "exact-match": text_metrics.ExactMatch(),
@@ -27,7 +34,7 @@ METRICS: Mapping[str, Metric] = {
     "cer": text_metrics.CHARACTER_ERROR_RATE,
     "span-f1": SpanF1(),
     "span-f1-iob2": SpanF1("span F1 (IOB2)", scheme="iob2"),
-    "aer": AlignmentErrorRate(),
+    **ALIGNMENT_METRICS,
 }
 """Metrics that compare outputs with references."""
 
@@ -61,9 +68,13 @@ ACCURACY = MetricSpec("Accuracy", higher_is_better=True, unit="fraction")
 VALIDATION_METRICS: Mapping[str, MetricSpec] = {
     "loss": LOSS,
     "accuracy": ACCURACY,
-    **{name: MetricSpec.from_metric(metric) for name, metric in METRICS.items() if name != "aer"},
+    **{
+        name: MetricSpec.from_metric(metric)
+        for name, metric in METRICS.items()
+        if name not in ALIGNMENT_METRICS
+    },
 }
-"""What validations may compute, by name in metrics.jsonl; AER needs word alignments."""
+"""What validations may compute, by name in metrics.jsonl."""
 
 
 def compute_metrics(

@@ -7,14 +7,15 @@ from typing import Any
 
 from typing_extensions import override
 
+from heedful.aligners.links import format_pharaoh
 from heedful.data.pair_dataset import Pair
 from heedful.decoding.requests import Request
 from heedful.decoding.translation import Translation
-from heedful.decoding.word_alignment import argmax_links, format_pharaoh, word_alignment
+from heedful.decoding.word_alignment import argmax_links, word_alignment
 from heedful.errors import ConfigError, DataError, check
 from heedful.evaluation.annotation_metrics import attention_entropies, format_numbers
 from heedful.evaluation.base import Metric, compute_score
-from heedful.evaluation.registry import METRICS, MODEL_METRICS, VALIDATION_METRICS
+from heedful.evaluation.registry import ALIGNMENT_METRICS, MODEL_METRICS, VALIDATION_METRICS
 from heedful.search.hypotheses import NaNLogProbsError
 from heedful.tasks.prediction import DevEvaluator, SystemOutputs, round_weights
 from heedful.tasks.task import METRIC_SETTING, SHOWN_METRICS_SETTING
@@ -40,8 +41,9 @@ class TranslationOutputs(SystemOutputs):
 
     @override
     def metric_inputs(self, metric: Metric) -> Sequence[str]:
-        if metric is METRICS["aer"]:
-            name, lines = "aer", self._scored["alignment"]
+        if metric in ALIGNMENT_METRICS.values():
+            name = next(name for name, other in ALIGNMENT_METRICS.items() if other is metric)
+            lines = self._scored["alignment"]
         elif metric is MODEL_METRICS["attention-entropy"]:
             name, lines = "attention-entropy", self._outputs["entropies"]
         else:
