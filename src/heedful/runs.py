@@ -33,6 +33,7 @@ from heedful.config import (
 )
 from heedful.errors import RunError, check
 from heedful.evaluation.base import MetricScore
+from heedful.models.pretrained import load_initial_weights
 from heedful.recipes import Recipe
 from heedful.storage.atomic import atomic_replace, explain_os_errors, remove_path, write_text
 from heedful.storage.json_files import parse_json, read_log_lines
@@ -42,7 +43,7 @@ from heedful.storage.manifest import (
     replace_with_manifest,
     require_folder,
 )
-from heedful.storage.state_dict import load_weights, save_weights
+from heedful.storage.state_dict import load_weights, read_weights, save_weights
 from heedful.tasks.classification.predictor import Classifier
 from heedful.tasks.language_modeling.generator import TextGenerator
 from heedful.tasks.masked_language_modeling.task import MaskFiller
@@ -153,6 +154,11 @@ class Run:
     def load_weights_into(self, model: nn.Module) -> None:
         """Load the parameters into a model."""
         load_weights(model, self.folder / _WEIGHTS)
+
+    def load_features_into(self, model: nn.Module) -> None:
+        """Load the parameters into the pretrained encoder of another model."""
+        path = self.folder / _WEIGHTS
+        load_initial_weights(model, read_weights(path), location=str(path))
 
     def append_metrics(self, entry: Mapping[str, Any]) -> None:
         """Append a line to the metrics."""

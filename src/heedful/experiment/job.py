@@ -28,6 +28,7 @@ from heedful.experiment.environment import (
     peak_memory,
 )
 from heedful.experiment.flops import training_flops_per_target
+from heedful.experiment.initial_run import pretrained_encoder
 from heedful.pytree import map_tensors, tensors_of
 from heedful.recipes import Recipe
 from heedful.runs import Run
@@ -176,6 +177,10 @@ class TrainingJob:
             self.run.truncate_logs_after(-1, self.log)
         num_parameters = sum(parameter.numel() for parameter in self.trainer.model.parameters())
         self.log(f"model: {num_parameters:,} parameters on {self.device}")
+        if (encoder := pretrained_encoder(self.recipe)) is not None:
+            Run(encoder.initial).load_features_into(self.trainer.model)
+            use = "fine-tuned" if encoder.fine_tune else "frozen"
+            self.log(f"encoder: states of {encoder.initial}, {use}, with its tokenizer")
         if self.config.init_from is not None:
             Run(self.config.init_from).load_weights_into(self.trainer.model)
             self.log(f"initialized from {self.config.init_from}")

@@ -34,6 +34,7 @@ from heedful.experiment.environment import (
     notify_on_signal,
 )
 from heedful.experiment.flops import check_trainable
+from heedful.experiment.initial_run import with_initial_run
 from heedful.experiment.job import BAD_STEPS_FOLDER, TrainingJob
 from heedful.recipes import Recipe
 from heedful.recipes.recipe import RecipeArgument
@@ -133,6 +134,7 @@ def _train(
 ) -> TrainingResult:
     require_training_data(recipe)
     check_trackers(report_to)
+    recipe = with_initial_run(recipe, run)
     check_trainable(recipe)
     with ExitStack() as stack:
         ranks = init_distributed(device, recipe.training.distributed_strategy)

@@ -230,11 +230,18 @@ class TransformerStack(nn.Module):
         start_positions = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
         return TransformerStackState(tuple(states), start_positions)
 
-    def forward_bidirectional(self, inputs: HiddenStates, lengths: Lengths) -> OutputsWithLosses:
-        """Read whole sequences; return outputs and auxiliary losses."""
+    def forward_bidirectional(
+        self, inputs: HiddenStates, lengths: Lengths, layer_inputs: list[Tensor] | None = None
+    ) -> OutputsWithLosses:
+        """Read whole sequences; return outputs and auxiliary losses.
+
+        The input of each layer is appended to `layer_inputs`.
+        """
         mask = padding_mask(lengths, inputs.size(1)).squeeze(1)
         layer_losses: list[Losses] = []
         for layer in self.layers:
+            if layer_inputs is not None:
+                layer_inputs.append(inputs)
             inputs, losses = layer.forward_bidirectional(inputs, mask)
             layer_losses.append(losses)
         return self.apply_final_norm(inputs), sum_losses(*layer_losses)
@@ -247,14 +254,21 @@ class TransformerStack(nn.Module):
         memories: Sequence[Memory] = (),
         *,
         need_weights: bool = False,
+        layer_inputs: list[Tensor] | None = None,
     ) -> TransformerStackOutput:
-        """Read the next positions causally; `need_weights` asks for those of the top layer."""
+        """Read the next positions causally; `need_weights` asks for those of the top layer.
+
+        The input of each layer is appended to `layer_inputs`.
+        """
         positions = BatchPositions.from_lengths(inputs, state.start_positions, lengths)
         layer_outputs: list[TransformerLayerOutput] = []
         records: list[tuple[Attention, AlignmentOutput]] = []
         for index, layer in enumerate(self.layers):
+            layer_input = layer_outputs[-1].outputs if layer_outputs else inputs
+            if layer_inputs is not None:
+                layer_inputs.append(layer_input)
             output = layer(
-                layer_outputs[-1].outputs if layer_outputs else inputs,
+                layer_input,
                 state.layers[index],
                 positions,
                 memories[index] if memories else None,

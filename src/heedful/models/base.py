@@ -97,12 +97,22 @@ class Encoder(nn.Module, ABC):
     """Size of the states."""
     state_sizes = EncoderStateSizes()
     """Sizes of the final states."""
+    layer_input_sizes: tuple[int, ...] = ()
+    """Size of the input of each layer, bottom first; empty if there are no such layers."""
 
     @abstractmethod
     def forward(
-        self, tokens: SourceTokens, lengths: Lengths, *, need_cell_states: bool = False
+        self,
+        tokens: SourceTokens,
+        lengths: Lengths,
+        *,
+        need_cell_states: bool = False,
+        layer_inputs: list[Tensor] | None = None,
     ) -> EncoderOutput:
-        """Encode a batch of sources; final cell states may be missing if they are not needed."""
+        """Encode a batch of sources; final cell states may be missing if they are not needed.
+
+        The input of each layer is appended to `layer_inputs`, if there are `layer_input_sizes`.
+        """
 
 
 class DecoderOutput(NamedTuple):

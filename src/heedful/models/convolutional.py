@@ -248,7 +248,12 @@ class ConvolutionalEncoder(Encoder):
 
     @override
     def forward(
-        self, tokens: SourceTokens, lengths: Lengths, *, need_cell_states: bool = False
+        self,
+        tokens: SourceTokens,
+        lengths: Lengths,
+        *,
+        need_cell_states: bool = False,
+        layer_inputs: list[Tensor] | None = None,
     ) -> EncoderOutput:
         mask = padding_mask(lengths, tokens.size(1)).squeeze(1)  # (B, S)
         is_padding = ~mask.unsqueeze(-1)

@@ -13,10 +13,12 @@ from heedful.attention.auxiliary_losses import sum_losses
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
 from heedful.data.batching import Batch, SourceBatch
+from heedful.errors import check
 from heedful.layers.embeddings import share_embeddings, tie_weights
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
 from heedful.models import base, bytenet, convolutional, transformer
 from heedful.models.base import ModelOutput, Seq2SeqModel
+from heedful.models.pretrained import PretrainedEncoderConfig
 from heedful.models.recurrent.decoder import RecurrentDecoderConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.models.scheduled_sampling import InputSampler
@@ -80,7 +82,8 @@ EncoderConfig = Annotated[
     RecurrentEncoderConfig
     | transformer.TransformerEncoderConfig
     | convolutional.ConvolutionalEncoderConfig
-    | bytenet.DilatedEncoderConfig,
+    | bytenet.DilatedEncoderConfig
+    | PretrainedEncoderConfig,
     Field(discriminator="type"),
     with_default_type("recurrent"),
 ]
@@ -109,6 +112,10 @@ class EncoderDecoderConfig(BaseConfig):
     """Initial values of the parameters."""
 
     def build(self, *, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoderModel:
+        has_table = not isinstance(self.encoder, PretrainedEncoderConfig)
+        message = "a pretrained encoder keeps its own embeddings"
+        hint = "set model.embeddings to 'tied' or 'separate'"
+        check(has_table or self.embeddings != "shared", "model.embeddings", message, hint)
         encoder = self.encoder.build(vocab_size=source_vocab_size)
         decoder = self.decoder.build(
             vocab_size=target_vocab_size,

@@ -20,7 +20,7 @@ from heedful.errors import check
 from heedful.layers.embeddings import tie_weights
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
 from heedful.models.base import Encoder, ModelOutput
-from heedful.models.encoder_decoder import EncoderConfig
+from heedful.models.pretrained import NewEncoderConfig
 from heedful.models.transformer import TransformerEncoderConfig
 from heedful.shapes import Float, Int, TokenIds
 from heedful.tokenization.vocabulary import BOS, EOS, NUM_SPECIAL_TOKENS, PAD
@@ -141,7 +141,7 @@ class MaskedLanguageModelConfig(BaseConfig):
     """A model of masked tokens (BERT; Devlin et al. 2019)."""
 
     type: Literal["masked-language-model"] = "masked-language-model"
-    encoder: EncoderConfig = TransformerEncoderConfig()
+    encoder: NewEncoderConfig = TransformerEncoderConfig()
     """The encoder of the text."""
     masking: MaskingConfig = MaskingConfig()
     """How tokens are masked in training and validation."""

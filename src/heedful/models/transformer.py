@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 import torch
 from pydantic import NonNegativeInt
+from torch import Tensor
 from typing_extensions import override
 
 from heedful.attention.attention import Attention
@@ -33,6 +34,7 @@ class TransformerEncoder(Encoder):
         self.embedding = embedding
         self.stack = stack
         self.output_size = size
+        self.layer_input_sizes = (size,) * len(stack.layers)
 
     @override
     def forward(
@@ -41,11 +43,12 @@ class TransformerEncoder(Encoder):
         lengths: Lengths,
         *,
         need_cell_states: bool = False,
+        layer_inputs: list[Tensor] | None = None,
         segments: SourceTokens | None = None,
     ) -> EncoderOutput:
         is_padding = ~padding_mask(lengths, tokens.size(1)).mT  # (B, S, 1)
         embedded = self.embedding(tokens, segments=segments)
-        outputs, losses = self.stack.forward_bidirectional(embedded, lengths)
+        outputs, losses = self.stack.forward_bidirectional(embedded, lengths, layer_inputs)
         states = outputs.masked_fill(is_padding, 0)
         return EncoderOutput(states, lengths, auxiliary_losses=losses)
 

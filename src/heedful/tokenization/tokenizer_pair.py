@@ -6,7 +6,7 @@ A config can `train` tokenizers and `load` saved ones; both encode alike.
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field
 
@@ -54,9 +54,24 @@ class SeparateTokenizersConfig(BaseConfig):
     source: TokenizerConfig = SubwordTokenizerConfig()
     target: TokenizerConfig = SubwordTokenizerConfig()
 
-    def train(self, source_texts: Iterable[str], target_texts: Iterable[str]) -> TokenizerPair:
-        """Train each tokenizer on the texts of its side."""
-        return TokenizerPair(self.source.train(source_texts), self.target.train(target_texts))
+    @property
+    def source_config(self) -> TokenizerConfig:
+        """The settings of the source tokenizer."""
+        return self.source
+
+    def with_source(self, config: TokenizerConfig) -> Self:
+        """Return these settings with another source tokenizer."""
+        return self.model_copy(update={"source": config})
+
+    def train(
+        self,
+        source_texts: Iterable[str],
+        target_texts: Iterable[str],
+        source_tokenizer: Tokenizer | None = None,
+    ) -> TokenizerPair:
+        """Train each tokenizer on the texts of its side, unless that of the source is given."""
+        source = source_tokenizer or self.source.train(source_texts)
+        return TokenizerPair(source, self.target.train(target_texts))
 
     def load(self, folder: Path) -> TokenizerPair:
         """Load saved tokenizers."""
@@ -80,9 +95,23 @@ class SharedTokenizerConfig(BaseConfig):
     regularized_sides: Literal["both", "source", "target"] = "both"
     """Sides to which `tokenizer.subword_regularization` applies."""
 
-    def train(self, source_texts: Iterable[str], target_texts: Iterable[str]) -> TokenizerPair:
-        """Train on the texts of both sides."""
-        tokenizer = self.tokenizer.train(chain(source_texts, target_texts))
+    @property
+    def source_config(self) -> TokenizerConfig:
+        """The settings of the tokenizer."""
+        return self.tokenizer
+
+    def with_source(self, config: TokenizerConfig) -> Self:
+        """Return these settings with another tokenizer."""
+        return self.model_copy(update={"tokenizer": config})
+
+    def train(
+        self,
+        source_texts: Iterable[str],
+        target_texts: Iterable[str],
+        source_tokenizer: Tokenizer | None = None,
+    ) -> TokenizerPair:
+        """Train on the texts of both sides, unless a tokenizer is given."""
+        tokenizer = source_tokenizer or self.tokenizer.train(chain(source_texts, target_texts))
         return TokenizerPair(tokenizer, tokenizer)
 
     def load(self, folder: Path) -> TokenizerPair:
