@@ -54,19 +54,20 @@ def _with_parts(recipe: Recipe, encoder: PretrainedEncoderConfig, other: Recipe)
 
 def initial_tokenizer(recipe: Recipe) -> Tokenizer | None:
     """Load the source tokenizer from the initial run; None if there is no such run."""
-    encoder = pretrained_encoder(recipe)
-    return encoder and recipe.tokenizers.source_config.load(_source_folder(encoder.initial))
+    if (encoder := pretrained_encoder(recipe)) is None:
+        return None
+    return recipe.tokenizers.source_config.load(_source_folder(encoder.initial))
 
 
 def check_initial_tokenizer(recipe: Recipe, tokens_folder: Path) -> None:
     """Raise ConfigError if tokens were made with another tokenizer than the initial run has."""
     if (encoder := pretrained_encoder(recipe)) is None:
         return
-    digests = map(folder_digest, map(_source_folder, (tokens_folder, encoder.initial)))
+    folders = _source_folder(tokens_folder), _source_folder(encoder.initial)
     message = f"the tokens in {tokens_folder} were made with another tokenizer than"
     message += f" {encoder.initial} has"
     hint = "prepare them again, with the same model.encoder.initial"
-    check(len(set(digests)) == 1, "data.train", message, hint)
+    check(len(set(map(folder_digest, folders))) == 1, "data.train", message, hint)
 
 
 def _source_folder(run_folder: Path | str) -> Path:

@@ -1,8 +1,8 @@
 """Pretrained encoders: the states of a trained model as features of another one.
 
 The model is a language model (Peters et al. 2018), a masked language model (Devlin et al. 2019) or
-any other with an encoder. Invariant: features equal the states of that model, bit for bit, until
-they are fine-tuned; without fine-tuning they stay so.
+any other with an encoder. Invariant: features equal the states of that model; only fine-tuning
+changes its parameters.
 """
 
 from collections.abc import Mapping, Sequence

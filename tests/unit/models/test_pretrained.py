@@ -76,7 +76,6 @@ def build_pair(name, **settings):
     return model, encoder.eval()
 
 
-@torch.no_grad()  # kernels that need no gradient may round differently
 def own_states(model):
     """Return the states of a model by its own forward pass: the input of its head or decoder."""
     recorded = []
@@ -85,6 +84,7 @@ def own_states(model):
         states = getattr(output, "outputs", None)
         recorded.append(output.states if states is None else states)
 
+    model.requires_grad_(False)  # torch's GRU rounds by it, as in frozen features
     part = getattr(model, "backbone", None) or model.encoder
     handle = part.register_forward_hook(record, with_kwargs=True)
     if hasattr(model, "classify"):
