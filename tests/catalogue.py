@@ -315,6 +315,10 @@ SYSTEMS |= {
         {"attention": {**HEADS, "score": {"type": "additive", "features": [{"type": "coverage"}]}}}
     ),
     "transformer, pre-norm": _transformer({"norm_order": "pre"}),
+    "transformer, alignment head": {
+        **_transformer(),
+        "decoder": {**_transformer()["decoder"], "alignment_layer": 1, "alignment_heads": 1},
+    },
     "transformer, rms norms": _transformer({"norm": "rms", "embedding_norm": True}),
     "transformer, gated": _transformer(
         {"feed_forward": [{"intermediate_size": 12, "activation": "swish", "gated": True}]}

@@ -62,7 +62,7 @@ TokenVectors = Float[Tensor, "N D"]
 
 def has_standard_layers(stack: TransformerStack) -> bool:
     """Whether all layers are full multi-head softmax attention and ungated feed-forward."""
-    return all(map(_is_standard_layer, stack.layers))
+    return not stack.has_alignment_heads and all(map(_is_standard_layer, stack.layers))
 
 
 def _is_standard_layer(layer: nn.Module) -> bool:

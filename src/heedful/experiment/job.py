@@ -67,16 +67,23 @@ def build_trainer(
     sizes: VocabSizes,
     learning_rate: Callable[[int], float],
     *,
+    data_module: DataModule | None = None,
+    log: Callable[[str], None] = lambda line: None,
     dist_context: DistributedContext = SINGLE_PROCESS,
     device: torch.device,
 ) -> Trainer:
-    """Build model, objective and optimizer; each rank starts from the same parameters."""
+    """Build model, objective and optimizer; each rank starts from the same parameters.
+
+    The objective may depend on the training data: guided alignment has links of its pairs.
+    """
     config, task = recipe.training, recipe.task
     is_supported = not dist_context.is_sharded or config.objective.type == "cross-entropy"
-    objective = f"the objective {config.objective.type!r} decodes at every step"
-    message = f"{objective}, which would gather all sharded parameters each time"
+    name = f"the objective {config.objective.type!r} decodes at every step"
+    message = f"{name}, which would gather all sharded parameters each time"
     hint = "set training.distributed_strategy=ddp"
     check(is_supported, "training.distributed_strategy", message, hint)
+    objective = task.build_objective(config)
+    task.add_guided_alignment(objective, config, data_module, log)
     configure_backends(device)
     check_memory(recipe, sizes, device)
     torch.manual_seed(config.seed)
@@ -84,7 +91,7 @@ def build_trainer(
     torch.manual_seed(config.seed + dist_context.rank)
     return Trainer(
         model,
-        task.build_objective(config),
+        objective,
         config.optimizer.build(model),
         learning_rate,
         clipping=GradientClipper(config.max_grad_norm, config.max_grad_value),
@@ -158,7 +165,13 @@ class TrainingJob:
         )
         sizes = VocabSizes.from_tokenizers(data_module.tokenizers)
         self.trainer = build_trainer(
-            recipe, sizes, self.lr_schedule, dist_context=dist_context, device=device
+            recipe,
+            sizes,
+            self.lr_schedule,
+            data_module=data_module,
+            log=self.log,
+            dist_context=dist_context,
+            device=device,
         )
         self.inference_model = dist_context.inference_model(self.trainer.model)
         model = self.inference_model

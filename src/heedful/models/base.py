@@ -134,6 +134,8 @@ class Decoder(nn.Module, ABC):
     """Whether the initial state is made from the encoder's final cell states."""
     averages_layers: bool = False
     """Whether the weights are the mean over all layers, not those of the top layer."""
+    has_alignment_heads: bool = False
+    """Whether the weights are those of chosen heads, not of a whole layer."""
 
     @abstractmethod
     def initial_state(self, encoder_output: EncoderOutput) -> Any:
@@ -276,6 +278,12 @@ class ModelOutput(NamedTuple):
     log_probs: LogProbs
     weights: SourceWeights | None
     auxiliary_losses: dict[str, Scalar]  # sums over the real targets
+    probabilities: SourceWeights | None = None  # that hard attention chose from
+
+    @property
+    def soft_weights(self) -> SourceWeights | None:
+        """Attention weights with a gradient, also where attention is hard."""
+        return self.weights if self.probabilities is None else self.probabilities
 
 
 class Seq2SeqModel(nn.Module, DecodableModel):

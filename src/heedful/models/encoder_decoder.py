@@ -5,6 +5,7 @@ A new architecture is one module, and one line in the unions of encoder and deco
 
 from typing import Annotated, Any, Literal
 
+import torch
 from pydantic import Field
 from typing_extensions import override
 
@@ -65,6 +66,11 @@ def _model_output(
 ) -> ModelOutput:
     """Add up the auxiliary losses of encoder, decoder and all attention modules."""
     losses = [encoded.auxiliary_losses, decoded.auxiliary_losses]
+    probabilities = [
+        alignment.probabilities.unsqueeze(1).flatten(1, -3).mean(dim=1)  # over the heads
+        for _, alignment in decoded.attention_records
+        if alignment.probabilities is not None
+    ]
     if decoded.attention_records:
         log_likelihoods = decoded.log_probs.gather(-1, batch.targets.unsqueeze(-1)).squeeze(-1)
         source_mask = encoded.mask.squeeze(1)  # (B, S)
@@ -75,7 +81,8 @@ def _model_output(
             for attention, alignment in decoded.attention_records
         ]
         losses.append(sum_losses(*attention_losses))
-    return ModelOutput(decoded.log_probs, decoded.weights, sum_losses(*losses))
+    mean = torch.stack(probabilities).mean(dim=0) if probabilities else None
+    return ModelOutput(decoded.log_probs, decoded.weights, sum_losses(*losses), mean)
 
 
 EncoderConfig = Annotated[

@@ -6,13 +6,14 @@ Invariant: decoding a known target at once matches decoding it step by step.
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import NonNegativeInt
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 from typing_extensions import override
 
 from heedful.attention.attention import Attention
 from heedful.attention.config import AttentionConfig
 from heedful.attention.memory import Memory, padding_mask
+from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.transformer import (
     EmbeddedTransformerConfigBase,
@@ -83,6 +84,7 @@ class TransformerDecoder(Decoder):
         self.embedding = embedding
         self.stack = stack
         self.output_head = head
+        self.has_alignment_heads = stack.has_alignment_heads
 
     @override
     def initial_state(self, encoder_output: EncoderOutput) -> TransformerDecoderState:
@@ -127,6 +129,12 @@ class TransformerDecoderConfig(EmbeddedTransformerConfigBase):
     """Attention to the source; by default the same as `attention`."""
     output_head: output_heads.OutputHeadConfig = output_heads.SoftmaxHeadConfig()
     """Maps features to log-probabilities of tokens."""
+    alignment_layer: PositiveInt | None = None
+    """Layer, counted from 1, whose attention to the source is that of the decoder: what is shown,
+    guided, and read for word alignments. The top layer if null; Garg et al. 2019 take the last but
+    one."""
+    alignment_heads: PositiveInt | None = None
+    """Number of heads of that layer whose mean it is; all if null, 1 in Garg et al. 2019."""
 
     def build(
         self, *, vocab_size: int, memory_size: int, encoder_sizes: EncoderStateSizes | None = None
@@ -143,5 +151,21 @@ class TransformerDecoderConfig(EmbeddedTransformerConfigBase):
             output_heads.check_single_context(readout, config.readout.type, location)
             return attention
 
-        stack = self.build_stack(config_path="decoder", build_cross_attention=build_cross_attention)
+        self._check_alignment(config)
+        stack = self.build_stack(
+            config_path="decoder",
+            build_cross_attention=build_cross_attention,
+            alignment_layer=self.alignment_layer and self.alignment_layer - 1,
+            num_alignment_heads=self.alignment_heads,
+        )
         return TransformerDecoder(self.build_embedding(vocab_size), stack, output_head)
+
+    def _check_alignment(self, attention: AttentionConfig) -> None:
+        num_heads = attention.multi_head.num_heads if attention.multi_head else 0
+        for name, value, limit in (
+            ("alignment_layer", self.alignment_layer, self.num_layers),
+            ("alignment_heads", self.alignment_heads, num_heads),
+        ):
+            unit = name.removeprefix("alignment_").rstrip("s")
+            message = f"is {value}, but there are {limit} {unit}s"
+            check(value is None or value <= limit, name, message, "lower it, or remove it")

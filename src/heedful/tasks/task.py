@@ -158,7 +158,7 @@ class Task(ABC):
     def check_config(self, config: ExperimentConfig) -> None:
         """Raise ConfigError for sections that do not fit together."""
         self.check_sources(config)
-        self.build_objective(config.training)
+        self.add_guided_alignment(self.build_objective(config.training), config.training)
         shown = config.training.validation_metrics or ()
         names = [(METRIC_SETTING, config.training.metric_for_best_model)]
         names += [(SHOWN_METRICS_SETTING, metric) for metric in shown]
@@ -245,6 +245,22 @@ class Task(ABC):
         return training.objective.build(
             label_smoothing=training.label_smoothing, scheduled_sampling=training.scheduled_sampling
         )
+
+    def add_guided_alignment(
+        self,
+        objective: Objective,
+        training: TrainingConfig,
+        data_module: Any = None,
+        log: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """Add the loss of guided alignment to an objective, if the settings ask for it.
+
+        Without data it has no links, but needs as much memory.
+        """
+        del objective, data_module, log
+        location = "training.guided_alignment"
+        message = f"works with encoder-decoder models, but this run {self.description}"
+        check(training.guided_alignment is None, location, message, f"remove {location}")
 
     def metric_sums(self, model: nn.Module, batch: Any) -> Tensor:
         """Return float64 sums over a batch that add up over batches and ranks.

@@ -1,7 +1,7 @@
 """Translation: write a target text for a source text, with an encoder-decoder or a prefix LM."""
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from typing_extensions import override
@@ -20,8 +20,12 @@ from heedful.tasks.command_line import PARALLEL_FILES
 from heedful.tasks.pair_task import PairTask
 from heedful.tasks.task import LoadedRun, RunLoader
 from heedful.tasks.translation.evaluation import GreedyTranslationEvaluator, TranslationOutputs
+from heedful.tasks.translation.guided_alignment import build_link_table
 from heedful.tasks.translation.translator import Translator
 from heedful.tokenization.tokenizer import Tokenizer
+from heedful.training.config import TrainingConfig
+from heedful.training.guided_alignment import NO_LINKS, AlignmentGuide
+from heedful.training.objectives import CrossEntropyObjective, Objective
 
 _LANGUAGE_MODEL = "decoding.shallow_fusion.run"
 
@@ -44,6 +48,23 @@ class TranslationTask(PairTask):
     default_metrics = DEFAULT_METRICS
     system_outputs = TranslationOutputs
     dev_evaluator = GreedyTranslationEvaluator
+
+    @override
+    def add_guided_alignment(
+        self,
+        objective: Objective,
+        training: TrainingConfig,
+        data_module: Any = None,
+        log: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        config, location = training.guided_alignment, "training.guided_alignment"
+        if config is None:
+            return
+        message = f"works with the objective 'cross-entropy', not {training.objective.type!r}"
+        if not isinstance(objective, CrossEntropyObjective):
+            raise ConfigError(location, message, f"remove {location}")
+        table = NO_LINKS if data_module is None else build_link_table(config, data_module, log)
+        objective.guide = AlignmentGuide(table, config.weight)
 
     @override
     def build_predictor(

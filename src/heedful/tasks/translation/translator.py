@@ -197,10 +197,17 @@ class Translator:
             return "self", target, source.followed_by(target_inputs)
 
         layers = collect_layers(records, axes_of)
-        decoder = getattr(self.model, "decoder", None)
-        is_mean = isinstance(decoder, Decoder) and decoder.averages_layers
-        kind = "self" if decoder is None else "cross"
-        return mark_default(layers, kind, is_mean=is_mean)
+        return _mark_default(layers, getattr(self.model, "decoder", None))
+
+
+def _mark_default(
+    layers: Sequence[AttentionLayer], decoder: Decoder | None
+) -> Sequence[AttentionLayer]:
+    """Mark the layers whose attention comes with the output; none if it has chosen heads."""
+    if decoder is None:
+        return mark_default(layers, "self")
+    kind = "" if decoder.has_alignment_heads else "cross"
+    return mark_default(layers, kind, is_mean=decoder.averages_layers)
 
 
 def _batches(
