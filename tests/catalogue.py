@@ -19,7 +19,8 @@ from heedful.layers.expert_gates import NoisyTopKGate, StrictlyBalancedGate
 from heedful.layers.pooling import PoolingConfig
 from heedful.layers.rnn_cells import CELL_CLASSES
 from heedful.models.base import Seq2SeqModel
-from heedful.models.recurrent.decoder import BridgeConfig, WiringConfig
+from heedful.models.recurrent.bridge import BridgeConfig
+from heedful.models.recurrent.decoder import WiringConfig
 from heedful.models.recurrent.pre_output import PreOutputConfig
 from heedful.recipes.recipe import ModelConfig
 from heedful.tokenization.ragged_array import RaggedArray
@@ -379,6 +380,34 @@ SYSTEMS |= {
             "attention": {**HEADS, "multi_head": {"num_heads": 2, "head_dim": 4}},
         },
     },
+}
+COPYING_HEADS = {
+    "pointer-generator": {"type": "pointer-generator"},
+    "copy": {"type": "copy"},
+    "copynet": {"type": "copynet", "selective_read": False},
+}
+for head_name, head in COPYING_HEADS.items():
+    SYSTEMS |= {
+        f"{head_name}, recurrent": _system(
+            {"output_head": head, "wiring": {"type": "step-then-attend"}}
+        ),
+        f"{head_name}, transformer": _transformer(output_head=head),
+        f"{head_name}, convolutional": {
+            "encoder": CONVOLUTIONAL,
+            "decoder": {**CONVOLUTIONAL, "output_head": head},
+        },
+    }
+SYSTEMS |= {
+    "copynet, selective read": _system({"output_head": {"type": "copynet"}}),
+    "pointer-generator, coverage": _system(
+        {
+            "output_head": {"type": "pointer-generator"},
+            "attention": {
+                "score": {"type": "additive", "features": [{"type": "coverage"}]},
+                "auxiliary_losses": [{"type": "coverage"}],
+            },
+        }
+    ),
 }
 for member in types_in(PositionalEncodingConfig):
     SYSTEMS[f"positions {type_of(member)}"] = _system(

@@ -133,8 +133,9 @@ class PairFormat(ExampleFormat):
     def tokenize(
         self, examples: Sequence[Pair], tokenizers: TokenizerPair, filtering: ChunkFilter
     ) -> TokenizedChunk:
-        sources = tokenizers.source.encode_batch([pair.source for pair in examples])
-        targets = tokenizers.target.encode_batch([pair.target for pair in examples])
+        sources, targets = tokenizers.encode_pairs(
+            [pair.source for pair in examples], [pair.target for pair in examples]
+        )
         reasons = compute_filter_reasons(examples, sources, targets, filtering)
         kept = kept_rows(reasons, filtering.config)
         interleaved = RaggedArray.from_sequences(
@@ -275,5 +276,6 @@ class TokenizationJob(BaseConfig):
         )
         examples = [example_format.from_json(values[row]) for row in rows]
         tokenized = example_format.tokenize(examples, tokenizers, filtering)
-        dtype = np.uint16 if max(map(len, tokenizers)) <= 2**16 else np.uint32  # the smallest
+        has_small_ids = max(map(len, tokenizers)) <= 2**16 and not tokenizers.target.is_open
+        dtype = np.uint16 if has_small_ids else np.uint32  # the smallest
         return tokenized._replace(values=tokenized.values.astype(dtype))

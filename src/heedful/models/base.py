@@ -20,7 +20,7 @@ from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.mixture_of_experts import MixtureOfExperts
 from heedful.layers.pooling import MeanPooling
-from heedful.models.output_heads import OutputHead
+from heedful.models.output_heads import CopySource, OutputHead
 from heedful.models.scheduled_sampling import InputSampler, run_scheduled_sampling
 from heedful.pytree import select_rows
 from heedful.search import (
@@ -40,6 +40,7 @@ from heedful.shapes import (
     Bool,
     Float,
     Hidden,
+    Int,
     Lengths,
     LogProbs,
     Losses,
@@ -75,6 +76,7 @@ class EncoderOutput(NamedTuple):
     unfolded: Float[Tensor, "B U V"] | None = None  # ByteNet: one state per target position
     keys: SourceStates | None = None  # None: the states
     final_cell_states: tuple[Hidden, ...] = ()  # if they are needed and layers have them
+    tokens: SourceTokens | None = None  # the source itself, if the output head copies from it
 
     @property
     def mask(self) -> Bool[Tensor, "B 1 S"]:
@@ -144,6 +146,20 @@ class Decoder(nn.Module, ABC):
     @abstractmethod
     def step(self, tokens: StepTokens, state: Any) -> StepOutput[Any]:
         """Process one token per row and predict the next."""
+
+    def build_copy_source(self, encoder_output: EncoderOutput) -> CopySource | None:
+        """Prepare the source for an output head that copies from it."""
+        tokens, mask = encoder_output.tokens, encoder_output.mask.squeeze(1)
+        return self.output_head.build_source(tokens, mask, encoder_output.states)
+
+    def embed(
+        self,
+        tokens: Int[Tensor, "B *T"],
+        source: CopySource | None,
+        start_positions: Lengths | int = 0,
+    ) -> Float[Tensor, "B *T E"]:
+        """Embed input tokens, which may be copied ones."""
+        return self.embedding(self.output_head.input_tokens(tokens, source), start_positions)
 
     @abstractmethod
     def forward(

@@ -21,7 +21,7 @@ from heedful.layers.transformer import (
     TransformerStackOutput,
     TransformerStackState,
 )
-from heedful.models import output_heads
+from heedful.models import copying, output_heads
 from heedful.models.base import Decoder, DecoderOutput, Encoder, EncoderOutput, EncoderStateSizes
 from heedful.search import StepOutput
 from heedful.shapes import Lengths, LogProbs, SourceTokens, StepTokens, TokenIds
@@ -72,6 +72,7 @@ class TransformerDecoderState(NamedTuple):
 
     stack_state: TransformerStackState
     memories: tuple[Memory, ...]  # one per layer
+    copy_source: output_heads.CopySource | None = None  # if the output head copies
 
 
 class TransformerDecoder(Decoder):
@@ -90,7 +91,10 @@ class TransformerDecoder(Decoder):
     def initial_state(self, encoder_output: EncoderOutput) -> TransformerDecoderState:
         states, mask = encoder_output.states, encoder_output.mask
         memories = self.stack.build_memory(states, mask, encoder_output.keys)
-        return TransformerDecoderState(self.stack.initial_state(states, memories), memories)
+        stack_state = self.stack.initial_state(states, memories)
+        return TransformerDecoderState(
+            stack_state, memories, self.build_copy_source(encoder_output)
+        )
 
     @override
     def step(
@@ -114,11 +118,16 @@ class TransformerDecoder(Decoder):
     def _run_stack(
         self, tokens: TokenIds, state: TransformerDecoderState, *, need_weights: bool
     ) -> tuple[TransformerStackOutput, LogProbs]:
-        stack_state, memories = state
+        stack_state, memories, source = state
         lengths = torch.full_like(tokens[:, 0], tokens.size(1))
-        embedded = self.embedding(tokens, stack_state.start_positions)
+        embedded = self.embed(tokens, source, stack_state.start_positions)
+        need_weights = need_weights or self.output_head.copies_source
         output = self.stack(embedded, lengths, stack_state, memories, need_weights=need_weights)
-        return output, self.output_head(output.outputs, output.weights)
+        features, copying = output.outputs, None
+        if source is not None:
+            gate_inputs = torch.cat([features, embedded], dim=-1)
+            copying = output_heads.CopyInputs(source, gate_inputs)
+        return output, self.output_head(features, output.weights, copying)
 
 
 class TransformerDecoderConfig(EmbeddedTransformerConfigBase):
@@ -127,7 +136,7 @@ class TransformerDecoderConfig(EmbeddedTransformerConfigBase):
     type: Literal["transformer"] = "transformer"
     cross_attention: AttentionConfig | None = None
     """Attention to the source; by default the same as `attention`."""
-    output_head: output_heads.OutputHeadConfig = output_heads.SoftmaxHeadConfig()
+    output_head: copying.OutputHeadConfig = output_heads.SoftmaxHeadConfig()
     """Maps features to log-probabilities of tokens."""
     alignment_layer: PositiveInt | None = None
     """Layer, counted from 1, whose attention to the source is that of the decoder: what is shown,
@@ -139,8 +148,11 @@ class TransformerDecoderConfig(EmbeddedTransformerConfigBase):
     def build(
         self, *, vocab_size: int, memory_size: int, encoder_sizes: EncoderStateSizes | None = None
     ) -> TransformerDecoder:
-        output_head = self.output_head.build(feature_size=self.hidden_size, vocab_size=vocab_size)
+        size = self.hidden_size
+        sizes = output_heads.HeadSizes(size, vocab_size, gate_inputs=2 * size, memory=memory_size)
+        output_head = self.output_head.build(sizes)
         output_heads.check_single_context(output_head, self.output_head.type, "output_head")
+        copying.check_parallel(output_head)
         config = self.cross_attention or self.attention
 
         def build_cross_attention() -> Attention:
@@ -149,6 +161,8 @@ class TransformerDecoderConfig(EmbeddedTransformerConfigBase):
             )
             readout, location = attention.readout, "cross_attention.readout"
             output_heads.check_single_context(readout, config.readout.type, location)
+            head_type, location = self.output_head.type, "decoder.cross_attention"
+            copying.check_copying(output_head, attention, head_type, location)
             return attention
 
         self._check_alignment(config)

@@ -3,7 +3,7 @@
 A config can `train` tokenizers and `load` saved ones; both encode alike.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, Self
@@ -16,12 +16,17 @@ from heedful.tokenization.subword_regularization import SubwordRegularizer
 from heedful.tokenization.tokenizer import (
     CharacterTokenizerConfig,
     LabelTokenizerConfig,
+    PositionTokenizerConfig,
     Tokenizer,
     WordTokenizerConfig,
 )
 
 TokenizerConfig = Annotated[
-    WordTokenizerConfig | CharacterTokenizerConfig | SubwordTokenizerConfig | LabelTokenizerConfig,
+    WordTokenizerConfig
+    | CharacterTokenizerConfig
+    | SubwordTokenizerConfig
+    | LabelTokenizerConfig
+    | PositionTokenizerConfig,
     Field(discriminator="type"),
 ]
 
@@ -31,6 +36,25 @@ class TokenizerPair(NamedTuple):
 
     source: Tokenizer
     target: Tokenizer
+
+    def for_source(self, text: str) -> "TokenizerPair":
+        """Return the tokenizers of this source and its target: others with an open vocabulary."""
+        if not self.target.is_open:
+            return self
+        target = self.target.for_source(text, self.source)
+        return TokenizerPair(target if self.source is self.target else self.source, target)
+
+    def encode_pairs(
+        self, sources: Sequence[str], targets: Sequence[str]
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        """Encode sources and their targets."""
+        if not self.target.is_open:
+            return self.source.encode_batch(sources), self.target.encode_batch(targets)
+        pairs = [self.for_source(source) for source in sources]
+        return (
+            [pair.source.encode(text) for pair, text in zip(pairs, sources, strict=True)],
+            [pair.target.encode(text) for pair, text in zip(pairs, targets, strict=True)],
+        )
 
     def save(self, folder: Path) -> None:
         """Write them into the folders `source` and `target`, or `shared`."""

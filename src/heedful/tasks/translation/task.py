@@ -18,11 +18,12 @@ from heedful.models.language_model import LanguageModel
 from heedful.models.prefix_lm import PrefixLanguageModelConfig
 from heedful.tasks.command_line import PARALLEL_FILES
 from heedful.tasks.pair_task import PairTask
-from heedful.tasks.task import LoadedRun, RunLoader
+from heedful.tasks.task import ExperimentConfig, LoadedRun, RunLoader
 from heedful.tasks.translation.evaluation import GreedyTranslationEvaluator, TranslationOutputs
 from heedful.tasks.translation.guided_alignment import build_link_table
 from heedful.tasks.translation.translator import Translator
-from heedful.tokenization.tokenizer import Tokenizer
+from heedful.tokenization.tokenizer import PositionTokenizerConfig, Tokenizer
+from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig
 from heedful.training.config import TrainingConfig
 from heedful.training.guided_alignment import NO_LINKS, AlignmentGuide
 from heedful.training.objectives import CrossEntropyObjective, Objective
@@ -65,6 +66,29 @@ class TranslationTask(PairTask):
             raise ConfigError(location, message, f"remove {location}")
         table = NO_LINKS if data_module is None else build_link_table(config, data_module, log)
         objective.guide = AlignmentGuide(table, config.weight)
+
+    @override
+    def check_config(self, config: ExperimentConfig) -> None:
+        super().check_config(config)
+        model, tokenizers = config.model, config.tokenizers
+        copies = isinstance(model, EncoderDecoderConfig) and model.copies_source
+        points = isinstance(model, EncoderDecoderConfig) and model.points_to_source
+        is_shared = isinstance(tokenizers, SharedTokenizerConfig)
+        target = tokenizers.tokenizer if is_shared else tokenizers.target
+        message = "copying needs the same token ids in source and target"
+        hint = "set tokenizers.type to 'shared'; words with `open_vocabulary: true`"
+        check(is_shared or not copies, "tokenizers.type", message, hint)
+        message = "only an output head that copies can predict words beyond the vocabulary"
+        hint = "remove it, or set model.decoder.output_head.type to 'pointer-generator'"
+        is_open = getattr(target, "open_vocabulary", False)
+        check(copies or not is_open, "tokenizers.tokenizer.open_vocabulary", message, hint)
+        message = "output head 'pointer' and target tokenizer 'position' need one another"
+        hint = "set model.decoder.output_head.type to 'pointer', and tokenizers.target.type to "
+        is_valid = points == isinstance(target, PositionTokenizerConfig)
+        check(is_valid, "tokenizers.target.type", message, hint + "'position'")
+        message = "most tokens of an extended vocabulary have probability 0, which has no logarithm"
+        is_valid = not (config.training.label_smoothing and (copies or points))
+        check(is_valid, "training.label_smoothing", message, "set it to 0")
 
     @override
     def build_predictor(

@@ -118,7 +118,7 @@ class Translator:
         if need_tree:
             check_search_tree(config, "need_tree")
         strategy = DecodingStrategy(
-            self.model, config, detokenize=self.tokenizers.target.decode, device=self.device
+            self.model, config, tokenizers=self.tokenizers, device=self.device
         )
         stream = map(to_request, requests)
         while window := list(islice(stream, _SORT_WINDOW)):
