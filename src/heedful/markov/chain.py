@@ -66,7 +66,7 @@ class LinearChain(NamedTuple):
             normalized, log_norm = _normalize(log_sum_exp(pairs, -2) + emission)
             score = torch.where(is_real, normalized, score)
             scores.append(score)
-            log_norms.append(log_norm * is_real.squeeze(-1))
+            log_norms.append(log_norm.masked_fill(~is_real.squeeze(-1), 0))
         return ForwardOutput(torch.stack(scores, dim=1), torch.stack(log_norms, dim=1))
 
     def backward(self, log_norms: Float[Tensor, "B T"]) -> Float[Tensor, "B T N"]:

@@ -146,11 +146,21 @@ def test_impossible_row_leaves_others_alone():
     transitions = chain.transitions.clone()
     transitions[0] = -torch.inf
     transitions.requires_grad_()
-    log_partition = chain._replace(transitions=transitions).log_partition()
+    posteriors = chain._replace(transitions=transitions).posteriors()
+    log_partition = posteriors.log_partition
     assert log_partition[0] == -torch.inf
+    assert (posteriors.marginals[0] == 0).all()
     assert torch.equal(log_partition[1:], chain.log_partition()[1:])
     (gradient,) = torch.autograd.grad(log_partition[1:].sum(), transitions)
     torch.testing.assert_close(gradient[1:], chain.posteriors().transition_counts[1:])
+
+
+def test_path_may_end_where_no_transition_leads_on():
+    initial, emissions = torch.tensor([0.5, -1.0]), torch.randn(1, 3, 2)
+    dead_end = torch.full((1, 2, 2), -torch.inf)
+    chain = LinearChain(initial, dead_end, emissions, torch.tensor([1]))
+    expected = (initial + emissions[0, 0]).logsumexp(dim=0)
+    torch.testing.assert_close(chain.log_partition(), expected.unsqueeze(0))
 
 
 def test_long_chain_does_not_underflow():
