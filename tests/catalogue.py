@@ -409,6 +409,31 @@ SYSTEMS |= {
         }
     ),
 }
+PRETRAINED = {"type": "pretrained", "initial": "runs/initial"}
+SYSTEMS |= {
+    "recurrence over a mixed language model": {
+        "encoder": {
+            **PRETRAINED,
+            "layers": "scalar-mix",
+            "model": {
+                "type": "language-model",
+                "embedding_size": 6,
+                "backbone": {"hidden_size": 6, "num_layers": 2},
+            },
+            "encoder": SMALL,
+        },
+        "decoder": {**SMALL},
+    },
+    "transformer over a fine-tuned transformer": {
+        "encoder": {
+            **PRETRAINED,
+            "fine_tune": True,
+            "prepend_bos": True,
+            "model": {"type": "transformer", **LAYERS},
+        },
+        "decoder": {"type": "transformer", **LAYERS},
+    },
+}
 for member in types_in(PositionalEncodingConfig):
     SYSTEMS[f"positions {type_of(member)}"] = _system(
         {}, {"positional_encoding": {"type": type_of(member)}}
