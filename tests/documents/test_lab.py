@@ -79,7 +79,7 @@ def test_charts_of_page_exist_with_description(name):
         assert ElementTree.parse(picture).getroot().find(f"{NAMESPACE}desc").text
 
 
-@pytest.mark.parametrize("name", ["gradients", "cost", "length"])
+@pytest.mark.parametrize("name", ["gradients", "cost", "length", "markov"])
 def test_command_of_page_has_help(name):
     (command,) = set(re.findall(r"^python -m (experiments\.\w+)$", page(name), re.MULTILINE))
     result = subprocess.run(
@@ -115,6 +115,16 @@ def test_cost_tables_match_charts():
         for line, points in lines.items():
             expected = {float(length): unit * float(cells[line]) for length, cells in table.items()}
             assert expected == {k: pytest.approx(v, rel=0.04) for k, v in points.items()}
+
+
+def test_markov_tables_match_charts():
+    charts = [LAB / target for target in links(page("markov")) if target.endswith(".svg")]
+    for table, picture in zip(tables(page("markov")), charts, strict=True):
+        lines = chart_points(picture)
+        assert list(lines) == list(table)
+        for line, cells in table.items():
+            expected = {float(k.replace(",", "")): float(v) for k, v in cells.items()}
+            assert expected == {k: pytest.approx(v, abs=0.0000501) for k, v in lines[line].items()}
 
 
 def test_length_tables_match_charts():
@@ -477,6 +487,10 @@ def test_divergence_of_exact_posteriors_is_zero_or_the_gap():
     assert smoothed.smoothed == pytest.approx(0, abs=1e-6)
     terms = exact.smoothed * (exact.smoothed / exact.filtered).log()
     assert exact.gap == pytest.approx(terms.nan_to_num().sum().item() / (50 * markov.LENGTH))
+
+
+def test_gap_of_page_is_reproducible():
+    assert f"{markov.ExactPosteriors().gap:.4f} nats" in page("markov")
 
 
 @pytest.mark.parametrize("direction", markov.DIRECTIONS)
