@@ -218,10 +218,11 @@ class FileOutputs(NamedTuple):
 
 
 def _score_files(options: EvaluationOptions) -> EvaluationResult:
-    from heedful.evaluation.registry import DEFAULT_METRICS, METRICS, MODEL_METRICS, get_metrics
+    from heedful.evaluation import registry
 
-    names = options.metrics or DEFAULT_METRICS
-    metrics = get_metrics(names, location="--metrics", registry={**METRICS, **MODEL_METRICS})
+    names = options.metrics or registry.DEFAULT_METRICS
+    known = {**registry.METRICS, **registry.MODEL_METRICS, **registry.NBEST_METRICS}
+    metrics = registry.get_metrics(names, location="--metrics", registry=known)
     test = test_sets.references_from_files(options.files, str(options.outputs))
     system = FileOutputs(read_matching_lines(str(options.outputs), test))
     return _score(metrics, system, test, options)

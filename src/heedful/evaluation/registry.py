@@ -45,6 +45,13 @@ MODEL_METRICS: Mapping[str, Metric] = {
 }
 """Metrics of numbers that a model returns beside its outputs."""
 
+MAX_NBEST = 10
+NBEST_METRICS: Mapping[str, Metric] = {
+    f"exact-match@{count}": text_metrics.NBestExactMatch(f"exact match @{count}", num_outputs=count)
+    for count in (3, 5, MAX_NBEST)
+}
+"""Metrics of several outputs per text."""
+
 DEFAULT_METRICS = ("bleu", "chrf", "exact-match")
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import Field
 
 from heedful.config import BaseConfig
+from heedful.tokenization.smiles import SMILESTokenizerConfig
 from heedful.tokenization.subword import SubwordTokenizerConfig
 from heedful.tokenization.subword_regularization import SubwordRegularizer
 from heedful.tokenization.tokenizer import (
@@ -26,7 +27,8 @@ TokenizerConfig = Annotated[
     | CharacterTokenizerConfig
     | SubwordTokenizerConfig
     | LabelTokenizerConfig
-    | PositionTokenizerConfig,
+    | PositionTokenizerConfig
+    | SMILESTokenizerConfig,
     Field(discriminator="type"),
 ]
 

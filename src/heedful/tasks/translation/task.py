@@ -10,7 +10,13 @@ from heedful.acceleration.registry import accelerate_for_inference
 from heedful.decoding.forbidden_text import vocabulary_texts
 from heedful.errors import ConfigError, RunError, check
 from heedful.evaluation.base import Metric
-from heedful.evaluation.registry import DEFAULT_METRICS, METRICS, MODEL_METRICS, VALIDATION_METRICS
+from heedful.evaluation.registry import (
+    DEFAULT_METRICS,
+    METRICS,
+    MODEL_METRICS,
+    NBEST_METRICS,
+    VALIDATION_METRICS,
+)
 from heedful.models.base import DecodableModel, Seq2SeqModel
 from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.models.ensembles import Ensemble, ShallowFusion
@@ -42,7 +48,11 @@ class TranslationTask(PairTask):
     metrics = VALIDATION_METRICS
     validation_metrics = ("bleu", "chrf")
     has_search = True
-    evaluation_metrics: ClassVar[Mapping[str, Metric]] = {**METRICS, **MODEL_METRICS}
+    evaluation_metrics: ClassVar[Mapping[str, Metric]] = {
+        **METRICS,
+        **MODEL_METRICS,
+        **NBEST_METRICS,
+    }
     comparison_metrics: ClassVar[Mapping[str, Metric]] = {
         name: spec.metric for name, spec in VALIDATION_METRICS.items() if spec.metric
     }
