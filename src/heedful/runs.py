@@ -47,6 +47,7 @@ from heedful.storage.state_dict import load_weights, read_weights, save_weights
 from heedful.tasks.classification.predictor import Classifier
 from heedful.tasks.language_modeling.generator import TextGenerator
 from heedful.tasks.masked_language_modeling.task import MaskFiller
+from heedful.tasks.tagging.predictor import Tagger
 from heedful.tasks.task import LoadedRun, Task, VocabSizes
 from heedful.tasks.translation.translator import Translator
 from heedful.tokenization.tokenizer_pair import TokenizerPair
@@ -55,7 +56,9 @@ from heedful.version import VERSION
 
 if TYPE_CHECKING:
 
-    class AnyPredictor(Translator, Classifier, TextGenerator, MaskFiller):  # type: ignore[misc]
+    class AnyPredictor(  # type: ignore[misc]
+        Translator, Classifier, Tagger, TextGenerator, MaskFiller
+    ):
         """What `load` returns, for type checkers: a run has the methods of its own task alone."""
 
         def evaluate(self, examples: Sequence[Any], /) -> list[MetricScore]: ...
@@ -225,7 +228,7 @@ def load(
 ) -> AnyPredictor:
     """Load a trained model, after verifying each file against the manifest.
 
-    Its task decides the type: `Translator`, `TextGenerator`, `Classifier` or `MaskFiller`.
+    Its task decides the type, such as `Translator`, `TextGenerator`, `Classifier` or `Tagger`.
     `settings` change those of the run: {"decoding.beam_size": 10}; `ensemble_with` are further runs
     that form an ensemble with this one. A run of another task than `task_name` is an error.
     """

@@ -19,6 +19,7 @@ from heedful.cli import test_sets
 from heedful.cli.options import with_file_options
 from heedful.cli.test_sets import ReferenceSet, read_matching_lines
 from heedful.errors import ConfigError, check
+from heedful.storage.atomic import write_text
 from heedful.tasks.command_line import EnsembleWith, Files, Split
 from heedful.terminal import (
     AsJSON,
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
 RunFolder = Annotated[
     Path | None, Argument(help="folder written by `heedful train`; not with --outputs")
 ]
-TestFile = Annotated[str | None, Argument(help="test file: as --text, --labeled or --pairs")]
+TestFile = Annotated[
+    str | None, Argument(help="test file: as --text, --labeled, --conll or --pairs")
+]
 OutputsFile = Annotated[str | None, Option(help="outputs of any system, line by line")]
 MetricNames = Annotated[
     str | None,
@@ -63,6 +66,8 @@ Baseline = Annotated[
     str | None, Option(help="outputs or a run to compare with", metavar="FILE|RUN")
 ]
 
+HTMLFile = Annotated[Path | None, Option(help="write a page of confusions of labels or tags")]
+
 
 @with_file_options("test")
 def evaluate(
@@ -80,6 +85,7 @@ def evaluate(
     confidence: Confidence = False,
     baseline: Baseline = None,
     beam: BeamSize = None,
+    html: HTMLFile = None,
     overrides: Overrides = None,
     as_json: AsJSON = False,
     device: Device = "auto",
@@ -109,6 +115,8 @@ def evaluate(
     Example: heedful evaluate runs/shakespeare test.txt
 
     Example: heedful evaluate runs/trec-1 --ensemble-with runs/trec-2 test.tsv
+
+    Example: heedful evaluate runs/pos dev.conllu --html confusions.html
     """
     options = EvaluationOptions(
         files=dict(files["test"]),
@@ -122,6 +130,7 @@ def evaluate(
         group_by=group_by,
         confidence=confidence,
         beam_size=beam,
+        html=html,
         overrides=overrides or (),
         device=device,
     )
@@ -147,6 +156,7 @@ class EvaluationOptions:
     group_by: GroupName | None
     confidence: bool
     beam_size: int | None
+    html: Path | None
     overrides: Sequence[str]
     device: str
 
@@ -184,6 +194,7 @@ def _check_options(options: EvaluationOptions, *, has_run: bool) -> None:
     check(not outputs or targets, "--outputs", "given without --target", hint)
     message, hint = "works only with a run", "name a run, or leave it out"
     check(has_run or not options.ensemble_with, "--ensemble-with", message, hint)
+    check(has_run or not options.html, "--html", message, hint)
     for option, value in (("--beam", options.beam_size), ("--set", options.overrides)):
         check(has_run or options.baseline or not value, option, message, hint)
     hint = "give alignments as outputs: --outputs LINKS --target GOLD --metrics aer"
@@ -241,6 +252,7 @@ def _score_run(run: str, file: str | None, options: EvaluationOptions) -> Evalua
         "--group-by": options.group_by,
         "--confidence": options.confidence,
         "--baseline": options.baseline,
+        "--html": options.html,
     }
     test_sets.check_supported(task, needs_references, beam=options.beam_size)
     if not task.has_references:
@@ -249,11 +261,18 @@ def _score_run(run: str, file: str | None, options: EvaluationOptions) -> Evalua
         title = f"{len(examples)} {task.example_format.name} of {source.describe()}"
         entries = [ScoreEntry(score) for score in predictor.evaluate(examples)]
         return EvaluationResult(title, entries, digits=4)
-    names = options.metrics or task.default_metrics
-    metrics = get_metrics(names, location="--metrics", registry=task.evaluation_metrics)
+    message = f"has no effect: this run {task.description}, and predicts no labels"
+    check(task.has_labels or not options.html, "--html", message, "leave it out")
+    registry = task.evaluation_metrics
+    get_metrics(options.metrics, location="--metrics", registry=registry)  # before reading
     test = test_sets.references_from_recipe(recipe, files)
+    names = options.metrics or task.choose_metrics(test.references)
     system = _run_outputs(recipe, predictor, test)
-    result = _score(metrics, system, test, options)
+    result = _score(get_metrics(names, registry=registry), system, test, options)
+    confusion = task.confusion(system) if options.html else None
+    if options.html and confusion:
+        write_text(options.html, confusion.render_page(f"Confusions: {result.title}"))
+        typer.echo(f"wrote {options.html}", err=True)
     return result._replace(tables=[*result.tables, *task.format_details(system)])
 
 

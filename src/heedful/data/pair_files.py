@@ -1,4 +1,4 @@
-"""Files that hold both texts of a pair: TSV, CSV, JSON lines and Parquet.
+"""Files that hold both texts of a pair: TSV, CSV, JSON lines and Parquet; CoNLL has its own file.
 
 Each is read row by row. Invariant: the same pairs in any of the formats, compressed or not, are
 the same examples; what breaks a format is an error that names file and line.
@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, PositiveInt
 from typing_extensions import override
 
+from heedful.data.conll_files import ConllConfig
 from heedful.data.pair_dataset import Pair
 from heedful.data.sources import ParallelFilesConfig, SourceConfig, SyntheticPairsConfig
 from heedful.data.text_files import display_name, nonempty_lines, open_file, read_error
@@ -279,6 +280,7 @@ PAIR_SOURCES = (
     CSVConfig,
     JSONLConfig,
     ParquetConfig,
+    ConllConfig,
     SyntheticPairsConfig,
 )
 PairSourceConfig = Annotated[
@@ -287,6 +289,7 @@ PairSourceConfig = Annotated[
     | CSVConfig
     | JSONLConfig
     | ParquetConfig
+    | ConllConfig
     | SyntheticPairsConfig,
     Field(discriminator="type"),
 ]

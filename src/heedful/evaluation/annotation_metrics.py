@@ -85,7 +85,7 @@ Scheme = Literal["bio", "iob2"]
 """How an I-TYPE that continues no span of its type is read: in `bio` it starts a span, as in
 conlleval, so IOB1 is read, too; in `iob2` it belongs to no span."""
 
-_TAG = re.compile(r"O|[BI](?:-.*)?")
+_TAG = re.compile(r"O|[BIES](?:-.*)?")
 
 
 class Span(NamedTuple):
@@ -97,19 +97,31 @@ class Span(NamedTuple):
 
 
 def extract_spans(tags: Sequence[str], scheme: Scheme = "bio") -> set[Span]:
-    """Return the spans of tags: O outside, B-TYPE at the start, I-TYPE inside; others are O."""
+    """Return the spans of tags: O outside, B-TYPE at the start, I-TYPE inside; others are O.
+
+    In BIOES, E-TYPE is the last word of a span and S-TYPE the only one.
+    """
     spans: set[Span] = set()
     current: Span | None = None
     for index, tag in enumerate(tags):
         prefix, label = (tag[0], tag[2:]) if _TAG.fullmatch(tag) else ("O", "")
-        if prefix == "I" and current and current.label == label:
+        if prefix in "IE" and current and current.label == label:
             current = current._replace(last=index)
-            continue
-        if current:
+        else:
+            if current:
+                spans.add(current)
+            is_start = prefix in "BS" or (prefix in "IE" and scheme == "bio")
+            current = Span(index, index, label) if is_start else None
+        if current and prefix in "ES":
             spans.add(current)
-        is_start = prefix == "B" or (prefix == "I" and scheme == "bio")
-        current = Span(index, index, label) if is_start else None
+            current = None
     return spans | {current} if current else spans
+
+
+def are_span_tags(tags: Iterable[str]) -> bool:
+    """Whether all tags are those of spans, and not all O."""
+    different = set(tags)
+    return different > {"O"} and all(map(_TAG.fullmatch, different))
 
 
 @dataclass(frozen=True)

@@ -82,9 +82,7 @@ class PairTask(Task):
         tokenizers: TokenizerPair,
         corpora: Sequence[LocatedExamples],
     ) -> TrainData:
-        datasets, report = tokenize_corpora(
-            corpora, tokenizers, config.data.filtering, location="data.train"
-        )
+        datasets, report = self._tokenize(config, tokenizers, corpora, "data.train")
         source = config.data.train
         weights = source.weights if isinstance(source, MixtureConfig) else [1.0]
         fingerprints = [dataset.fingerprint() for dataset in datasets]
@@ -105,12 +103,22 @@ class PairTask(Task):
         train: TrainData,
         dev: LocatedExamples,
     ) -> PairDataModule:
-        (dataset,), report = tokenize_corpora(
-            [dev], tokenizers, config.data.filtering, location="data.dev"
-        )
+        (dataset,), report = self._tokenize(config, tokenizers, [dev], "data.dev")
         lines = list(report.format_lines())
         return PairDataModule(
             config, tokenizers, train.dataset, dataset, train.fingerprint, lines, dev.examples
+        )
+
+    def _tokenize(
+        self,
+        config: ExperimentConfig,
+        tokenizers: TokenizerPair,
+        corpora: Sequence[LocatedExamples],
+        location: str,
+    ) -> tuple[list[InMemoryPairDataset], FilterReport]:
+        filtering, example_format = config.data.filtering, self.example_format
+        return tokenize_corpora(
+            corpora, tokenizers, filtering, location=location, example_format=example_format
         )
 
     @override

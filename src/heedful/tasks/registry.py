@@ -26,6 +26,7 @@ TASKS = {
     "language-modeling": "heedful.tasks.language_modeling",
     "masked-language-modeling": "heedful.tasks.masked_language_modeling",
     "classification": "heedful.tasks.classification",
+    "tagging": "heedful.tasks.tagging",
 }
 
 
@@ -88,7 +89,7 @@ def check_columns(settings: Iterable[Any], files: Mapping[Split, Files]) -> None
     has_columns = any(COLUMN_OPTIONS[0] in setting for setting in settings if setting)
     selected = (name for split in files.values() for name in COLUMN_OPTIONS if split.get(name))
     for name in selected if not has_columns else ():
-        hint = "add --pairs FILE or --labeled FILE"
+        hint = "add --pairs FILE, --labeled FILE or --conll FILE"
         raise ConfigError(column_flag(name), "works only with a file of pairs", hint)
 
 

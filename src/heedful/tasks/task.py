@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +22,9 @@ from heedful.data.batching import DataCursor
 from heedful.data.examples import ExampleFormat, LocatedExamples
 from heedful.data.sharded_dataset import PreparedDataset
 from heedful.decoding.config import DecodingConfig
-from heedful.errors import ConfigError, check, choices_hint, did_you_mean
+from heedful.errors import ConfigError, RunError, check, choices_hint, did_you_mean
 from heedful.evaluation.base import Direction, Metric
+from heedful.evaluation.confusion import ConfusionMatrix
 from heedful.evaluation.registry import MetricSpec
 from heedful.tasks.command_line import FileOptions
 from heedful.tasks.prediction import DevEvaluator, Predictor, SystemOutputs
@@ -80,6 +81,7 @@ class LoadedRun(NamedTuple):
     model: nn.Module
 
 
+Labeler = TypeVar("Labeler", bound=Any)
 RunLoader = Callable[[Path | str], LoadedRun]
 
 
@@ -135,6 +137,8 @@ class Task(ABC):
     has_references: ClassVar[bool]
     """Whether `evaluate` and `compare` score predicted texts against references; if not, they
     show what `Predictor.evaluate` returns."""
+    has_labels: ClassVar[bool] = False
+    """Whether outputs are labels, which have a `confusion`."""
     has_search: ClassVar[bool] = False
     """Whether --beam has an effect."""
     evaluation_metrics: ClassVar[Mapping[str, Metric]] = {}
@@ -299,9 +303,40 @@ class Task(ABC):
         """Return what must be equal in runs whose `Predictor.evaluate` is compared."""
         return None
 
+    def confusion(self, outputs: SystemOutputs) -> ConfusionMatrix | None:
+        """Return the confusions of labels, if outputs are labels."""
+        return None
+
     def format_details(self, outputs: SystemOutputs) -> Iterable[str]:
         """Return further lines for `evaluate` to print below the scores."""
-        return ()
+        confusion = self.confusion(outputs)
+        return ["", *confusion.format_table()] if confusion else ()
+
+    def choose_metrics(self, references: Sequence[Sequence[str]]) -> Sequence[str]:
+        """Return the metrics that `evaluate` computes for these references by default."""
+        return self.default_metrics
+
+
+def combine_labelers(
+    members: Sequence[LoadedRun], model_class: type, build: Callable[[LoadedRun], Labeler]
+) -> Labeler:
+    """Build the predictor of the first run, with those of the others as its ensemble.
+
+    Raise RunError for a run of another task, or with other labels.
+    """
+    labelers: list[Labeler] = []
+    for member in members:
+        first, task = members[0], member.config.task
+        message = f"this run {task.description}, but {first.folder} {first.config.task.description}"
+        is_same = isinstance(member.model, model_class)
+        check(is_same, str(member.folder), message, "leave it out", RunError)
+        labelers.append(build(member))
+        different = sorted(set(labelers[0].labels) ^ set(labelers[-1].labels))
+        message = f"its labels differ from those of {first.folder}: {', '.join(different)}"
+        hint = "use runs with the same labels"
+        check(not different, str(member.folder), message, hint, RunError)
+    labelers[0].ensemble_with = labelers[1:]
+    return labelers[0]
 
 
 def random_tokens(size: int, rows: int, length: int, device: torch.device | str) -> Tensor:

@@ -123,6 +123,11 @@ class Tokenizer(ABC):
     def __len__(self) -> int:
         return len(self._displayed)
 
+    @property
+    def id_bound(self) -> int:
+        """A number that all ids are below: the size of the vocabulary, or more."""
+        return len(self)
+
     def encode(self, text: str) -> list[int]:
         """Encode a text, without BOS and EOS."""
         check_no_surrogates(text, location="text")

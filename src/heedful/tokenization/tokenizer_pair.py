@@ -21,6 +21,10 @@ from heedful.tokenization.tokenizer import (
     Tokenizer,
     WordTokenizerConfig,
 )
+from heedful.tokenization.whitespace import (
+    WhitespaceTokenizerConfig,
+    WordCharacterTokenizerConfig,
+)
 
 TokenizerConfig = Annotated[
     WordTokenizerConfig
@@ -28,7 +32,9 @@ TokenizerConfig = Annotated[
     | SubwordTokenizerConfig
     | LabelTokenizerConfig
     | PositionTokenizerConfig
-    | SMILESTokenizerConfig,
+    | SMILESTokenizerConfig
+    | WhitespaceTokenizerConfig
+    | WordCharacterTokenizerConfig,
     Field(discriminator="type"),
 ]
 

@@ -90,7 +90,7 @@ def test_columns_need_a_file_of_pairs(call, files, trained):
     assert (result.code, result.err) == (
         2,
         "heedful: --source-column: works only with a file of pairs\n"
-        "  add --pairs FILE or --labeled FILE\n",
+        "  add --pairs FILE, --labeled FILE or --conll FILE\n",
     )
 
 
