@@ -35,6 +35,7 @@ SECTIONS = {
         "decoding.translation",
         "tasks.language_modeling.generator",
         "tasks.classification.predictor",
+        "tasks.tagging.predictor",
         "tasks.masked_language_modeling.task",
     ],
     "Attention": [

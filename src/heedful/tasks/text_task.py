@@ -234,7 +234,7 @@ class TextTask(Task):
         model_type = first.config.model.type
         if others:
             message = f"a {model_type} cannot be combined with {others[0].folder}"
-            hint = "only translation models and classifiers form ensembles: give one run"
+            hint = "only translation models, classifiers and taggers form ensembles: give one run"
             raise ConfigError("ensemble_with", message, hint)
         fusion, hint = first.config.decoding.shallow_fusion, "remove decoding.shallow_fusion"
         message = f"works only with translation models, but this is a {model_type}"

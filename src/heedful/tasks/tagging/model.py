@@ -15,6 +15,7 @@ from heedful.data.batching import Batch, SourceBatch
 from heedful.errors import check
 from heedful.layers.characters import CharacterEncoderConfig
 from heedful.layers.crf import Emissions, SoftmaxTagHeadConfig, TagHead, TagHeadConfig, Tags
+from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
 from heedful.models.base import Encoder
 from heedful.models.encoder_decoder import EncoderConfig
@@ -149,9 +150,10 @@ class SequenceTaggerConfig(BaseConfig):
         check(num_labels > 0, "data.train", message, "look at the column of tags")
         encoder = self.encoder.build(vocab_size=source_vocab_size)
         if self.characters is not None:
-            has_table = hasattr(encoder, "embedding")
-            message = f"an encoder of type '{self.encoder.type}' has no words to add characters to"
-            check(has_table, "model.characters", message, "remove model.characters")
+            embedding = getattr(encoder, "embedding", None)
+            message = f"an encoder of type '{self.encoder.type}' has no word embeddings to add to"
+            is_valid = isinstance(embedding, TokenEmbedding)
+            check(is_valid, "model.characters", message, "remove model.characters")
             size = encoder.embedding.embedding.embedding_dim
             encoder.embedding.character_encoder = self.characters.build(output_size=size)
         model = SequenceTagger(
