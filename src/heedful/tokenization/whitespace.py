@@ -39,8 +39,12 @@ def join_spaces(words: Iterable[str]) -> str:
 class WhitespaceTokenizer(VocabularyTokenizer):
     """Words, or tags, separated by spaces; normalization makes the spaces single."""
 
-    def __init__(self, vocabulary: Vocabulary, normalizer: Normalizer) -> None:
-        super().__init__(vocabulary, lambda text: " ".join(split_spaces(normalizer(text))))
+    def __init__(
+        self, vocabulary: Vocabulary, normalizer: Normalizer, *, is_open: bool = False
+    ) -> None:
+        super().__init__(
+            vocabulary, lambda text: " ".join(split_spaces(normalizer(text))), is_open=is_open
+        )
 
     @staticmethod
     @override
@@ -104,3 +108,5 @@ class WordCharacterTokenizerConfig(VocabularyTokenizerConfig):
 
     tokenizer_class = WordCharacterTokenizer
     type: Literal["word-character"] = "word-character"
+    open_vocabulary: Literal[False] = False
+    """Ids beyond the vocabulary are characters."""
