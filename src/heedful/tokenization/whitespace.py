@@ -6,7 +6,7 @@ ids are below the size of the vocabulary as there are words.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from typing_extensions import override
 
@@ -107,6 +107,7 @@ class WordCharacterTokenizerConfig(VocabularyTokenizerConfig):
     """
 
     tokenizer_class = WordCharacterTokenizer
+    vocabulary_type: ClassVar = "whitespace"  # of tokenizers that have the same words
     type: Literal["word-character"] = "word-character"
     open_vocabulary: Literal[False] = False
     """Ids beyond the vocabulary are characters."""
