@@ -61,12 +61,17 @@ class Translation(NamedTuple):
     alternatives: tuple["Translation", ...] = ()  # the next best outputs, or further samples
     tree: list[Node[str]] | None = None  # the whole search, if it was requested
     attention_layers: Sequence[AttentionLayer] = ()  # all of the model, if they were requested
+    copy_shares: NDArray[np.float32] | None = None  # (tokens,), p(copied | token), if it copies
 
     @property
     def attention_map(self) -> AttentionMap:
-        """The attention weights, ready to be drawn."""
+        """The attention weights, ready to be drawn; a copied token says how much of it is."""
+        tokens = self.tokens
+        if self.copy_shares is not None:
+            shares = zip(tokens, self.copy_shares.tolist(), strict=True)
+            tokens = [f"{token} ({100 * share:.0f} % copied)" for token, share in shares]
         return AttentionMap(
-            self.source_tokens, self.tokens, self.weights, title=self.source, output=self.text
+            self.source_tokens, tokens, self.weights, title=self.source, output=self.text
         )
 
     def to_json(self, *, weights: bool = True, tree: bool = False) -> dict[str, Any]:
@@ -98,6 +103,8 @@ class Translation(NamedTuple):
             "tokens": self.tokens,
             "log_probs": [_to_number(log_prob) for log_prob in self.log_probs.tolist()],
         }
+        if self.copy_shares is not None:
+            fields["copy_shares"] = self.copy_shares.astype("float64").round(_DIGITS).tolist()
         if weights:
             fields["weights"] = self.weights.astype("float64").round(_DIGITS).tolist()
             fields["eos_weights"] = self.eos_weights.astype("float64").round(_DIGITS).tolist()
@@ -120,13 +127,20 @@ class TranslationBuilder:
         self._replaces_unknown_words = config.unk_replacement == "copy"
         self._phrase_table = read_phrase_table(config.phrase_table) if config.phrase_table else {}
 
-    def build(self, request: EncodedRequest, output: DecodingOutput) -> Translation:
+    def build(
+        self,
+        request: EncodedRequest,
+        output: DecodingOutput,
+        copy_shares: Sequence[NDArray[np.float32]] | None = None,
+    ) -> Translation:
         """Return the first hypothesis with the others as its alternatives."""
         mappers = self._token_texts.for_source(request.request.text)
         source_texts = mappers.source.source_token_texts(request.source, request.request.text)
         best, *others = (
-            self._build_translation(request, mappers, source_texts, hypothesis)
-            for hypothesis in output.hypotheses
+            self._build_translation(request, mappers, source_texts, hypothesis)._replace(
+                copy_shares=None if copy_shares is None else copy_shares[index]
+            )
+            for index, hypothesis in enumerate(output.hypotheses)
         )
         tree, target = output.tree, mappers.target.tokenizer
         nodes = None if tree is None else [_with_text(node, target) for node in tree]

@@ -19,7 +19,13 @@ from heedful.data.batching import (
 from heedful.data.examples import PAIRS, LocatedExamples, tokenize_corpora
 from heedful.data.filtering import FilterReport
 from heedful.data.mixing import MixedDataset, MixtureConfig
-from heedful.data.pair_dataset import InMemoryPairDataset, Pair, PairDataset, ResegmentedDataset
+from heedful.data.pair_dataset import (
+    HiddenWordsDataset,
+    InMemoryPairDataset,
+    Pair,
+    PairDataset,
+    ResegmentedDataset,
+)
 from heedful.data.pair_files import PAIR_SOURCES
 from heedful.data.sharded_dataset import PreparedDataConfig, PreparedDataset
 from heedful.tasks.task import (
@@ -31,7 +37,7 @@ from heedful.tasks.task import (
     VocabSizes,
     random_tokens,
 )
-from heedful.tokenization.tokenizer_pair import TokenizerPair
+from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig, TokenizerPair
 
 _MAX_BUCKETS = 64  # buckets of an epoch that are searched for batch shapes
 _ROWS_PER_READ = 1 << 20
@@ -52,6 +58,10 @@ class PairDataModule(DataModule):
         train = self.train
         if any(regularizers):
             train = ResegmentedDataset(train, regularizers, seed=config.seed)
+        tokenizers = self.recipe.tokenizers
+        if isinstance(tokenizers, SharedTokenizerConfig) and tokenizers.hidden_word_rate:
+            size, rate = len(self.tokenizers.source), tokenizers.hidden_word_rate
+            train = HiddenWordsDataset(train, size, rate, seed=config.seed)
         return BatchStream(train, config.batching, seed=config.seed, cursor=cursor)
 
     @override

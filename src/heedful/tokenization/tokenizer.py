@@ -226,7 +226,11 @@ class VocabularyTokenizer(Tokenizer):
 
     def _spelling(self, token_id: int) -> str:
         position = token_id - len(self._spellings)
-        return self._spellings[token_id] if position < 0 else self._source_tokens[position]
+        if position < 0:
+            return self._spellings[token_id]
+        # Entries of padding have no token; rows of a search that have ended may contain them.
+        tokens = self._source_tokens
+        return tokens[position] if position < len(tokens) else self.unk_token
 
 
 class CharacterTokenizer(VocabularyTokenizer):

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from heedful.config import BaseConfig
 from heedful.tokenization.smiles import SMILESTokenizerConfig
@@ -126,6 +126,16 @@ class SharedTokenizerConfig(BaseConfig):
     tokenizer: TokenizerConfig = SubwordTokenizerConfig()
     regularized_sides: Literal["both", "source", "target"] = "both"
     """Sides to which `tokenizer.subword_regularization` applies."""
+    hidden_word_rate: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Probability that a word which a training source and its target have in common is unknown in
+    them, so that copying is learned also where the vocabulary has nearly every training word; needs
+    `tokenizer.open_vocabulary`."""
+
+    @model_validator(mode="after")
+    def _check_open_vocabulary(self) -> Self:
+        if self.hidden_word_rate and not getattr(self.tokenizer, "open_vocabulary", False):
+            raise ValueError("hidden_word_rate needs a tokenizer with `open_vocabulary: true`")
+        return self
 
     @property
     def source_config(self) -> TokenizerConfig:
