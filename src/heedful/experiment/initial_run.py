@@ -40,9 +40,9 @@ def with_initial_run(recipe: Recipe, run: Run) -> Recipe:
 
 def _with_parts(recipe: Recipe, encoder: PretrainedEncoderConfig, other: Recipe) -> Recipe:
     """Return the recipe with this encoder and the source tokenizer of another recipe."""
-    own, tokenizer = recipe.tokenizers.source_config, other.tokenizers.source_config
-    if getattr(own, "vocabulary_type", None) == tokenizer.type:  # its words, with more for each
-        tokenizer = type(own).model_validate({**tokenizer.model_dump(), "type": own.type})
+    current, tokenizer = recipe.tokenizers.source_config, other.tokenizers.source_config
+    if getattr(current, "vocabulary_type", None) == tokenizer.type:  # its words, with more for each
+        tokenizer = type(current).model_validate({**tokenizer.model_dump(), "type": current.type})
     settings = recipe.model_dump(mode="json")
     settings["model"]["encoder"] = encoder.model_dump(mode="json")
     settings["tokenizers"] = recipe.tokenizers.with_source(tokenizer).model_dump(mode="json")
