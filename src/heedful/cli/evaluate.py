@@ -229,11 +229,10 @@ class FileOutputs(NamedTuple):
 
 
 def _score_files(options: EvaluationOptions) -> EvaluationResult:
-    from heedful.evaluation import registry
+    from heedful.evaluation.registry import ALL_METRICS, DEFAULT_METRICS, get_metrics
 
-    names = options.metrics or registry.DEFAULT_METRICS
-    known = {**registry.METRICS, **registry.MODEL_METRICS, **registry.NBEST_METRICS}
-    metrics = registry.get_metrics(names, location="--metrics", registry=known)
+    names = options.metrics or DEFAULT_METRICS
+    metrics = get_metrics(names, location="--metrics", registry=ALL_METRICS)
     test = test_sets.references_from_files(options.files, str(options.outputs))
     system = FileOutputs(read_matching_lines(str(options.outputs), test))
     return _score(metrics, system, test, options)
@@ -266,7 +265,7 @@ def _score_run(run: str, file: str | None, options: EvaluationOptions) -> Evalua
     registry = task.evaluation_metrics
     get_metrics(options.metrics, location="--metrics", registry=registry)  # before reading
     test = test_sets.references_from_recipe(recipe, files)
-    names = options.metrics or task.choose_metrics(test.references)
+    names = options.metrics or recipe.evaluation.metrics or task.choose_metrics(test.references)
     system = _run_outputs(recipe, predictor, test)
     result = _score(get_metrics(names, registry=registry), system, test, options)
     confusion = task.confusion(system) if options.html else None
@@ -302,7 +301,6 @@ def _score(
     options: EvaluationOptions,
 ) -> EvaluationResult:
     from heedful.evaluation import breakdowns
-    from heedful.evaluation.registry import ALIGNMENT_METRICS
     from heedful.evaluation.score_table import ScoreEntry, format_group_table, score_outputs
 
     gold_file = options.gold_alignments
@@ -311,9 +309,7 @@ def _score(
     baseline = _load_baseline(options.baseline, test, options) if options.baseline else None
     entries = []
     for metric in metrics:
-        references: References = test.references
-        if gold is not None and metric in ALIGNMENT_METRICS.values():
-            references = gold
+        references = _compared_texts(metric, test, gold)
         lines = system.metric_inputs(metric)
         entry = score_outputs(
             metric,
@@ -333,6 +329,19 @@ def _score(
         entries.append(ScoreEntry(recall, groups=groups))
         tables += ["", *format_group_table("count in training", "words", entries[-1:])]
     return EvaluationResult(test.title, entries, tables)
+
+
+def _compared_texts(metric: Metric, test: ReferenceSet, gold: Sequence[str] | None) -> References:
+    from heedful.evaluation.registry import ALIGNMENT_METRICS
+
+    if gold is not None and metric in ALIGNMENT_METRICS.values():
+        return gold
+    if metric.compares_with == "references":
+        return test.references
+    if test.sources is None:
+        message = f"{metric.name}: the source texts are not known"
+        raise ConfigError("--metrics", message, "add --source FILE")
+    return test.sources
 
 
 def _load_baseline(

@@ -162,7 +162,7 @@ def check_unchanged(planned: PlannedRun, budget: Budget) -> None:
         return
     recipe = run.read_recipe()
     old, new = (
-        dict(flatten_settings(config.model_dump(mode="json", exclude={"info": True})))
+        dict(flatten_settings(config.model_dump(mode="json", exclude={"info", "evaluation"})))
         for config in (recipe, planned.recipe)
     )
     overridden = {f"training.{name}" for name in BUDGET_SETTINGS}

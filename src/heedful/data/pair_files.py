@@ -188,7 +188,8 @@ class JSONLConfig(PairFileConfig):
 
     type: Literal["jsonl"] = "jsonl"
     source_column: str = "source"
-    """Key of the source texts; `translation.fr` for the key `fr` of the object `translation`."""
+    """Key of the source texts; `translation.fr` for the key `fr` of the object `translation`,
+    `targets.0` for the first text of the array `targets`. An array is joined by blanks."""
     target_column: str = "target"
     """Key of the target texts."""
 
@@ -300,15 +301,18 @@ def _top_level(column: str, names: Sequence[str]) -> str:
 
 
 def _get_text(record: Mapping[str, Any], key: str, location: str) -> str:
-    """Return the text of a key, or of a path of keys such as `translation.fr`."""
+    """Return the text of a key, or of a path of keys such as `translation.fr` or `targets.0`."""
     value: Any = record
     for part in [key] if key in record else key.split("."):
-        keys = value if isinstance(value, dict) else {}
+        items = enumerate(value) if isinstance(value, list) else ()
+        keys = value if isinstance(value, dict) else {str(index): item for index, item in items}
         if part not in keys:
             message = f"no key is called {key!r}{did_you_mean(part, keys)}"
             names = ", ".join(sorted(keys)) or "none"
             raise DataError(location, message, f"give {_COLUMN_OPTIONS}; keys found: {names}")
-        value = value[part]
+        value = keys[part]
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        value = " ".join(value)
     message = f"the value of {key!r} is {_type_name(value)}, not a string"
     hint = "every value must be a text; convert or remove the others"
     check(isinstance(value, str), location, message, hint, DataError)

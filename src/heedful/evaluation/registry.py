@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Self
 
 from heedful.errors import check_choice
-from heedful.evaluation import annotation_metrics, text_metrics
+from heedful.evaluation import annotation_metrics, source_metrics, text_metrics
 from heedful.evaluation.annotation_metrics import SpanF1
 from heedful.evaluation.base import Metric, MetricScore, References, compute_score
 
@@ -51,6 +51,21 @@ NBEST_METRICS: Mapping[str, Metric] = {
     for count in (3, 5, MAX_NBEST)
 }
 """Metrics of several outputs per text."""
+
+SOURCE_METRICS: Mapping[str, Metric] = {
+    **{f"novelty-{n}": source_metrics.NgramNovelty(f"novel {n}-grams", n) for n in range(1, 5)},
+    "fragment-coverage": source_metrics.FRAGMENT_COVERAGE,
+    "fragment-density": source_metrics.FRAGMENT_DENSITY,
+    "longest-fragment": source_metrics.LONGEST_FRAGMENT,
+}
+"""Metrics that compare outputs with their sources."""
+
+ALL_METRICS: Mapping[str, Metric] = {
+    **METRICS,
+    **SOURCE_METRICS,
+    **MODEL_METRICS,
+    **NBEST_METRICS,
+}
 
 DEFAULT_METRICS = ("bleu", "chrf", "exact-match")
 

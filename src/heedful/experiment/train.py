@@ -53,6 +53,7 @@ Parameters = ParamSpec("Parameters")
 _RESUMABLE_SETTINGS = (
     "info",
     "decoding",
+    "evaluation",
     *(f"training.{name}" for name in fields_with_role(TrainingConfig, "limit", "execution")),
 )
 

@@ -86,6 +86,8 @@ class DataConfig(BaseConfig):
     """Dev data; if not given, some of the training data is held out."""
     test: EvalDataConfig | None = None
     """What `heedful evaluate` and `heedful compare` use when given no files."""
+    additional_tests: dict[str, EvalDataConfig] = Field(default={})
+    """Further test sets by name: `heedful compare` has a column of the main metric for each."""
     filtering: FilterConfig = FilterConfig()
     """Which pairs are dropped."""
     lm_batching: LMBatchingConfig = LMBatchingConfig()
@@ -94,6 +96,13 @@ class DataConfig(BaseConfig):
     """Larger data, in pairs or lines, is tokenized once into files of the run folder."""
     max_tokenizer_lines: PositiveInt = Field(default=1_000_000, le=10**12)
     """Pairs or lines that tokenizers are trained on, sampled from data that lies in files."""
+
+
+class EvaluationConfig(BaseConfig):
+    """What `heedful evaluate` and `heedful compare` compute."""
+
+    metrics: tuple[str, ...] = ()
+    """Names of metrics, the main one first; empty for those of the task."""
 
 
 def _add_extends(schema: dict[str, Any]) -> None:
@@ -121,6 +130,8 @@ class Recipe(BaseConfig):
     """Objective, optimizer, validation and limits."""
     decoding: DecodingConfig = DecodingConfig()
     """Search settings of translation models."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """Metrics of the test set."""
 
     @property
     def task(self) -> Task:

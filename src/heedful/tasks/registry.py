@@ -81,6 +81,7 @@ def file_overrides(files: Mapping[Split, Files]) -> list[str]:
     if "train" in settings:
         overrides.append(f"training.validate_every_epochs={VALIDATE_EVERY_EPOCHS}")
         settings = {"dev": None, "test": None, **settings}
+        overrides.append("data.additional_tests={}")
     return overrides + [f"data.{split}={json.dumps(data)}" for split, data in settings.items()]
 
 

@@ -25,7 +25,7 @@ from heedful.decoding.config import DecodingConfig
 from heedful.errors import ConfigError, RunError, check, choices_hint, did_you_mean
 from heedful.evaluation.base import Direction, Metric
 from heedful.evaluation.confusion import ConfusionMatrix
-from heedful.evaluation.registry import MetricSpec
+from heedful.evaluation.registry import MetricSpec, get_metrics
 from heedful.tasks.command_line import FileOptions
 from heedful.tasks.prediction import DevEvaluator, Predictor, SystemOutputs
 from heedful.tokenization.tokenizer_pair import TokenizerPair
@@ -36,6 +36,7 @@ from heedful.training.state import ResumableBatches
 
 METRIC_SETTING = "training.metric_for_best_model"
 SHOWN_METRICS_SETTING = "training.validation_metrics"
+METRICS_SETTING = "evaluation.metrics"
 
 
 class ExperimentConfig(Protocol):
@@ -51,6 +52,8 @@ class ExperimentConfig(Protocol):
     def training(self) -> TrainingConfig: ...
     @property
     def decoding(self) -> DecodingConfig: ...
+    @property
+    def evaluation(self) -> Any: ...
 
 
 class BatchShape(NamedTuple):
@@ -170,11 +173,18 @@ class Task(ABC):
             message = f"the model (type: {config.model.type}) has no metric called {metric!r}"
             message += did_you_mean(metric, self.metrics)
             check(metric in self.metrics, setting, message, choices_hint(self.metrics))
+        get_metrics(
+            config.evaluation.metrics, location=METRICS_SETTING, registry=self.evaluation_metrics
+        )
 
     def check_sources(self, config: ExperimentConfig) -> None:
         """Raise ConfigError for data of another task."""
-        for split in ("train", "dev", "test"):
-            source = getattr(config.data, split)
+        additional = config.data.additional_tests
+        message, hint = f"has no effect: the model {self.description}", "leave it out"
+        check(self.has_references or not additional, "data.additional_tests", message, hint)
+        sources = {split: getattr(config.data, split) for split in ("train", "dev", "test")}
+        sources |= {f"additional_tests.{name}": test for name, test in additional.items()}
+        for split, source in sources.items():
             more = self.train_source_configs if split == "train" else ()
             allowed = (*self.source_configs, *more)
             if source is not None and not isinstance(source, allowed):

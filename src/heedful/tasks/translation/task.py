@@ -11,10 +11,9 @@ from heedful.decoding.forbidden_text import vocabulary_texts
 from heedful.errors import ConfigError, RunError, check
 from heedful.evaluation.base import Metric
 from heedful.evaluation.registry import (
+    ALL_METRICS,
     DEFAULT_METRICS,
-    METRICS,
-    MODEL_METRICS,
-    NBEST_METRICS,
+    SOURCE_METRICS,
     VALIDATION_METRICS,
 )
 from heedful.models.base import DecodableModel, Seq2SeqModel
@@ -48,13 +47,10 @@ class TranslationTask(PairTask):
     metrics = VALIDATION_METRICS
     validation_metrics = ("bleu", "chrf")
     has_search = True
-    evaluation_metrics: ClassVar[Mapping[str, Metric]] = {
-        **METRICS,
-        **MODEL_METRICS,
-        **NBEST_METRICS,
-    }
+    evaluation_metrics = ALL_METRICS
     comparison_metrics: ClassVar[Mapping[str, Metric]] = {
-        name: spec.metric for name, spec in VALIDATION_METRICS.items() if spec.metric
+        **{name: spec.metric for name, spec in VALIDATION_METRICS.items() if spec.metric},
+        **SOURCE_METRICS,
     }
     default_metrics = DEFAULT_METRICS
     system_outputs = TranslationOutputs
