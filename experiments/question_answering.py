@@ -30,10 +30,7 @@ from heedful.plotting.charts import LineSeries, render_line_chart
 from heedful.runs import load
 
 FOLDER = Path(__file__).parent / "answers"
-SYSTEMS = (
-    *("language-model", "answer-loss", "encoder-decoder", "bidirectional"),
-    *("attention", "copying"),
-)
+SYSTEMS = ("language-model", "answer-loss", "encoder-decoder", "bidirectional", "attention")
 CORPUS = "arithmetic-gaps"
 MAX_TRAINING_OPERATORS, MAX_OPERATORS = 3, 6
 

@@ -217,7 +217,7 @@ def _build_evaluation_set(
         return TextEvaluationSet(title, examples, task)
     names, location = recipe.evaluation.metrics or task.default_metrics, "evaluation.metrics"
     if options.metrics:
-        names, location = options.metrics.split(","), "--metrics"
+        names, location = tuple(options.metrics.split(",")), "--metrics"
     metrics = get_metrics(names, location=location, registry=task.comparison_metrics)
     test = test_sets.references_from_recipe(recipe, options.files)
     titles = [f"; {name}: {source.describe()}" for name, source in additional.items()]
