@@ -30,7 +30,10 @@ from heedful.plotting.charts import LineSeries, render_line_chart
 from heedful.runs import load
 
 FOLDER = Path(__file__).parent / "answers"
-SYSTEMS = ("language-model", "answer-loss", "encoder-decoder", "bidirectional", "attention")
+SYSTEMS = (
+    *("language-model", "answer-loss", "encoder-decoder", "bidirectional"),
+    *("attention", "copying"),
+)
 CORPUS = "arithmetic-gaps"
 MAX_TRAINING_OPERATORS, MAX_OPERATORS = 3, 6
 
