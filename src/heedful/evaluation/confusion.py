@@ -124,8 +124,8 @@ class ConfusionMatrix(NamedTuple):
     def errors(self) -> list[tuple[str, str, int]]:
         """Return reference label, predicted label and count of all confusions, largest first."""
         pairs = np.argwhere(self.counts * (1 - np.eye(len(self.labels), dtype=np.int64))).tolist()
-        found = [(self.labels[r], self.labels[p], int(self.counts[r, p])) for r, p in pairs]
-        return sorted(found, key=lambda error: -error[2])
+        errors = [(self.labels[r], self.labels[p], int(self.counts[r, p])) for r, p in pairs]
+        return sorted(errors, key=lambda error: -error[2])
 
     def render_svg(self) -> str:
         """Draw the matrix; the opacity of a cell is its share of the row."""

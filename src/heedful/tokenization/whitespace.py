@@ -14,6 +14,7 @@ from heedful.tokenization.tokenizer import (
     Normalizer,
     VocabularyTokenizer,
     VocabularyTokenizerConfig,
+    check_no_surrogates,
     normalize_texts,
 )
 from heedful.tokenization.vocabulary import Vocabulary
@@ -67,6 +68,7 @@ class WordCharacterTokenizer(WhitespaceTokenizer):
 
     @override
     def encode(self, text: str) -> list[int]:
+        check_no_surrogates(text, location="text")
         return self.encode_batch([text])[0]
 
     @override
@@ -85,7 +87,7 @@ class WordCharacterTokenizer(WhitespaceTokenizer):
     @override
     def ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
         size = len(self)
-        return [chr(i - size) if i >= size else super().ids_to_tokens([i])[0] for i in ids]
+        return [self._displayed[token] if token < size else chr(token - size) for token in ids]
 
     def _character_ids(self, word: str) -> list[int]:
         half = MAX_CHARACTERS // 2

@@ -78,17 +78,17 @@ def tag(
     message, hint = "given together with --json", "leave out one of the two"
     check(not (as_json and as_conll), "--conll", message, hint)
     suffixes = {suffix.lower() for suffix in Path(file).suffixes}
-    given = input_format or ("conll" if suffixes & _CONLL_SUFFIXES else "text")
+    chosen = input_format or ("conll" if suffixes & _CONLL_SUFFIXES else "text")
     columns = {"source_column": source_column, "target_column": target_column}
     for name in COLUMN_OPTIONS:
         message, hint = "works only with CoNLL input", "add --input-format conll"
         flag = f"--{name.replace('_', '-')}"
-        check(given == "conll" or columns[name] is None, flag, message, hint)
+        check(chosen == "conll" or columns[name] is None, flag, message, hint)
     tagger = load(ensemble_with=ensemble_with or ())
-    if given == "conll":
+    if chosen == "conll":
         lines = _tag_conll(tagger, file, columns, as_json=as_json)
     else:
-        lines = _tag_text(tagger, file, given, as_json=as_json, as_conll=as_conll)
+        lines = _tag_text(tagger, file, chosen, as_json=as_json, as_conll=as_conll)
     if output is not None:
         write_text(output, "".join(f"{line}\n" for line in lines))
         typer.echo(f"wrote {output}", err=True)

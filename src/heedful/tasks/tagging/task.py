@@ -246,10 +246,10 @@ def count_spans(references: Sequence[str], predicted: Sequence[str]) -> Iterator
     false: Counter[str] = Counter()
     missed: Counter[str] = Counter()
     for sides in zip(references, predicted, strict=True):
-        gold, found = (extract_spans(line.split()) for line in sides)
-        true.update(span.label for span in gold & found)
-        false.update(span.label for span in found - gold)
-        missed.update(span.label for span in gold - found)
+        gold, predictions = (extract_spans(line.split()) for line in sides)
+        true.update(span.label for span in gold & predictions)
+        false.update(span.label for span in predictions - gold)
+        missed.update(span.label for span in gold - predictions)
     for label in sorted({*true, *false, *missed}):
         yield label, true[label], false[label], missed[label]
     yield "all", true.total(), false.total(), missed.total()
