@@ -45,6 +45,7 @@ from heedful.storage.manifest import (
 )
 from heedful.storage.state_dict import load_weights, read_weights, save_weights
 from heedful.tasks.classification.predictor import Classifier
+from heedful.tasks.forecasting.predictor import Forecaster
 from heedful.tasks.language_modeling.generator import TextGenerator
 from heedful.tasks.masked_language_modeling.task import MaskFiller
 from heedful.tasks.tagging.predictor import Tagger
@@ -57,7 +58,7 @@ from heedful.version import VERSION
 if TYPE_CHECKING:
 
     class AnyPredictor(  # type: ignore[misc]
-        Translator, Classifier, Tagger, TextGenerator, MaskFiller
+        Translator, Classifier, Tagger, TextGenerator, MaskFiller, Forecaster
     ):
         """What `load` returns, for type checkers: a run has the methods of its own task alone."""
 
@@ -228,7 +229,7 @@ def load(
 ) -> AnyPredictor:
     """Load a trained model, after verifying each file against the manifest.
 
-    Its task decides the type, such as `Translator`, `TextGenerator`, `Classifier` or `Tagger`.
+    Its task decides the type, such as `Translator`, `TextGenerator`, `Classifier` or `Forecaster`.
     `settings` change those of the run: {"decoding.beam_size": 10}; `ensemble_with` are further runs
     that form an ensemble with this one. A run of another task than `task_name` is an error.
     """

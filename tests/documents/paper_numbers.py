@@ -651,6 +651,31 @@ MOE: Sections = {
     },
 }
 
+DEEPAR: Sections = {
+    "3.1": {"model.head.type": "gaussian"},
+    "3.3": {"model.scaling": "mean", "data.series_batching.sampling": "scale"},
+    "3.4": {
+        "model.covariates.calendar": ("hour-of-day", "day-of-week"),
+        "model.covariates.age": True,
+    },
+    "table 3, electricity": {
+        "model.context_length": 168,
+        "model.prediction_length": 24,
+        "model.backbone.type": "recurrent",
+        "model.backbone.cell.type": "lstm",
+        "model.backbone.num_layers": 3,
+        "model.backbone.hidden_size": 40,
+        "data.series_batching.batch_size": 64,
+        "training.optimizer.learning_rate": 1e-3,
+    },
+    NOT_IN_PAPER: {
+        "data.series_batching.batches_per_epoch": "an epoch only sets how often data are logged",
+        "model.season_length": "of the seasonal naive forecast, which the paper does not report",
+        "tokenizers.type": "numbers have no tokens",
+        "training.max_steps": "the paper prints hours",
+        "training.lr_scheduler.type": "early stopping alone",
+    },
+}
 PAPER_NUMBERS: dict[str, Sections] = {
     "transformer-2017-base": join(TRANSFORMER, BASE),
     "transformer-2017-big": join(TRANSFORMER, BIG),
@@ -684,5 +709,6 @@ PAPER_NUMBERS: dict[str, Sections] = {
     "convs2s-2017": CONVS2S,
     "bytenet-2016": BYTENET,
     "lstmn-2016-shallow": join(LSTMN, {"4": {"model.decoder.wiring.type": "attend-then-step"}}),
+    "deepar-2020": DEEPAR,
     "lstmn-2016-deep": join(LSTMN, {"4": {"model.decoder.wiring.type": "deep-fusion"}}),
 }

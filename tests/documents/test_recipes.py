@@ -19,7 +19,9 @@ FILES = sorted((ROOT / "src" / "heedful" / "recipes").glob("*.yaml"))
 PAPER_OF = {
     name: name.removesuffix("-small")
     for name in recipe_names()
-    if name.endswith("-small") and load_recipe(name).data.train is not None
+    if name.endswith("-small")
+    and load_recipe(name).data.train is not None
+    and load_recipe(name).task.has_references
 } | {
     "transformer-2017-tiny": "transformer-2017-base",
     "gpt-tiny": "gpt-2018",

@@ -253,10 +253,9 @@ class TextEvaluationSet(EvaluationSet):
         folders = [run for runs in systems for run in runs]
         predictors = [load(run, device=device) for run in folders]
         keys = [self.task.comparison_key(predictor, self.sources) for predictor in predictors]
-        message = f"the masked tokens would differ from those of {folders[0]}"
-        hint = "compare runs with equal `tokenizers`, `data.lm_batching` and `model.masking`"
+        message = f"predicts other targets than {folders[0]}"
         for folder, key in zip(folders, keys, strict=True):
-            check(key == keys[0], str(folder), message, hint, RunError)
+            check(key == keys[0], str(folder), message, self.task.comparison_hint, RunError)
         for predictor in predictors:
             predictor.evaluate(self.sources[:NUM_WARMUP])
         scores: list[list[MetricScore]] = [[] for _ in predictors]

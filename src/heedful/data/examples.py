@@ -1,4 +1,4 @@
-"""The two formats of examples, pairs of texts and lines of running text, and their tokenization.
+"""The formats of examples, pairs of texts, lines of running text and time series, as tokens.
 
 A task names its format; reading, splitting, tokenizing and saving depend on nothing else.
 Invariant: the tokens of a chunk of examples depend only on the chunk and the settings, so the
@@ -49,7 +49,7 @@ CHUNK_SIZE = 10_000
 """Examples tokenized at once: lists of ids take many times the memory of the array they become."""
 
 Rows = Sequence[Sequence[int]]
-ExampleFormatName = Literal["pairs", "texts", "sentences", "lines"]
+ExampleFormatName = Literal["pairs", "texts", "sentences", "lines", "series"]
 
 
 class LocatedExamples(NamedTuple):
@@ -77,6 +77,8 @@ class ExampleFormat(ABC):
     """Tokens before the first text of a corpus."""
     supports_filtering: ClassVar[bool]
     """Whether single examples can be dropped."""
+    has_tokens: ClassVar[bool] = True
+    """Whether examples are texts; if not, their tokens can be neither prepared nor cached."""
 
     @abstractmethod
     def hash(self, examples: Sequence[Any]) -> SideHashes:
@@ -222,11 +224,42 @@ class LineFormat(ExampleFormat):
         return TokenizedChunk(lines.values, lines.lengths, counts)
 
 
-PAIRS, LINES = PairFormat(), LineFormat()
+class SeriesFormat(ExampleFormat):
+    """Time series, all of which are trained on and validated on, each with its own part."""
+
+    name = "series"
+    description = "time series"
+    supports_filtering = False
+    has_tokens = False
+
+    @override
+    def hash(self, examples: Sequence[Any]) -> SideHashes:
+        return np.empty((len(examples), 0), dtype=np.uint64)  # only their number counts
+
+    @override
+    def choose_held_out(self, hashes: SideHashes, *, seed: int, location: str) -> DevSplit:
+        return DevSplit(range(len(hashes)), is_shared=True)
+
+    @override
+    def tokenizer_texts(self, examples: Sequence[Any]) -> tuple[Sequence[str], Sequence[str]]:
+        return [], []
+
+    @override
+    def from_json(self, value: Any) -> Any:
+        raise NotImplementedError("series are read from their files")
+
+    @override
+    def tokenize(
+        self, examples: Sequence[Any], tokenizers: TokenizerPair, filtering: ChunkFilter
+    ) -> TokenizedChunk:
+        raise NotImplementedError("series have no tokens")
+
+
+PAIRS, LINES, SERIES = PairFormat(), LineFormat(), SeriesFormat()
 LABELED_TEXTS, TAGGED_TEXTS = LabeledTextFormat(), TaggedTextFormat()
 EXAMPLE_FORMATS: dict[str, ExampleFormat] = {
     example_format.name: example_format
-    for example_format in (PAIRS, LABELED_TEXTS, TAGGED_TEXTS, LINES)
+    for example_format in (PAIRS, LABELED_TEXTS, TAGGED_TEXTS, LINES, SERIES)
 }
 
 

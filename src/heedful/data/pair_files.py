@@ -161,26 +161,31 @@ class CSVConfig(TableConfig):
 
     @override
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        lines = (f"{line}\n" for line in nonempty_lines(self.path))
-        reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
-        line_number, blank_line = 1, 0
-        while True:
-            try:
-                row = next(reader, None)
-            except csv.Error as error:
-                message = f"unbalanced quotation marks in the row that starts here ({error})"
-                hint = 'write quotation marks inside a text twice, as in """Yes"", she said."'
-                location = f"{display_name(self.path)}:{line_number}"
-                raise DataError(location, message, hint) from None
-            if row is None:
-                return
-            if row and blank_line:  # only at the end of the file are they nothing
-                yield blank_line, []
-            elif row:
-                yield line_number, row
-            else:
-                blank_line = blank_line or line_number
-            line_number = reader.line_num + 1
+        return read_csv_rows(self.path, self.delimiter)
+
+
+def read_csv_rows(path: str, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
+    """Yield line number and cells of each row of a CSV file; a blank line amid them has none."""
+    lines = (f"{line}\n" for line in nonempty_lines(path))
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    line_number, blank_line = 1, 0
+    while True:
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            message = f"unbalanced quotation marks in the row that starts here ({error})"
+            hint = 'write quotation marks inside a text twice, as in """Yes"", she said."'
+            location = f"{display_name(path)}:{line_number}"
+            raise DataError(location, message, hint) from None
+        if row is None:
+            return
+        if row and blank_line:  # only at the end of the file are they nothing
+            yield blank_line, []
+        elif row:
+            yield line_number, row
+        else:
+            blank_line = blank_line or line_number
+        line_number = reader.line_num + 1
 
 
 class JSONLConfig(PairFileConfig):

@@ -67,6 +67,7 @@ def train(
     text: FileArgument = None,
     labeled: FileArgument = None,
     conll: FileArgument = None,
+    series: FileArgument = None,
     pairs: PairsArgument = None,
     settings: SettingsArgument | None = None,
     device: str | torch.device = "auto",
@@ -80,9 +81,9 @@ def train(
 
     `recipe` is a name, a YAML file, a dict of settings or a `Recipe`; `run` is the folder,
     runs/RECIPE by default. Data that is given replaces all data of the recipe: the files `source`
-    and `target`, `text`, `labeled`, `conll` or `pairs`, as of the command line, or `pairs` as an
-    iterable of (source, target). The latter are written to RUN/pairs.jsonl, so that the same call
-    resumes. `settings` change the recipe: {"training.max_steps": 500}, or nested dicts.
+    and `target`, `text`, `labeled`, `conll`, `series` or `pairs`, as of the command line, or pairs
+    as an iterable of (source, target). The latter are written to RUN/pairs.jsonl, so that the same
+    call resumes. `settings` change the recipe: {"training.max_steps": 500}, or nested dicts.
 
     `report_to` names trackers; `auto_find_batch_size` looks for the largest batch that fits into
     memory, or into `memory_limit` bytes. What the recipe cannot do is reported before anything is
@@ -90,6 +91,7 @@ def train(
     """
     folder = Run(run_folder(recipe, run))
     files = {"source": source, "target": target, "text": text, "labeled": labeled, "conll": conll}
+    files["series"] = series
     torch_device = resolve_device(device)
     config = load_recipe_with_data(
         recipe, folder, files=files, pairs=pairs, settings=settings or (), device=torch_device

@@ -27,6 +27,7 @@ from heedful.config import (
 )
 from heedful.config.base import type_of, with_default_type
 from heedful.data.filtering import FilterConfig
+from heedful.data.series_batching import SeriesBatchingConfig
 from heedful.data.token_stream import LMBatchingConfig
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import ConfigError, check, choices_hint, did_you_mean
@@ -78,7 +79,7 @@ else:
 
 
 class DataConfig(BaseConfig):
-    """Training, dev and test data: pairs of texts, or running text for language models."""
+    """Training, dev and test data: pairs of texts, running text, or time series."""
 
     train: TrainDataConfig | None = None
     """Training data."""
@@ -92,6 +93,8 @@ class DataConfig(BaseConfig):
     """Which pairs are dropped."""
     lm_batching: LMBatchingConfig = LMBatchingConfig()
     """Batches of running text; those of pairs are set by `training.batching`."""
+    series_batching: SeriesBatchingConfig = SeriesBatchingConfig()
+    """Batches of time series."""
     max_in_memory_examples: PositiveInt = Field(default=1_000_000, le=10**12)
     """Larger data, in pairs or lines, is tokenized once into files of the run folder."""
     max_tokenizer_lines: PositiveInt = Field(default=1_000_000, le=10**12)

@@ -83,6 +83,7 @@ class FileOptions(NamedTuple):
     options: tuple[FileOption, ...]
     settings: Mapping[str, Any]  # the data setting without its files
     pair_file: PairFileOption | ConllFileOption | None = None
+    columns: Mapping[str, str] = {}  # options that name a column, with their help
 
     @property
     def all_options(self) -> tuple[FileOption, ...]:
@@ -120,7 +121,8 @@ class FileOptions(NamedTuple):
             raise ConfigError(flag, f"given without {missing[0]}", hint)
         paths = {option.field: files[option.name] for option in selected}
         first = {field: path if isinstance(path, str) else path[0] for field, path in paths.items()}
-        return {**self.settings, **first}
+        columns = {name: files[name] for name in self.columns if files.get(name)}
+        return {**self.settings, **first, **columns}
 
 
 def column_flag(name: str) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from typing_extensions import override
 
+from heedful.config import BaseConfig
 from heedful.data.batching import (
     Batch,
     BatchStream,
@@ -170,7 +171,12 @@ class PairTask(Task):
 
     @override
     def dummy_batch(
-        self, sizes: VocabSizes, shape: BatchShape, rows: int, device: torch.device | str = "cpu"
+        self,
+        model: BaseConfig,
+        sizes: VocabSizes,
+        shape: BatchShape,
+        rows: int,
+        device: torch.device | str = "cpu",
     ) -> Batch:
         targets = random_tokens(sizes.target, rows, shape.target_length, device)
         sources = random_tokens(sizes.source, rows, shape.source_length, device)

@@ -91,7 +91,7 @@ RunLoader = Callable[[Path | str], LoadedRun]
 class TrainData(NamedTuple):
     """Tokenized training data."""
 
-    dataset: Any  # a PairDataset or a TokenStream
+    dataset: Any  # a PairDataset, a TokenStream or a SeriesDataset
     fingerprint: str
     report: Sequence[str]  # lines about its size and what was filtered out
 
@@ -152,6 +152,8 @@ class Task(ABC):
     """What they compute unless told otherwise; the first decides a comparison."""
     compared_scores: ClassVar[Mapping[str, Direction]] = {}
     """The scores of `Predictor.evaluate` that `compare` shows, without references."""
+    comparison_hint: ClassVar[str] = ""
+    """What to do if `comparison_key` differs."""
     system_outputs: ClassVar[type[SystemOutputs]] = SystemOutputs
     """What `evaluate` scores against references."""
     dev_evaluator: ClassVar[type[DevEvaluator]] = DevEvaluator
@@ -197,7 +199,7 @@ class Task(ABC):
 
     @abstractmethod
     def describe_vocabulary(self, sizes: VocabSizes) -> str:
-        """Return the vocabulary sizes as `train` prints them."""
+        """Return the vocabulary sizes as `train` prints them; empty if there are none."""
 
     @abstractmethod
     def tokenize_train(
@@ -240,9 +242,14 @@ class Task(ABC):
 
     @abstractmethod
     def dummy_batch(
-        self, sizes: VocabSizes, shape: BatchShape, rows: int, device: torch.device | str = "cpu"
+        self,
+        model: BaseConfig,
+        sizes: VocabSizes,
+        shape: BatchShape,
+        rows: int,
+        device: torch.device | str = "cpu",
     ) -> Any:
-        """Return a batch of random tokens."""
+        """Return a batch of random tokens, or numbers, for a model."""
 
     def batch_size(self, config: ExperimentConfig) -> int:
         """Return the value of `batch_size_setting`."""

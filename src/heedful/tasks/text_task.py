@@ -9,6 +9,7 @@ from torch import nn
 from typing_extensions import override
 
 from heedful.acceleration.registry import accelerate_for_inference
+from heedful.config import BaseConfig
 from heedful.data.batching import DataCursor
 from heedful.data.examples import LINES, LocatedExamples
 from heedful.data.sharded_dataset import PreparedDataConfig, PreparedDataset, ShardedTokenStream
@@ -222,7 +223,12 @@ class TextTask(Task):
 
     @override
     def dummy_batch(
-        self, sizes: VocabSizes, shape: BatchShape, rows: int, device: torch.device | str = "cpu"
+        self,
+        model: BaseConfig,
+        sizes: VocabSizes,
+        shape: BatchShape,
+        rows: int,
+        device: torch.device | str = "cpu",
     ) -> LMBatch:
         tokens = random_tokens(sizes.target, rows, shape.target_length, device)
         return LMBatch(tokens, tokens)

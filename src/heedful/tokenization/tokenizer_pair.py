@@ -16,11 +16,14 @@ from heedful.tokenization.subword import SubwordTokenizerConfig
 from heedful.tokenization.subword_regularization import SubwordRegularizer
 from heedful.tokenization.tokenizer import (
     CharacterTokenizerConfig,
+    LabelTokenizer,
     LabelTokenizerConfig,
+    NormalizerConfig,
     PositionTokenizerConfig,
     Tokenizer,
     WordTokenizerConfig,
 )
+from heedful.tokenization.vocabulary import Vocabulary
 from heedful.tokenization.whitespace import (
     WhitespaceTokenizerConfig,
     WordCharacterTokenizerConfig,
@@ -170,6 +173,42 @@ class SharedTokenizerConfig(BaseConfig):
         )
 
 
+class NoTokenizersConfig(BaseConfig):
+    """No tokenizers: the data are numbers."""
+
+    type: Literal["none"] = "none"
+
+    @property
+    def source_config(self) -> TokenizerConfig:
+        """The settings of a tokenizer without tokens."""
+        return LabelTokenizerConfig()
+
+    def with_source(self, config: TokenizerConfig) -> Self:
+        """Return these settings: there is nothing to replace."""
+        del config
+        return self
+
+    def train(
+        self,
+        source_texts: Iterable[str],
+        target_texts: Iterable[str],
+        source_tokenizer: Tokenizer | None = None,
+    ) -> TokenizerPair:
+        """Return tokenizers without tokens."""
+        del source_texts, target_texts, source_tokenizer
+        tokenizer = LabelTokenizer(Vocabulary([]), NormalizerConfig().normalize)
+        return TokenizerPair(tokenizer, tokenizer)
+
+    def load(self, folder: Path) -> TokenizerPair:
+        """Return tokenizers without tokens."""
+        return self.train([], [])
+
+    def build_regularizers(self, tokenizers: TokenizerPair) -> RegularizerPair:
+        """Return none."""
+        return RegularizerPair(None, None)
+
+
 TokenizersConfig = Annotated[
-    SeparateTokenizersConfig | SharedTokenizerConfig, Field(discriminator="type")
+    SeparateTokenizersConfig | SharedTokenizerConfig | NoTokenizersConfig,
+    Field(discriminator="type"),
 ]

@@ -171,6 +171,7 @@ class MaskedLanguageModelingTask(TextTask):
     next_command = "evaluate {run} FILE"
     model_configs = (MaskedLanguageModelConfig,)
     data_module_class = MaskedTextDataModule
+    comparison_hint = "compare runs with equal `tokenizers`, `data.lm_batching` and `model.masking`"
 
     @override
     def check_config(self, config: ExperimentConfig) -> None:
