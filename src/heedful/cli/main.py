@@ -39,9 +39,9 @@ _OUT_OF_MEMORY = re.compile(
 
 class _Group(TyperGroup):
     @override
-    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         with handle_stdout_errors():  # of --help and --version
-            return super().make_context(*args, **kwargs)
+            return super().parse_args(ctx, args)
 
     @override
     def invoke(self, ctx: Any) -> Any:
