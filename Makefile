@@ -13,7 +13,7 @@ COVERED := $(PYTEST) --cov --cov-report=term:skip-covered
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test coverage test-learning test-wide test-faults test-extras test-all check bench constraints clean
+.PHONY: help setup demo test test-learning test-wide test-faults test-extras test-all check bench constraints clean
 
 help: ## List the targets
 	@echo "make TARGET, where TARGET is one of:"
@@ -39,17 +39,13 @@ demo: setup ## Train a small Latin-English model, translate with it, draw its at
 
 test: setup ## Run the tests, except those that train a model, kill processes or need a GPU
 	@echo "Running the tests on $(JOBS) processes ..."
-	@$(PYTEST) -m "$(QUICK)"
-
-coverage: setup ## Run the same tests and check the minimum coverage
-	@echo "Running the tests on $(JOBS) processes; checking coverage ..."
-	@$(COVERED) -m "$(QUICK)"
+	@$(if $(COVERAGE),$(COVERED),$(PYTEST)) -m "$(QUICK)"
 
 test-learning: setup ## Check that every mechanism learns: some minutes
 	@echo "Training every mechanism on $(JOBS) processes ..."
 	@$(PYTEST) -m diagonal
 
-test-wide: setup ## Check invariants over every recipe and every pair of options: a minute or two
+test-wide: setup ## Check every recipe, every pair of options, the programs in the documents: some minutes
 	@echo "Checking every recipe and every pair of options on $(JOBS) processes ..."
 	@$(PYTEST) -m "wide and not slow"
 

@@ -25,6 +25,7 @@ PYTHON_FILES = [
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("document", PROGRAMS, ids=name_of)
 def test_python_in_document_runs(document, tmp_path):
     program = python_of(document.read_text(encoding="utf-8"))

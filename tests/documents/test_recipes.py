@@ -106,6 +106,7 @@ def test_recipe_of_a_mechanism_selects_it(name, suffix):
     assert settings == expected
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_small_recipe_of_a_mechanism_trains_and_decodes(name, tmp_path):
     sizes = ["data.train.num_examples=60", "data.dev.num_examples=5", "training.max_steps=2"]

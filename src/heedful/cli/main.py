@@ -40,6 +40,11 @@ _OUT_OF_MEMORY = re.compile(
 
 class _Group(TyperGroup):
     @override
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with handle_stdout_errors():  # of --help and --version
+            return super().parse_args(ctx, args)
+
+    @override
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)

@@ -71,12 +71,14 @@ def file_overrides(files: Mapping[Split, Files]) -> list[str]:
     Training files replace all data of the recipe: its dev and test data are of other texts, and
     its interval of validations fits another size.
     """
-    settings: dict[Split, dict[str, Any] | None] = {
-        split: setting
-        for split, split_files in files.items()
-        for options in all_file_options()
-        if (setting := options.data_setting(split_files, split))
-    }
+    settings: dict[Split, dict[str, Any] | None] = {}
+    for split, split_files in files.items():
+        selected = [options for options in all_file_options() if options.selected(split_files)]
+        if len(selected) > 1:
+            one, other = (options.selected(split_files)[0].flag(split) for options in selected[:2])
+            raise ConfigError(one, f"given together with {other}", "leave out one of the two")
+        for options in selected:
+            settings[split] = options.data_setting(split_files, split)
     check_columns(settings.values(), files)
     overrides = []
     if "train" in settings:

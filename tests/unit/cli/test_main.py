@@ -99,7 +99,10 @@ def test_command_has_help(capsys, monkeypatch, command):
     assert heedful(capsys, monkeypatch, command, "--help").code == 0
 
 
-@pytest.mark.parametrize("words", [["recipes"], ["recipes", "default"], ["data", "latin"]])
+@pytest.mark.parametrize(
+    "words",
+    [["--version"], ["train", "-h"], ["recipes"], ["recipes", "default"], ["data", "latin"]],
+)
 def test_closed_pipe_ends_a_command_quietly(words):
     process = start_heedful(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.close()

@@ -267,6 +267,10 @@ def test_same_file_on_both_sides_is_warned_of(capsys, monkeypatch, own_pairs):
             "--source: given together with --pairs\n  leave out --pairs, or give nothing else",
         ),
         (
+            ["--pairs", "a.tsv", "--text", "b"],
+            "--pairs: given together with --text\n  leave out one of the two",
+        ),
+        (
             ["--source", "a", "--target", "b", "--source-column", "fr"],
             "--source-column: works only with a file of pairs\n"
             "  add --pairs FILE, --labeled FILE or --conll FILE",
