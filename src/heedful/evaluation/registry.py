@@ -56,7 +56,7 @@ SOURCE_METRICS: Mapping[str, Metric] = {
     **{f"novelty-{n}": source_metrics.NgramNovelty(f"novel {n}-grams", n) for n in range(1, 5)},
     "fragment-coverage": source_metrics.FRAGMENT_COVERAGE,
     "fragment-density": source_metrics.FRAGMENT_DENSITY,
-    "longest-fragment": source_metrics.LONGEST_FRAGMENT,
+    "longest-fragment": source_metrics.MAX_FRAGMENT_LENGTH,
 }
 """Metrics that compare outputs with their sources."""
 

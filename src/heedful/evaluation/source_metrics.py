@@ -34,8 +34,8 @@ class NgramNovelty(SentenceMetric):
     @override
     def sentence_counts(self, output: str, references: Sequence[str], line: int) -> Counts:
         known = {ngram for text in references for ngram in ngrams(unicode_words(text), self.order)}
-        found = ngrams(unicode_words(output), self.order)
-        return sum(ngram not in known for ngram in found), len(found)
+        output_ngrams = ngrams(unicode_words(output), self.order)
+        return sum(ngram not in known for ngram in output_ngrams), len(output_ngrams)
 
     @override
     def compute(self, sums: Array) -> Array:
@@ -59,10 +59,10 @@ def extractive_fragments(source: Sequence[str], summary: Sequence[str]) -> list[
     while start < len(summary):
         starts = positions.get(summary[start], ())
         matches = (_common_prefix(source[at:], summary[start:]) for at in starts)
-        longest = max(matches, default=0)
-        if longest:
-            lengths.append(longest)
-        start += max(longest, 1)
+        length = max(matches, default=0)
+        if length:
+            lengths.append(length)
+        start += max(length, 1)
     return lengths
 
 
@@ -108,7 +108,7 @@ FRAGMENT_DENSITY = FragmentStatistic(
     "fragment density", "words", lambda fragments, size: sum(n * n for n in fragments) / size
 )
 """Mean length of the fragment of a word (Grusky et al. 2018, equation 2)."""
-LONGEST_FRAGMENT = FragmentStatistic(
+MAX_FRAGMENT_LENGTH = FragmentStatistic(
     "longest fragment", "words", lambda fragments, size: max(fragments, default=0)
 )
 """Words of the longest fragment."""
