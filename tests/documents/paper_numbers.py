@@ -674,6 +674,7 @@ DEEPAR: Sections = {
         "tokenizers.type": "numbers have no tokens",
         "training.max_steps": "the paper prints hours",
         "training.lr_scheduler.type": "early stopping alone",
+        "training.optimizer.type": "the default, which the dump of nested settings contains",
     },
 }
 PAPER_NUMBERS: dict[str, Sections] = {
