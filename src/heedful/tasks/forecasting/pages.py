@@ -139,8 +139,8 @@ def render_forecast_page(forecasts: Sequence[Forecast], levels: Sequence[float])
     text = f"{len(forecasts)} forecasts of {steps} steps; quantiles of {paths} sample paths."
     if len(forecasts) > _MAX_CHARTS:
         text += f" The first {_MAX_CHARTS} are drawn."
-    content = [html.element("h1", "Forecasts"), html.element("p", text)]
-    content += [html.element("figure", html.embed_svg(chart)) for chart in charts]
+    content = [html.element("p", text)]
+    content += [html.element("div", html.embed_svg(chart)) for chart in charts]
     return html.render_page(
         html.serialize(*content),
         title="Forecasts",
