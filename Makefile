@@ -45,7 +45,7 @@ test-learning: setup ## Check that every mechanism learns: some minutes
 	@echo "Training every mechanism on $(JOBS) processes ..."
 	@$(PYTEST) -m diagonal
 
-test-wide: setup ## Check invariants over every recipe and every pair of options: a minute or two
+test-wide: setup ## Check every recipe, every pair of options, the programs in the documents: some minutes
 	@echo "Checking every recipe and every pair of options on $(JOBS) processes ..."
 	@$(PYTEST) -m "wide and not slow"
 

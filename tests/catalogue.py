@@ -19,7 +19,8 @@ from heedful.layers.expert_gates import NoisyTopKGate, StrictlyBalancedGate
 from heedful.layers.pooling import PoolingConfig
 from heedful.layers.rnn_cells import CELL_CLASSES
 from heedful.models.base import Seq2SeqModel
-from heedful.models.recurrent.decoder import BridgeConfig, WiringConfig
+from heedful.models.recurrent.bridge import BridgeConfig
+from heedful.models.recurrent.decoder import WiringConfig
 from heedful.models.recurrent.pre_output import PreOutputConfig
 from heedful.recipes.recipe import ModelConfig
 from heedful.tokenization.ragged_array import RaggedArray
@@ -315,6 +316,10 @@ SYSTEMS |= {
         {"attention": {**HEADS, "score": {"type": "additive", "features": [{"type": "coverage"}]}}}
     ),
     "transformer, pre-norm": _transformer({"norm_order": "pre"}),
+    "transformer, alignment head": {
+        **_transformer(),
+        "decoder": {**_transformer()["decoder"], "alignment_layer": 1, "alignment_heads": 1},
+    },
     "transformer, rms norms": _transformer({"norm": "rms", "embedding_norm": True}),
     "transformer, gated": _transformer(
         {"feed_forward": [{"intermediate_size": 12, "activation": "swish", "gated": True}]}
@@ -374,6 +379,59 @@ SYSTEMS |= {
             **LAYERS,
             "attention": {**HEADS, "multi_head": {"num_heads": 2, "head_dim": 4}},
         },
+    },
+}
+COPYING_HEADS = {
+    "pointer-generator": {"type": "pointer-generator"},
+    "copy": {"type": "copy"},
+    "copynet": {"type": "copynet", "selective_read": False},
+}
+for head_name, head in COPYING_HEADS.items():
+    SYSTEMS |= {
+        f"{head_name}, recurrent": _system(
+            {"output_head": head, "wiring": {"type": "step-then-attend"}}
+        ),
+        f"{head_name}, transformer": _transformer(output_head=head),
+        f"{head_name}, convolutional": {
+            "encoder": CONVOLUTIONAL,
+            "decoder": {**CONVOLUTIONAL, "output_head": head},
+        },
+    }
+SYSTEMS |= {
+    "copynet, selective read": _system({"output_head": {"type": "copynet"}}),
+    "pointer-generator, coverage": _system(
+        {
+            "output_head": {"type": "pointer-generator"},
+            "attention": {
+                "score": {"type": "additive", "features": [{"type": "coverage"}]},
+                "auxiliary_losses": [{"type": "coverage"}],
+            },
+        }
+    ),
+}
+PRETRAINED = {"type": "pretrained", "initial": "runs/initial"}
+SYSTEMS |= {
+    "recurrence over a mixed language model": {
+        "encoder": {
+            **PRETRAINED,
+            "layers": "scalar-mix",
+            "model": {
+                "type": "language-model",
+                "embedding_size": 6,
+                "backbone": {"hidden_size": 6, "num_layers": 2},
+            },
+            "encoder": SMALL,
+        },
+        "decoder": {**SMALL},
+    },
+    "transformer over a fine-tuned transformer": {
+        "encoder": {
+            **PRETRAINED,
+            "fine_tune": True,
+            "prepend_bos": True,
+            "model": {"type": "transformer", **LAYERS},
+        },
+        "decoder": {"type": "transformer", **LAYERS},
     },
 }
 for member in types_in(PositionalEncodingConfig):

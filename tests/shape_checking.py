@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from jaxtyping import config, install_import_hook
 
-TENSOR_PACKAGES = ["attention", "layers", "models", "search"]
+TENSOR_PACKAGES = ["attention", "layers", "markov", "models", "search"]
 
 
 def check_shapes() -> None:

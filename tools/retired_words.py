@@ -36,6 +36,7 @@ ALLOWED = {
     r"siblings": "children of one node of a tree, or folders of one folder",
     r"can_look_up": "whether a table lookup is possible",
     r"FileNotFoundError|tell": "names of Python",
+    r"found_inf": "what torch.amp.GradScaler gives an optimizer",
 }
 """Patterns of identifiers that stay, with the reason."""
 

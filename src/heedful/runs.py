@@ -33,6 +33,7 @@ from heedful.config import (
 )
 from heedful.errors import RunError, check
 from heedful.evaluation.base import MetricScore
+from heedful.models.pretrained import load_initial_weights
 from heedful.recipes import Recipe
 from heedful.storage.atomic import atomic_replace, explain_os_errors, remove_path, write_text
 from heedful.storage.json_files import parse_json, read_log_lines
@@ -42,10 +43,12 @@ from heedful.storage.manifest import (
     replace_with_manifest,
     require_folder,
 )
-from heedful.storage.state_dict import load_weights, save_weights
+from heedful.storage.state_dict import load_weights, read_weights, save_weights
 from heedful.tasks.classification.predictor import Classifier
+from heedful.tasks.forecasting.predictor import Forecaster
 from heedful.tasks.language_modeling.generator import TextGenerator
 from heedful.tasks.masked_language_modeling.task import MaskFiller
+from heedful.tasks.tagging.predictor import Tagger
 from heedful.tasks.task import LoadedRun, Task, VocabSizes
 from heedful.tasks.translation.translator import Translator
 from heedful.tokenization.tokenizer_pair import TokenizerPair
@@ -54,7 +57,9 @@ from heedful.version import VERSION
 
 if TYPE_CHECKING:
 
-    class AnyPredictor(Translator, Classifier, TextGenerator, MaskFiller):  # type: ignore[misc]
+    class AnyPredictor(  # type: ignore[misc]
+        Translator, Classifier, Tagger, TextGenerator, MaskFiller, Forecaster
+    ):
         """What `load` returns, for type checkers: a run has the methods of its own task alone."""
 
         def evaluate(self, examples: Sequence[Any], /) -> list[MetricScore]: ...
@@ -154,6 +159,11 @@ class Run:
         """Load the parameters into a model."""
         load_weights(model, self.folder / _WEIGHTS)
 
+    def load_features_into(self, model: nn.Module) -> None:
+        """Load the parameters into the pretrained encoder of another model."""
+        path = self.folder / _WEIGHTS
+        load_initial_weights(model, read_weights(path), location=str(path))
+
     def append_metrics(self, entry: Mapping[str, Any]) -> None:
         """Append a line to the metrics."""
         self._append_lines(_METRICS, [entry])
@@ -219,7 +229,7 @@ def load(
 ) -> AnyPredictor:
     """Load a trained model, after verifying each file against the manifest.
 
-    Its task decides the type: `Translator`, `TextGenerator`, `Classifier` or `MaskFiller`.
+    Its task decides the type, such as `Translator`, `TextGenerator`, `Classifier` or `Forecaster`.
     `settings` change those of the run: {"decoding.beam_size": 10}; `ensemble_with` are further runs
     that form an ensemble with this one. A run of another task than `task_name` is an error.
     """

@@ -62,7 +62,8 @@ Embedded: TypeAlias = Float[Tensor, "B E"]
 """The embedding that each row reads at one step."""
 Hidden: TypeAlias = Float[Tensor, "B D"]
 """One hidden state for each row."""
-SourceTokens: TypeAlias = Int[Tensor, "B S"]
+SourceTokens: TypeAlias = Int[Tensor, "B S ..."]
+"""One token for each position, or a word and its characters: (B, S, 1 + C)."""
 SourceStates: TypeAlias = Float[Tensor, "B S V"]
 Summary: TypeAlias = Float[Tensor, "B V"]
 """One vector for each source."""

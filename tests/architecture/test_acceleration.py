@@ -14,7 +14,10 @@ CALL_SITES = {
     "heedful.tasks.translation.task": "members of a predictor",
     "heedful.tasks.text_task": "predictors of running text",
     "heedful.tasks.classification.predictor": "a predictor",
+    "heedful.tasks.forecasting.predictor": "a predictor",
+    "heedful.tasks.tagging.predictor": "a predictor",
     "heedful.experiment.job": "each validation",
+    "heedful.training.step_capture": "training steps as graphs",
 }
 RETIRED = re.compile(r"(?i)\bfused\b|\bpacked\b|\bfast path\b|device\.type|\.is_cuda")
 

@@ -20,6 +20,8 @@ CLASSES = {
     "TextGenerator",
     "MaskFiller",
     "Classifier",
+    "Tagger",
+    "SequenceTagger",
     "Seq2SeqModel",
     "EncoderDecoderModel",
     "LanguageModel",

@@ -340,3 +340,24 @@ def test_svg_follows_the_color_scheme(show, scheme, palette):
     page = show(render_svg(LATIN), name="map.svg", scheme=scheme)
     fill = page.locator(".background").evaluate("node => getComputedStyle(node).fill")
     assert channels(fill) == list(bytes.fromhex(palette.background[1:]))
+
+
+def test_long_source_is_running_text_colored_by_the_output_word(show):
+    size = 300
+    weights = np.full((2, size), 0.5 / size)
+    weights[0, 40], weights[1, 250] = 0.4, 0.2
+    long = AttentionMap([f"word{index}" for index in range(size)], ["a", "b"], weights)
+    page = show(render_html([long], title="Attention"))
+    assert page.locator(".link").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert page.locator(".running .source").bounding_box()["height"] < 900
+
+    def darkness(index):
+        style = "node => getComputedStyle(node).getPropertyValue('--weight')"
+        return float(words(page, "source").nth(index).evaluate(style))
+
+    assert (darkness(40), darkness(0) < 0.05, darkness(250) > 0.4) == (1, True, True)
+    words(page, "target").nth(1).hover()
+    assert (darkness(250), darkness(40) < 0.05) == (1, True)
+    words(page, "source").nth(40).hover()
+    assert weights_of(page, "target") == pytest.approx([0.4, 0.5 / size], abs=1e-4)

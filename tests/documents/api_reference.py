@@ -35,6 +35,7 @@ SECTIONS = {
         "decoding.translation",
         "tasks.language_modeling.generator",
         "tasks.classification.predictor",
+        "tasks.tagging.predictor",
         "tasks.masked_language_modeling.task",
     ],
     "Attention": [
@@ -59,6 +60,7 @@ SECTIONS = {
         "models.encoder_decoder",
         "models.language_model",
     ],
+    "Markov models": ["markov.chain", "markov.emissions", "markov.hmm"],
     "Data and inspection": [
         "data.batching",
         "tokenization.tokenizer",

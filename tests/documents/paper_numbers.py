@@ -651,6 +651,142 @@ MOE: Sections = {
     },
 }
 
+DEEPAR: Sections = {
+    "3.1": {"model.head.type": "gaussian"},
+    "3.3": {"model.scaling": "mean", "data.series_batching.sampling": "scale"},
+    "3.4": {
+        "model.covariates.calendar": ("hour-of-day", "day-of-week"),
+        "model.covariates.age": True,
+    },
+    "table 3, electricity": {
+        "model.context_length": 168,
+        "model.prediction_length": 24,
+        "model.backbone.type": "recurrent",
+        "model.backbone.cell.type": "lstm",
+        "model.backbone.num_layers": 3,
+        "model.backbone.hidden_size": 40,
+        "data.series_batching.batch_size": 64,
+        "training.optimizer.learning_rate": 1e-3,
+    },
+    NOT_IN_PAPER: {
+        "data.series_batching.batches_per_epoch": "an epoch only sets how often data are logged",
+        "model.season_length": "of the seasonal naive forecast, which the paper does not report",
+        "tokenizers.type": "numbers have no tokens",
+        "training.max_steps": "the paper prints hours",
+        "training.lr_scheduler.type": "early stopping alone",
+        "training.optimizer.type": "the default, which the dump of nested settings contains",
+    },
+}
+
+POINTER_GENERATOR: Sections = {
+    "2.1": {
+        "model.*coder.type": "recurrent",
+        "model.*coder.cell.type": "lstm",
+        "model.encoder.direction.type": "bidirectional",
+        "model.decoder.wiring.type": "step-then-attend",
+        "model.decoder.attention.score.type": "additive",
+        "model.decoder.attention.score.bias": True,
+    },
+    "2.2": {
+        "model.decoder.output_head.type": "pointer-generator",
+        "tokenizers.type": "shared",
+        "tokenizers.tokenizer.type": "word",
+        "tokenizers.tokenizer.open_vocabulary": True,
+    },
+    "2.3": {
+        "model.decoder.attention.score.features.0.type": "coverage",
+        "model.decoder.attention.auxiliary_losses.0.type": "coverage",
+        "model.decoder.attention.auxiliary_losses.0.weight": 1.0,
+    },
+    "5": {
+        "model.encoder.hidden_size": 2 * 256,
+        "model.decoder.hidden_size": 256,
+        "model.*coder.embedding_size": 128,
+        "tokenizers.tokenizer.max_vocab_size": 50_000,
+        "training.optimizer.type": "adagrad",
+        "training.optimizer.learning_rate": 0.15,
+        "training.optimizer.initial_accumulator_value": 0.1,
+        "training.max_grad_norm": 2.0,
+        "training.batching.max_tokens": 16 * (400 + 100),
+        "training.max_steps": 230_000,
+        "data.filtering.max_length": 400,
+        "decoding.beam_size": 4,
+    },
+    "authors' code": {
+        "model.decoder.attention.score.hidden_size": 512,
+        "model.init.type": "uniform",
+        "model.init.bound": 0.02,
+        "training.lr_scheduler.type": "constant",
+    },
+    NOT_IN_PAPER: {"decoding.length_penalty.*": "the authors divide by the length"},
+}
+
+COPYNET: Sections = {
+    "3.1": {"model.encoder.type": "recurrent", "model.encoder.direction.type": "bidirectional"},
+    "3.2": {
+        "model.decoder.type": "recurrent",
+        "model.decoder.wiring.type": "attend-then-step",
+        "model.decoder.pre_output.type": "state-only",
+        "model.decoder.output_head.type": "copynet",
+        "model.decoder.output_head.selective_read": True,
+        "tokenizers.tokenizer.open_vocabulary": True,
+    },
+    "5.2": {
+        "tokenizers.tokenizer.type": "word",
+        "tokenizers.tokenizer.max_vocab_size": 10_000,
+        "model.*coder.embedding_size": 350,
+        "model.encoder.hidden_size": 2 * 500,
+        "model.decoder.hidden_size": 500,
+        "decoding.beam_size": 10,
+    },
+    NOT_IN_PAPER: dict.fromkeys(
+        (
+            "tokenizers.type",
+            "model.*coder.cell.type",
+            "model.decoder.attention.score.*",
+            "training.max_steps",
+            "training.batching.max_tokens",
+            "training.optimizer.*",
+        ),
+        "the paper does not print it",
+    ),
+}
+
+POINTER_NETWORK: Sections = {
+    "2.2": {
+        "model.decoder.attention.score.type": "additive",
+        "model.decoder.wiring.type": "step-then-attend",
+    },
+    "2.3": {
+        "model.decoder.output_head.type": "pointer",
+        "model.decoder.wiring.input_feeding": False,
+        "tokenizers.target.type": "position",
+    },
+    "4.1": {
+        "model.*coder.type": "recurrent",
+        "model.*coder.cell.type": "lstm",
+        "model.*coder.hidden_size": 256,
+        "model.init.type": "uniform",
+        "model.init.bound": 0.08,
+        "training.optimizer.type": "sgd",
+        "training.optimizer.learning_rate": 1.0,
+        "training.max_grad_norm": 2.0,
+    },
+    NOT_IN_PAPER: dict.fromkeys(
+        (
+            "tokenizers.type",
+            "tokenizers.source.type",
+            "model.*coder.embedding_size",
+            "model.encoder.direction.type",
+            "model.decoder.bridge.type",
+            "model.decoder.attention.score.hidden_size",
+            "training.max_steps",
+            "training.batching.max_tokens",
+            "decoding.beam_size",
+        ),
+        "the paper reads coordinates, not tokens, or does not print it",
+    ),
+}
 PAPER_NUMBERS: dict[str, Sections] = {
     "transformer-2017-base": join(TRANSFORMER, BASE),
     "transformer-2017-big": join(TRANSFORMER, BIG),
@@ -684,5 +820,9 @@ PAPER_NUMBERS: dict[str, Sections] = {
     "convs2s-2017": CONVS2S,
     "bytenet-2016": BYTENET,
     "lstmn-2016-shallow": join(LSTMN, {"4": {"model.decoder.wiring.type": "attend-then-step"}}),
+    "deepar-2020": DEEPAR,
+    "pointer-generator-2017": POINTER_GENERATOR,
+    "copynet-2016": COPYNET,
+    "pointer-network-2015": POINTER_NETWORK,
     "lstmn-2016-deep": join(LSTMN, {"4": {"model.decoder.wiring.type": "deep-fusion"}}),
 }

@@ -11,7 +11,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from experiments import copying, cost, gradients, length
+from experiments import copying, cost, gradients, length, markov
 from heedful.attention.config import AttentionConfig
 from heedful.evaluation.base import compute_score
 from heedful.evaluation.registry import METRICS
@@ -79,7 +79,7 @@ def test_charts_of_page_exist_with_description(name):
         assert ElementTree.parse(picture).getroot().find(f"{NAMESPACE}desc").text
 
 
-@pytest.mark.parametrize("name", ["gradients", "cost", "length"])
+@pytest.mark.parametrize("name", ["gradients", "cost", "length", "markov"])
 def test_command_of_page_has_help(name):
     (command,) = set(re.findall(r"^python -m (experiments\.\w+)$", page(name), re.MULTILINE))
     result = subprocess.run(
@@ -115,6 +115,16 @@ def test_cost_tables_match_charts():
         for line, points in lines.items():
             expected = {float(length): unit * float(cells[line]) for length, cells in table.items()}
             assert expected == {k: pytest.approx(v, rel=0.04) for k, v in points.items()}
+
+
+def test_markov_tables_match_charts():
+    charts = [LAB / target for target in links(page("markov")) if target.endswith(".svg")]
+    for table, picture in zip(tables(page("markov")), charts, strict=True):
+        lines = chart_points(picture)
+        assert list(lines) == list(table)
+        for line, cells in table.items():
+            expected = {float(k.replace(",", "")): float(v) for k, v in cells.items()}
+            assert expected == {k: pytest.approx(v, abs=0.0000501) for k, v in lines[line].items()}
 
 
 def test_length_tables_match_charts():
@@ -466,6 +476,46 @@ def test_unknown_system_is_an_error():
     )
 
 
+# --- Markov models -------------------------------------------------------------------------
+
+
+def test_divergence_of_exact_posteriors_is_zero_or_the_gap():
+    exact = markov.ExactPosteriors(num_sequences=50)
+    filtered = exact.divergences(lambda observations: exact.filtered.log())
+    smoothed = exact.divergences(lambda observations: exact.smoothed.log())
+    assert filtered == pytest.approx((0, exact.gap), abs=1e-6)
+    assert smoothed.smoothed == pytest.approx(0, abs=1e-6)
+    terms = exact.smoothed * (exact.smoothed / exact.filtered).log()
+    assert exact.gap == pytest.approx(terms.nan_to_num().sum().item() / (50 * markov.LENGTH))
+
+
+def test_gap_of_page_is_reproducible():
+    assert f"{markov.ExactPosteriors().gap:.4f} nats" in page("markov")
+
+
+@pytest.mark.parametrize("direction", markov.DIRECTIONS)
+def test_only_bidirectional_tagger_reads_ahead(direction):
+    tokens = torch.randint(markov.NUM_SYMBOLS, (2, 8), generator=torch.Generator().manual_seed(0))
+    changed = torch.cat([tokens[:, :-1], (tokens[:, -1:] + 1) % markov.NUM_SYMBOLS], dim=1)
+    tagger = markov.StateTagger(direction, 4)
+    differs = (tagger(tokens) != tagger(changed)).any(dim=-1)[:, :-1]
+    assert differs.any() == (direction == "bidirectional")
+
+
+@pytest.mark.learning
+def test_forward_tagger_learns_filtered_and_bidirectional_smoothed_posteriors():
+    exact, options = markov.ExactPosteriors(), {"num_sequences": 10_000, "steps": 600, "seed": 0}
+    forward, bidirectional = (
+        exact.divergences(markov.train(direction, hidden_size=16, **options))
+        for direction in markov.DIRECTIONS
+    )
+    assert forward.filtered < 0.02
+    # Without the future, the cross-entropy cannot fall below that of the filtered posterior: in
+    # expectation KL(smoothed || forward) = gap + KL(filtered || forward).
+    assert forward.smoothed > exact.gap - 0.005
+    assert bidirectional.smoothed < 0.04 < exact.gap / 4
+
+
 # --- the commands --------------------------------------------------------------------------
 
 
@@ -485,8 +535,14 @@ def test_unknown_system_is_an_error():
             ["length", "length-tokens"],
             1,
         ),
+        (
+            markov,
+            ["--steps", "2", "--seeds", "1", "--hidden-sizes", "2", "--data-sizes", "9"],
+            ["markov-size", "markov-data"],
+            4,
+        ),
     ],
-    ids=["gradients", "cost", "length"],
+    ids=["gradients", "cost", "length", "markov"],
 )
 def test_experiment_prints_tables_and_writes_charts(tmp_path, experiment, options, charts, rows):
     result = run(experiment, "--output-dir", str(tmp_path), *options)

@@ -19,7 +19,9 @@ FILES = sorted((ROOT / "src" / "heedful" / "recipes").glob("*.yaml"))
 PAPER_OF = {
     name: name.removesuffix("-small")
     for name in recipe_names()
-    if name.endswith("-small") and load_recipe(name).data.train is not None
+    if name.endswith("-small")
+    and load_recipe(name).data.train is not None
+    and load_recipe(name).task.has_references
 } | {
     "transformer-2017-tiny": "transformer-2017-base",
     "gpt-tiny": "gpt-2018",
@@ -104,6 +106,7 @@ def test_recipe_of_a_mechanism_selects_it(name, suffix):
     assert settings == expected
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_small_recipe_of_a_mechanism_trains_and_decodes(name, tmp_path):
     sizes = ["data.train.num_examples=60", "data.dev.num_examples=5", "training.max_steps=2"]

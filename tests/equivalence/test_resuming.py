@@ -101,10 +101,11 @@ def _interrupt_at(step):
         ),
         (EVERYTHING, (13,)),
         (EXPERTS, (10,)),
+        (["training.guided_alignment={aligner: {type: fast-align}}"], (10,)),
     ],
     ids=[
         *("plain", "sampled alignment and tokens", "everything that has a state"),
-        "experts with projected LSTMs",
+        *("experts with projected LSTMs", "guided alignment"),
     ],
 )
 def test_resumed_training_matches_uninterrupted_bitwise(overrides, steps, tmp_path, monkeypatch):

@@ -6,35 +6,49 @@ synchronization, and with an update that the optimizer skips by itself.
 
 import copy
 import math
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
-from heedful.acceleration.step_capture import CapturedTrainer, StaticStep, plain_step_reason
 from heedful.data.batching import Batch
 from heedful.layers.mixture_of_experts import MixtureOfExperts
+from heedful.pytree import map_tensors
+from heedful.recipes import load_recipe
+from heedful.tasks.task import BatchShape, VocabSizes
 from heedful.tasks.translation.task import TASK
 from heedful.training.config import TrainingConfig
 from heedful.training.distributed import SINGLE_PROCESS
 from heedful.training.objectives import CrossEntropyObjective
+from heedful.training.step_capture import CapturedUpdate, StaticStep, plain_step_reason
 from heedful.training.trainer import Trainer
 from tests.catalogue import SYSTEMS, batch, build, store
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 ROWS = [[0, 1, 2], [3, 5], [6, 4, 2]]
 NAMES = ["gru, attend-then-step", "transformer over convolutions"]
+RECIPES = [
+    "attention-classifier-small",
+    "bert-small",
+    "bilstm-crf",
+    "copynet-2016",
+    "deepar-2020-small",
+    "gpt-tiny",
+    "pointer-network-2015",
+    "transformer-forecaster-small",
+]
 
 
-def build_trainer(name, trainer_class=Trainer, **options):
-    model = copy.deepcopy(build(name)).to(options.get("device", CPU)).train()
+def build_trainer(name, device=CPU):
+    model = copy.deepcopy(build(name)).to(device).train()
     groups = [
         {"params": list(model.encoder.parameters()), "lr_scale": 0.5},
         {"params": list(model.decoder.parameters())},
     ]
     optimizer = torch.optim.AdamW(groups, fused=True)
     objective = CrossEntropyObjective(label_smoothing=0.1)
-    return trainer_class(model, objective, optimizer, lambda step: 1e-3 * step, **options)
+    return Trainer(model, objective, optimizer, lambda step: 1e-3 * step, device=device)
 
 
 def run_static_step(trainer, batches, learning_rate):
@@ -63,6 +77,49 @@ def test_static_steps_equal_plain_steps(name):
         assert (loss, norm) == pytest.approx((expected.loss, expected.grad_norm), rel=1e-6)
     assert_same_parameters(plain.model, static.model)
     assert [group["lr"] for group in static.optimizer.param_groups] == [1e-3, 1e-3]
+
+
+def build_from_recipe(name, rows=3, device=CPU):
+    """Return a recipe, a trainer of its model and a batch."""
+    recipe = load_recipe(name)
+    sizes = VocabSizes(30, 30)
+    torch.manual_seed(0)
+    model = recipe.task.build_model(recipe, sizes).to(device).train()
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    objective = recipe.task.build_objective(recipe.training)
+    trainer = Trainer(model, objective, optimizer, lambda step: 1e-3, device=device)
+    shape = BatchShape(7, 6)
+    if recipe.task.name == "forecasting":
+        shape = BatchShape(0, recipe.model.shape.length)
+    return recipe, trainer, recipe.task.dummy_batch(recipe.model, sizes, shape, rows)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_static_step_of_each_task_equals_a_plain_step(name):
+    (_, plain, examples), (_, static, _) = build_from_recipe(name), build_from_recipe(name)
+    torch.manual_seed(1)
+    expected = plain.train_step([examples])
+    torch.manual_seed(1)
+    step = StaticStep(static, [map_tensors(torch.zeros_like, examples)])
+    step.load([examples], plain.objective.normalizer(examples), 1e-3)
+    step.run()
+    loss, *_, norm = step.losses.tolist()
+    assert (loss, norm) == pytest.approx((expected.loss, expected.grad_norm), rel=1e-6)
+    assert_same_parameters(plain.model, static.model)
+
+
+@pytest.mark.parametrize("name", ["bilstm-crf", "copynet-2016", "pointer-network-2015"])
+def test_rows_of_padding_change_no_gradient_of_each_task(name):
+    recipe, trainer, examples = build_from_recipe(name)
+    trainer.model.eval()
+    with_padding = recipe.task.pad_batch(recipe, examples)
+    assert len(with_padding.targets) > len(examples.targets)
+    results = []
+    for rows in (examples, with_padding):
+        loss = trainer.objective(trainer.model, rows, 1, trainer.model).main_loss
+        parameters = list(trainer.model.parameters())
+        results.append((loss, *torch.autograd.grad(loss, parameters, allow_unused=True)))
+    torch.testing.assert_close(results[1], results[0])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -110,32 +167,28 @@ def test_rows_of_padding_change_no_gradient(name):
 
 
 @pytest.mark.parametrize(
-    ("settings", "device", "reason"),
+    ("settings", "reason"),
     [
-        ({}, CPU, "CUDA graphs need a CUDA device"),
-        ({}, GPU, ""),
-        ({"precision": "fp16"}, GPU, "the loss scale of fp16 changes with the step"),
-        ({"optimizer": {"type": "sgd"}}, GPU, "the optimizer 'sgd' has no fused step"),
-        ({"objective": {"type": "minimum-risk"}}, GPU, "the objective 'minimum-risk' decodes"),
-        (
-            {"scheduled_sampling": {"type": "linear"}},
-            GPU,
-            "scheduled sampling changes with the step",
-        ),
+        ({}, ""),
+        ({"precision": "fp16"}, "the loss scale of fp16 changes with the step"),
+        ({"optimizer": {"type": "sgd"}}, "the optimizer 'sgd' has no fused step"),
+        ({"objective": {"type": "minimum-risk"}}, "the objective 'minimum-risk' decodes"),
+        ({"scheduled_sampling": {"type": "linear"}}, "scheduled sampling changes with the step"),
+        ({"guided_alignment": {}}, "guided alignment looks up links on the CPU"),
     ],
 )
-def test_settings_that_cannot_be_captured_have_a_reason(settings, device, reason):
+def test_settings_that_cannot_be_captured_have_a_reason(settings, reason):
     config = TrainingConfig.model_validate(settings)
-    assert plain_step_reason(config, device, SINGLE_PROCESS) == reason
+    assert plain_step_reason(config, SINGLE_PROCESS) == reason
 
 
 # ----- on a GPU
 
 
 def captured_trainer(name, log=print):
-    return build_trainer(
-        name, CapturedTrainer, device=GPU, pad_batch=lambda examples: examples, log=log
-    )
+    trainer = build_trainer(name, device=GPU)
+    trainer.captured_update = CapturedUpdate(trainer, lambda examples: examples, log)
+    return trainer
 
 
 @pytest.mark.gpu
@@ -153,6 +206,25 @@ def test_captured_steps_equal_plain_steps(name):
     assert_same_parameters(plain.model, captured.model)
     has_experts = any(isinstance(module, MixtureOfExperts) for module in plain.model.modules())
     assert bool(messages) == has_experts
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", RECIPES)
+def test_captured_steps_of_each_task_equal_plain_steps(name):
+    messages = []
+    _, plain, _ = build_from_recipe(name, device=GPU)
+    recipe, captured, _ = build_from_recipe(name, device=GPU)
+    captured.captured_update = CapturedUpdate(
+        captured, partial(recipe.task.pad_batch, recipe), messages.append
+    )
+    for trainer in (plain, captured):
+        trainer.model.eval()  # padding changes the numbers of dropout
+    for number in range(4):
+        torch.manual_seed(number)
+        _, _, examples = build_from_recipe(name, rows=3 + number)
+        expected, metrics = plain.train_step([examples]), captured.train_step([examples])
+        assert metrics.loss == pytest.approx(expected.loss, rel=1e-4)
+    assert messages == []
 
 
 @pytest.mark.gpu

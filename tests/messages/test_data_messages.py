@@ -338,9 +338,10 @@ def test_parquet_with_other_contents():
     )
 
 
-def message_of_json(line):
-    write("train.jsonl", b'{"source": "a", "target": "b"}\n' + line + b"\n")
-    return message(JSONLConfig(path="train.jsonl").read)
+def message_of_json(line, **columns):
+    first = b'{"source": "a", "target": "b"}\n'
+    write("train.jsonl", (b"" if columns else first) + line + b"\n")
+    return message(JSONLConfig(path="train.jsonl", **columns).read)
 
 
 EXAMPLE_HINT = 'each line must be an object such as {"source": "...", "target": "..."}'
@@ -392,6 +393,17 @@ def test_jsonl_value_is_not_a_string():
     assert message_of_json(b'{"source": "a", "target": 5}') == (
         "train.jsonl:2: the value of 'target' is a number, not a string\n"
         "  every value must be a text; convert or remove the others"
+    )
+
+
+def test_jsonl_array_has_no_such_text():
+    assert message_of_json(b'{"source": ["a", 5], "target": "b"}') == (
+        "train.jsonl:2: the value of 'source' is an array, not a string\n"
+        "  every value must be a text; convert or remove the others"
+    )
+    assert message_of_json(b'{"source": "a", "target": ["b", "c"]}', target_column="target.2") == (
+        "train.jsonl:1: no key is called 'target.2'\n"
+        "  give --source-column and --target-column; keys found: 0, 1"
     )
 
 

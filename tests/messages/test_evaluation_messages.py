@@ -3,7 +3,7 @@
 import pytest
 
 from heedful import train
-from heedful.evaluation.registry import METRICS, MODEL_METRICS
+from heedful.evaluation.registry import ALL_METRICS
 from tests.commands import heedful
 from tests.language_modeling import write_text_recipe
 
@@ -50,7 +50,13 @@ def test_outputs_without_references(call):
 def test_unknown_metric(call):
     assert call(*FILES, "--metrics", "bleu,roug-l") == (
         "--metrics: no metric is called 'roug-l'; did you mean 'rouge-l'?\n"
-        f"  choose from: {', '.join(sorted({**METRICS, **MODEL_METRICS}))}"
+        f"  choose from: {', '.join(sorted(ALL_METRICS))}"
+    )
+
+
+def test_source_metric_without_sources(call):
+    assert call(*FILES, "--metrics", "bleu,novelty-2") == (
+        "--metrics: novel 2-grams: the source texts are not known\n  add --source FILE"
     )
 
 

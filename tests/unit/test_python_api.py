@@ -280,6 +280,7 @@ reveal_type(heedful.train("default", "run", pairs=[("a", "b")]))
 """
 
 
+@pytest.mark.wide
 def test_type_checkers_see_what_load_and_train_return(tmp_path):
     api = pytest.importorskip("mypy.api")
     (tmp_path / "user.py").write_text(TYPED)

@@ -220,7 +220,7 @@ def test_language_model_cannot_join_an_ensemble(write, kind):
     )
     assert error_message(ConfigError, other, ensemble_with=[one]) == (
         f"ensemble_with: a {kind} cannot be combined with {one}\n"
-        "  only translation models and classifiers form ensembles: give one run"
+        "  only translation models, classifiers and taggers form ensembles: give one run"
     )
 
 

@@ -17,7 +17,7 @@ from heedful.acceleration import tuning
 from heedful.data.batching import SourceBatch
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.models.language_model import LanguageModel
-from heedful.models.output_heads import Features, SoftmaxHead
+from heedful.models.output_heads import CopyInputs, Features, SoftmaxHead
 from heedful.models.prefix_lm import PrefixLanguageModel
 from heedful.pytree import map_rows, tensors_of
 from heedful.search import StepOutput
@@ -125,7 +125,9 @@ class PackedSoftmaxHead(SoftmaxHead):
         return {key: value for key, value in vars(self).items() if key != "_packed"}
 
     @override
-    def forward(self, features: Features, weights: SourceWeights | None) -> LogProbs:
+    def forward(
+        self, features: Features, weights: SourceWeights | None, copying: CopyInputs | None = None
+    ) -> LogProbs:
         is_single_step = features.dim() == 3 and features.size(1) == 1
         if (
             not is_single_step

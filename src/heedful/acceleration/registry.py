@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import torch
 from torch import nn
 
-from heedful.acceleration import decoding, transformer
+from heedful.acceleration import captured_decoding, decoding, transformer
 from heedful.layers.transformer import TransformerStack
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.models.language_model import LanguageModel
@@ -40,6 +40,14 @@ class Acceleration(NamedTuple):
 
 REGISTRY: tuple[Acceleration, ...] = (
     Acceleration(EncoderDecoderModel, decoding.TrackedEncoderDecoderModel),
+    Acceleration(
+        EncoderDecoderModel,
+        captured_decoding.CapturedEncoderDecoderModel,
+        ("cuda",),
+        # The vocabulary of a head that copies grows with the padding of the source.
+        supports=lambda model: not model.decoder.output_head.copies_source,
+    ),
+    Acceleration(PrefixLanguageModel, captured_decoding.CapturedPrefixLanguageModel, ("cuda",)),
     Acceleration(PrefixLanguageModel, decoding.TrackedPrefixLanguageModel),
     Acceleration(LanguageModel, decoding.TrackedLanguageModel),
     Acceleration(

@@ -62,7 +62,7 @@ TokenVectors = Float[Tensor, "N D"]
 
 def has_standard_layers(stack: TransformerStack) -> bool:
     """Whether all layers are full multi-head softmax attention and ungated feed-forward."""
-    return all(map(_is_standard_layer, stack.layers))
+    return not stack.has_alignment_heads and all(map(_is_standard_layer, stack.layers))
 
 
 def _is_standard_layer(layer: nn.Module) -> bool:
@@ -145,9 +145,11 @@ class PackedTransformerStack(ContiguousMemoryStack):
         return build_memories_unpadded(self.layers, states, as_position_mask(positions, states))
 
     @override
-    def forward_bidirectional(self, inputs: HiddenStates, lengths: Lengths) -> OutputsWithLosses:
-        if not self._is_inference(inputs):
-            return super().forward_bidirectional(inputs, lengths)
+    def forward_bidirectional(
+        self, inputs: HiddenStates, lengths: Lengths, layer_inputs: list[Tensor] | None = None
+    ) -> OutputsWithLosses:
+        if layer_inputs is not None or not self._is_inference(inputs):
+            return super().forward_bidirectional(inputs, lengths, layer_inputs)
         positions = torch.arange(inputs.size(1), device=inputs.device)
         outputs = encode_unpadded(self.layers, inputs, positions < lengths.unsqueeze(1))
         return self.apply_final_norm(outputs), NO_AUXILIARY_LOSSES
@@ -161,12 +163,21 @@ class PackedTransformerStack(ContiguousMemoryStack):
         memories: Sequence[Memory] = (),
         *,
         need_weights: bool = False,
+        layer_inputs: list[Tensor] | None = None,
     ) -> TransformerStackOutput:
-        layers = self.packed_layers(inputs) if inputs.size(1) == 1 else None
+        is_step = inputs.size(1) == 1 and layer_inputs is None
+        layers = self.packed_layers(inputs) if is_step else None
         kv_caches = [layer.cache.kv_cache for layer in state.layers]
         num_cached = 0 if kv_caches[0] is None else kv_caches[0].values.size(-2)
         if layers is None or not bool((state.start_positions == num_cached).all()):
-            return super().forward(inputs, lengths, state, memories, need_weights=need_weights)
+            return super().forward(
+                inputs,
+                lengths,
+                state,
+                memories,
+                need_weights=need_weights,
+                layer_inputs=layer_inputs,
+            )
         outputs, weights, next_caches = packed_step(layers, inputs.squeeze(1), kv_caches, memories)
         return TransformerStackOutput(
             self.apply_final_norm(outputs),

@@ -55,3 +55,7 @@ MAX_SHARED_BEAM_SIZE = 16
 
 CACHE_GROWTH_FACTOR = 16
 """Positions that are allocated at once behind a full cache, as a multiple of those appended."""
+
+MAX_CAPTURED_STEPS, MAX_CAPTURED_SHAPES = 256, 32
+"""Decoding steps of a search, and batch shapes, that are kept as CUDA graphs; a step is captured in
+about the time of two plain ones."""

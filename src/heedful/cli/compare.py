@@ -193,7 +193,11 @@ def _build_evaluation_set(
     systems: Sequence[tuple[str, Recipe]], options: ComparisonOptions
 ) -> EvaluationSet:
     """Build the evaluation set of systems that have the same task, before a model is loaded."""
-    from heedful.comparison.evaluation_sets import ParallelEvaluationSet, TextEvaluationSet
+    from heedful.comparison.evaluation_sets import (
+        AdditionalTestSet,
+        ParallelEvaluationSet,
+        TextEvaluationSet,
+    )
     from heedful.evaluation.registry import get_metrics
 
     name, recipe = systems[0]
@@ -202,21 +206,27 @@ def _build_evaluation_set(
         task, {"--metrics": options.metrics}, beam=options.beam_size, name=name
     )
     test_sets.check_files(task, options.files, name=name)
+    additional = {}
     if not task.file_options.selected(options.files):
         _check_same_test_set(systems)
+        additional = recipe.data.additional_tests
     if not task.has_references:
         source = test_sets.find_test_source(recipe, options.files)
         examples = source.read()
         title = f"{len(examples)} {task.example_format.name} of {source.describe()}"
         return TextEvaluationSet(title, examples, task)
-    names = options.metrics.split(",") if options.metrics else task.default_metrics
-    metrics = get_metrics(names, location="--metrics", registry=task.comparison_metrics)
+    names, location = recipe.evaluation.metrics or task.default_metrics, "evaluation.metrics"
+    if options.metrics:
+        names, location = tuple(options.metrics.split(",")), "--metrics"
+    metrics = get_metrics(names, location=location, registry=task.comparison_metrics)
     test = test_sets.references_from_recipe(recipe, options.files)
+    titles = [f"; {name}: {source.describe()}" for name, source in additional.items()]
     return ParallelEvaluationSet(
-        test.title,
+        "".join([test.title, *titles]),
         test.sources or [],
         test.references,
         metrics,
+        [AdditionalTestSet.from_pairs(name, s.read()) for name, s in additional.items()],
         beam_size=options.beam_size,
         with_progress=lambda batches: terminal.with_progress(
             batches, total=sum(map(len, batches)), count_of=len
@@ -236,6 +246,9 @@ def _check_same_test_set(systems: Sequence[tuple[str, Recipe]]) -> None:
             message = f"its test set is {actual.describe()}, but that of {first} is "
             message += expected.describe()
             raise ConfigError(name, message, f"give one test set for all: {usage}")
+        message = f"its additional tests differ from those of {first}"
+        is_same = other.data.additional_tests == recipe.data.additional_tests
+        check(is_same, name, message, f"give one test set for all: {usage}")
 
 
 # ----- printing: columns that do not fit into the terminal go into further tables below

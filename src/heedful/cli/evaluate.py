@@ -19,6 +19,7 @@ from heedful.cli import test_sets
 from heedful.cli.options import with_file_options
 from heedful.cli.test_sets import ReferenceSet, read_matching_lines
 from heedful.errors import ConfigError, check
+from heedful.storage.atomic import write_text
 from heedful.tasks.command_line import EnsembleWith, Files, Split
 from heedful.terminal import (
     AsJSON,
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
 RunFolder = Annotated[
     Path | None, Argument(help="folder written by `heedful train`; not with --outputs")
 ]
-TestFile = Annotated[str | None, Argument(help="test file: as --text, --labeled or --pairs")]
+TestFile = Annotated[
+    str | None, Argument(help="test file: as --text, --labeled, --conll or --pairs")
+]
 OutputsFile = Annotated[str | None, Option(help="outputs of any system, line by line")]
 MetricNames = Annotated[
     str | None,
@@ -50,6 +53,7 @@ MetricNames = Annotated[
         show_default="bleu,chrf,exact-match",
     ),
 ]
+ALIGNMENT_METRIC_NAMES = ("aer", "alignment-precision", "alignment-recall")
 GoldLinks = Annotated[str | None, Option(help="for aer: gold word alignments of the references")]
 GroupName = Literal["length", "word-frequency", "sentence-type"]
 GroupBy = Annotated[GroupName | None, Option(help="also score groups of the test set")]
@@ -61,6 +65,8 @@ Confidence = Annotated[bool, Option("--confidence", help="add 95 % intervals")]
 Baseline = Annotated[
     str | None, Option(help="outputs or a run to compare with", metavar="FILE|RUN")
 ]
+
+HTMLFile = Annotated[Path | None, Option(help="write a page of confusions of labels or tags")]
 
 
 @with_file_options("test")
@@ -79,6 +85,7 @@ def evaluate(
     confidence: Confidence = False,
     baseline: Baseline = None,
     beam: BeamSize = None,
+    html: HTMLFile = None,
     overrides: Overrides = None,
     as_json: AsJSON = False,
     device: Device = "auto",
@@ -88,8 +95,9 @@ def evaluate(
     Outputs are the lines of a file, or those of a run for a test set: the given files, or the test
     set of its recipe. Differences from a baseline are marked if p < 0.05.
 
-    Metrics of a run also include perplexity (of the references), aer (word alignments of the
-    references against gold alignments) and attention-entropy (of the outputs).
+    Metrics of a run also include perplexity (of the references), aer, alignment-precision and
+    alignment-recall (word alignments of the references against gold alignments),
+    attention-entropy (of the outputs), and exact-match@5 and @10 (any of so many outputs).
 
     A language model is scored by perplexity per token, word and character, with at least half a
     context before each token; a masked one by the tokens it predicts behind fixed masks.
@@ -107,6 +115,8 @@ def evaluate(
     Example: heedful evaluate runs/shakespeare test.txt
 
     Example: heedful evaluate runs/trec-1 --ensemble-with runs/trec-2 test.tsv
+
+    Example: heedful evaluate runs/pos dev.conllu --html confusions.html
     """
     options = EvaluationOptions(
         files=dict(files["test"]),
@@ -120,6 +130,7 @@ def evaluate(
         group_by=group_by,
         confidence=confidence,
         beam_size=beam,
+        html=html,
         overrides=overrides or (),
         device=device,
     )
@@ -145,6 +156,7 @@ class EvaluationOptions:
     group_by: GroupName | None
     confidence: bool
     beam_size: int | None
+    html: Path | None
     overrides: Sequence[str]
     device: str
 
@@ -168,7 +180,8 @@ class EvaluationResult(NamedTuple):
 
 def _check_options(options: EvaluationOptions, *, has_run: bool) -> None:
     outputs, targets = options.outputs, options.files.get("target") or options.files.get("pairs")
-    gold, computes_aer = options.gold_alignments, "aer" in options.metrics
+    gold = options.gold_alignments
+    alignment_metrics = [name for name in options.metrics if name in ALIGNMENT_METRIC_NAMES]
     paths = [outputs, options.baseline, options.training_targets, options.labels, gold]
     for value in options.files.values():
         paths += value if isinstance(value, list) else [value]
@@ -181,14 +194,15 @@ def _check_options(options: EvaluationOptions, *, has_run: bool) -> None:
     check(not outputs or targets, "--outputs", "given without --target", hint)
     message, hint = "works only with a run", "name a run, or leave it out"
     check(has_run or not options.ensemble_with, "--ensemble-with", message, hint)
+    check(has_run or not options.html, "--html", message, hint)
     for option, value in (("--beam", options.beam_size), ("--set", options.overrides)):
         check(has_run or options.baseline or not value, option, message, hint)
     hint = "give alignments as outputs: --outputs LINKS --target GOLD --metrics aer"
     check(not gold or has_run, "--gold-alignments", message, hint)
     message, hint = "works only with the metric aer", "add aer to --metrics, or leave it out"
-    check(not gold or computes_aer, "--gold-alignments", message, hint)
-    message = "aer of a run needs gold alignments of sources and references"
-    is_complete = gold or not (computes_aer and has_run)
+    check(not gold or alignment_metrics, "--gold-alignments", message, hint)
+    message = f"{', '.join(alignment_metrics)} of a run needs gold alignments of the references"
+    is_complete = gold or not (alignment_metrics and has_run)
     check(is_complete, "--metrics", message, "add --gold-alignments FILE")
     message = "standard input can only be one of the files"
     check(paths.count("-") < 2, "-", message, "name a file for the others")
@@ -215,10 +229,10 @@ class FileOutputs(NamedTuple):
 
 
 def _score_files(options: EvaluationOptions) -> EvaluationResult:
-    from heedful.evaluation.registry import DEFAULT_METRICS, METRICS, MODEL_METRICS, get_metrics
+    from heedful.evaluation.registry import ALL_METRICS, DEFAULT_METRICS, get_metrics
 
     names = options.metrics or DEFAULT_METRICS
-    metrics = get_metrics(names, location="--metrics", registry={**METRICS, **MODEL_METRICS})
+    metrics = get_metrics(names, location="--metrics", registry=ALL_METRICS)
     test = test_sets.references_from_files(options.files, str(options.outputs))
     system = FileOutputs(read_matching_lines(str(options.outputs), test))
     return _score(metrics, system, test, options)
@@ -237,6 +251,7 @@ def _score_run(run: str, file: str | None, options: EvaluationOptions) -> Evalua
         "--group-by": options.group_by,
         "--confidence": options.confidence,
         "--baseline": options.baseline,
+        "--html": options.html,
     }
     test_sets.check_supported(task, needs_references, beam=options.beam_size)
     if not task.has_references:
@@ -245,11 +260,18 @@ def _score_run(run: str, file: str | None, options: EvaluationOptions) -> Evalua
         title = f"{len(examples)} {task.example_format.name} of {source.describe()}"
         entries = [ScoreEntry(score) for score in predictor.evaluate(examples)]
         return EvaluationResult(title, entries, digits=4)
-    names = options.metrics or task.default_metrics
-    metrics = get_metrics(names, location="--metrics", registry=task.evaluation_metrics)
+    message = f"has no effect: this run {task.description}, and predicts no labels"
+    check(task.has_labels or not options.html, "--html", message, "leave it out")
+    registry = task.evaluation_metrics
+    get_metrics(options.metrics, location="--metrics", registry=registry)  # before reading
     test = test_sets.references_from_recipe(recipe, files)
+    names = options.metrics or recipe.evaluation.metrics or task.choose_metrics(test.references)
     system = _run_outputs(recipe, predictor, test)
-    result = _score(metrics, system, test, options)
+    result = _score(get_metrics(names, registry=registry), system, test, options)
+    confusion = task.confusion(system) if options.html else None
+    if options.html and confusion:
+        write_text(options.html, confusion.render_page(f"Confusions: {result.title}"))
+        typer.echo(f"wrote {options.html}", err=True)
     return result._replace(tables=[*result.tables, *task.format_details(system)])
 
 
@@ -279,7 +301,6 @@ def _score(
     options: EvaluationOptions,
 ) -> EvaluationResult:
     from heedful.evaluation import breakdowns
-    from heedful.evaluation.registry import METRICS
     from heedful.evaluation.score_table import ScoreEntry, format_group_table, score_outputs
 
     gold_file = options.gold_alignments
@@ -288,9 +309,7 @@ def _score(
     baseline = _load_baseline(options.baseline, test, options) if options.baseline else None
     entries = []
     for metric in metrics:
-        references: References = test.references
-        if gold is not None and metric is METRICS["aer"]:
-            references = gold
+        references = _compared_texts(metric, test, gold)
         lines = system.metric_inputs(metric)
         entry = score_outputs(
             metric,
@@ -310,6 +329,19 @@ def _score(
         entries.append(ScoreEntry(recall, groups=groups))
         tables += ["", *format_group_table("count in training", "words", entries[-1:])]
     return EvaluationResult(test.title, entries, tables)
+
+
+def _compared_texts(metric: Metric, test: ReferenceSet, gold: Sequence[str] | None) -> References:
+    from heedful.evaluation.registry import ALIGNMENT_METRICS
+
+    if gold is not None and metric in ALIGNMENT_METRICS.values():
+        return gold
+    if metric.compares_with == "references":
+        return test.references
+    if test.sources is None:
+        message = f"{metric.name}: the source texts are not known"
+        raise ConfigError("--metrics", message, "add --source FILE")
+    return test.sources
 
 
 def _load_baseline(

@@ -110,7 +110,7 @@ def data(
         if name is None:
             for corpus in SYNTHETIC_CORPORA.values():
                 splits = ", ".join(corpus.splits)
-                typer.echo(f"{corpus.name:<12}{corpus.description} ({splits})")
+                typer.echo(f"{corpus.name:<17}{corpus.description} ({splits})")
             return
         for pair in islice(get_corpus(name).pairs(split, seed=seed), size):
             line = json.dumps(pair._asdict(), ensure_ascii=False)

@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 from typing_extensions import override
 
+from heedful.cli.align import align
 from heedful.cli.compare import compare
 from heedful.cli.evaluate import evaluate
 from heedful.cli.examples import data, demo, recipes
@@ -39,9 +40,9 @@ _OUT_OF_MEMORY = re.compile(
 
 class _Group(TyperGroup):
     @override
-    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         with handle_stdout_errors():  # of --help and --version
-            return super().make_context(*args, **kwargs)
+            return super().parse_args(ctx, args)
 
     @override
     def invoke(self, ctx: Any) -> Any:
@@ -67,7 +68,7 @@ app = typer.Typer(
 )
 _COMMANDS: list[Callable[..., None]] = [demo, train]
 _COMMANDS += [with_run(command, task) for task, command in task_commands()]
-_COMMANDS += [evaluate, compare, show, report, runs, average, prepare, recipes, data]
+_COMMANDS += [evaluate, compare, show, report, runs, average, prepare, align, recipes, data]
 
 
 def _command_help(text: str) -> tuple[str, str]:

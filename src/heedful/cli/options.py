@@ -32,11 +32,18 @@ def with_file_options(*splits: Split) -> Callable[[Callable[..., None]], Callabl
         for task_options in all_file_options()
         for option in task_options.all_options
     }
-    columns = [_column_parameter(name) for name in COLUMN_OPTIONS]
+    helps = {
+        name: f"column of the {name.removesuffix('_column')} texts in a file of pairs: "
+        "its number or its name"
+        for name in COLUMN_OPTIONS
+    }
+    for task_options in all_file_options():
+        helps |= task_options.columns
+    columns = [_column_parameter(name, text) for name, text in helps.items()]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def run(*args: Any, **kwargs: Any) -> None:
-            column_values = {name: kwargs.pop(name, None) for name in COLUMN_OPTIONS}
+            column_values = {name: kwargs.pop(name, None) for name in helps}
             files: dict[Split, dict[str, Any]] = {split: {**column_values} for split in splits}
             for (split, name), parameter in parameters.items():
                 files[split][name] = kwargs.pop(parameter.name, None)
@@ -58,9 +65,7 @@ def _file_parameter(option: FileOption, split: Split) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-def _column_parameter(name: str) -> Parameter:
-    side = name.removesuffix("_column")
-    text = f"column of the {side} texts in a file of pairs: its number or its name"
+def _column_parameter(name: str, text: str) -> Parameter:
     annotation = Annotated[str | None, Option(help=text, metavar="COLUMN")]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 

@@ -32,8 +32,10 @@ def find_test_source(recipe: Recipe, files: Files) -> Any:
     options = recipe.task.file_options
     setting = options.data_setting(files, "test")
     check_columns([setting], {"test": files})
-    if setting:
-        return _data_source(setting)
+    if setting:  # columns that are not named are those of the training file
+        train = recipe.data.train
+        trained = {name: getattr(train, name, None) for name in options.columns}
+        return _data_source({**trained, **setting})
     message = "the recipe of the run names no test set"
     check(recipe.data.test is not None, "data.test", message, f"give {options.usage('test')}")
     return recipe.data.test

@@ -134,10 +134,12 @@ def prepare(
     from heedful.data.sharded_dataset import PreparedDataConfig
     from heedful.experiment import build_prepared_dataset, load_training_recipe
     from heedful.experiment.data_modules import print_source_warnings, require_training_data
+    from heedful.experiment.initial_run import with_initial_run
+    from heedful.runs import Run
     from heedful.storage.atomic import lock_folder
 
     settings = [*file_overrides(files), *(overrides or [])]
-    config = load_training_recipe(recipe, settings)
+    config = with_initial_run(load_training_recipe(recipe, settings), Run(output_dir))
     check_dev_files(config, files)
     require_training_data(config)
     message = "this data is already tokenized"

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from itertools import islice
 from math import lcm
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from typing_extensions import override
 
 from heedful.comparison.results import RunStatistics, SystemScore
+from heedful.data.pair_dataset import Pair
 from heedful.errors import RunError, check
-from heedful.evaluation.base import Metric, MetricScore, ReferenceLists
+from heedful.evaluation.base import Metric, MetricScore, ReferenceLists, as_multi_reference
 from heedful.evaluation.breakdowns import Breakdown, LengthBreakdown
 from heedful.evaluation.significance import bootstrap_interval, compare_systems
 from heedful.runs import load
@@ -86,12 +87,26 @@ def count_parameters(model: Any) -> int:
 # ----- predictions against references -----
 
 
+class AdditionalTestSet(NamedTuple):
+    """A test set beside the main one: systems are scored on it by the main metric only."""
+
+    name: str
+    sources: Sequence[str]
+    references: ReferenceLists
+
+    @classmethod
+    def from_pairs(cls, name: str, pairs: Sequence[Pair]) -> Self:
+        """Make a test set of pairs."""
+        return cls(name, [pair.source for pair in pairs], [(pair.target,) for pair in pairs])
+
+
 @dataclass(frozen=True)
 class ParallelEvaluationSet(EvaluationSet):
     """Sources and references."""
 
     references: ReferenceLists
     metrics: Sequence[Metric]
+    additional_sets: Sequence[AdditionalTestSet] = ()
     beam_size: int | None = None
     with_progress: ProgressWrapper = iter
 
@@ -107,6 +122,12 @@ class ParallelEvaluationSet(EvaluationSet):
             score_systems(metric, outputs, self.sources, self.references, baseline=baseline)
             for metric in self.metrics
         ]
+        for name, sources, references in self.additional_sets:
+            by_run = decode_interleaved(predictors, sources, self.with_progress)
+            texts = group_by_system([run.outputs for run in by_run], systems)
+            metric = self.metrics[0]
+            columns = score_systems(metric, texts, sources, references, baseline=baseline)
+            scores.append([column.renamed(f"{metric.name}, {name}") for column in columns])
         rows = select_examples([runs[0] for runs in outputs])
         members = group_by_system(predictors, systems)
         results = []
@@ -183,6 +204,8 @@ def score_systems(
     swap them one by one would call too much significant. Invariant: with one run per system it is
     the test of `heedful evaluate`.
     """
+    if metric.compares_with == "sources":
+        references = as_multi_reference(sources)
     statistics = [
         [metric.sentence_statistics(outputs, references) for outputs in runs] for runs in systems
     ]
@@ -230,10 +253,9 @@ class TextEvaluationSet(EvaluationSet):
         folders = [run for runs in systems for run in runs]
         predictors = [load(run, device=device) for run in folders]
         keys = [self.task.comparison_key(predictor, self.sources) for predictor in predictors]
-        message = f"the masked tokens would differ from those of {folders[0]}"
-        hint = "compare runs with equal `tokenizers`, `data.lm_batching` and `model.masking`"
+        message = f"predicts other targets than {folders[0]}"
         for folder, key in zip(folders, keys, strict=True):
-            check(key == keys[0], str(folder), message, hint, RunError)
+            check(key == keys[0], str(folder), message, self.task.comparison_hint, RunError)
         for predictor in predictors:
             predictor.evaluate(self.sources[:NUM_WARMUP])
         scores: list[list[MetricScore]] = [[] for _ in predictors]

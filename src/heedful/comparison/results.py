@@ -36,6 +36,10 @@ class SystemScore(NamedTuple):
     difference: Difference | None = None  # from the baseline; None for the baseline itself
     by_length: Sequence[tuple[str, int, float | None]] = ()  # group, size, mean score
 
+    def renamed(self, name: str) -> Self:
+        """Return the same score under another name."""
+        return self._replace(score=self.score._replace(name=name))
+
 
 class ValidationPoint(NamedTuple):
     """Metrics of a validation and its position in training; None where it was not logged."""

@@ -63,7 +63,7 @@ def group_runs(folders: Iterable[Path]) -> list[SystemRuns]:
 
 def system_fingerprint(recipe: Recipe) -> str:
     """Return the settings that all runs of a system share, as JSON."""
-    settings = recipe.model_dump(mode="json", exclude={"info": True})
+    settings = recipe.model_dump(mode="json", exclude={"info", "evaluation"})
     training = settings["training"]
     for name in IGNORED_SETTINGS:
         del training[name]

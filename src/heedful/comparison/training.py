@@ -51,6 +51,9 @@ _EXPECTED_PAIRS = "train.source and train.target, or train.tsv"
 _EXPECTED_FILES = {"pairs": _EXPECTED_PAIRS, "texts": _EXPECTED_PAIRS, "lines": "train.txt"}
 
 
+_BATCHING = ("lm_batching", "series_batching")
+
+
 class Dataset(NamedTuple):
     """Data that replace those of a recipe."""
 
@@ -58,9 +61,9 @@ class Dataset(NamedTuple):
     tokenizers: Settings | None = None  # None keeps those of each recipe
 
     def overrides(self, recipe: Recipe) -> list[str]:
-        """Return overrides for a recipe; it keeps its batching of running text."""
-        lm_batching = recipe.data.lm_batching.model_dump(mode="json")
-        overrides = [f"data={json.dumps({'lm_batching': lm_batching, **self.data})}"]
+        """Return overrides for a recipe; it keeps its batching of running text and series."""
+        kept = recipe.data.model_dump(mode="json", include={*_BATCHING})
+        overrides = [f"data={json.dumps({**kept, **self.data})}"]
         if self.tokenizers is not None:
             overrides.append(f"tokenizers={json.dumps(self.tokenizers)}")
         return overrides
@@ -108,8 +111,8 @@ def _dataset_from_recipe(name: str) -> Dataset:
     check(recipe.data.train is not None, f"--data {name}", message, hint)
     settings = recipe.model_dump(mode="json")
     data: dict[str, Any] = settings["data"]
-    if "lm_batching" not in recipe.data.model_fields_set:
-        del data["lm_batching"]
+    for default in {*_BATCHING} - recipe.data.model_fields_set:
+        del data[default]
     has_tokenizers = "tokenizers" in recipe.model_fields_set
     return Dataset(data, settings["tokenizers"] if has_tokenizers else None)
 
@@ -162,7 +165,7 @@ def check_unchanged(planned: PlannedRun, budget: Budget) -> None:
         return
     recipe = run.read_recipe()
     old, new = (
-        dict(flatten_settings(config.model_dump(mode="json", exclude={"info": True})))
+        dict(flatten_settings(config.model_dump(mode="json", exclude={"info", "evaluation"})))
         for config in (recipe, planned.recipe)
     )
     overridden = {f"training.{name}" for name in BUDGET_SETTINGS}

@@ -47,6 +47,7 @@ from heedful.storage.atomic import (
     write_text,
 )
 from heedful.storage.manifest import MANIFEST, read_and_verify_manifest, write_manifest
+from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.tokenizer_pair import TokenizerPair, TokenizersConfig
 
 SHARD_SIZE = 250_000
@@ -250,6 +251,7 @@ class DatasetBuilder:
     log_message: MessageLogger
     on_progress: ProgressCallback
     tokenizers: TokenizerPair | None = None  # default: new ones, trained on a sample of the data
+    source_tokenizer: Tokenizer | None = None  # default: a new one
     workers: int | None = None  # default: one per core
     replaces_other_tokens: bool = False  # made with other settings; else they are an error
 
@@ -327,7 +329,8 @@ class DatasetBuilder:
             total = f"{counter.num_rows} {self.format.name}"
             self.log_message(f"training the tokenizers on {len(sample)} of {total}")
             self.on_progress("training the tokenizers", 0, None)
-            tokenizers = config.tokenizers.train(*self.format.tokenizer_texts(sample))
+            texts = self.format.tokenizer_texts(sample)
+            tokenizers = config.tokenizers.train(*texts, self.source_tokenizer)
         with atomic_replace(self.folder / TOKENIZER_FOLDER) as path:
             path.mkdir()
             tokenizers.save(path)

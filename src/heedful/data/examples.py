@@ -1,4 +1,4 @@
-"""The two formats of examples, pairs of texts and lines of running text, and their tokenization.
+"""The formats of examples, pairs of texts, lines of running text and time series, as tokens.
 
 A task names its format; reading, splitting, tokenizing and saving depend on nothing else.
 Invariant: the tokens of a chunk of examples depend only on the chunk and the settings, so the
@@ -43,11 +43,13 @@ from heedful.errors import DataError, check
 from heedful.tokenization.ragged_array import Integers, RaggedArray
 from heedful.tokenization.tokenizer_pair import TokenizerPair, TokenizersConfig
 from heedful.tokenization.vocabulary import EOS, UNK
+from heedful.tokenization.whitespace import split_spaces
 
 CHUNK_SIZE = 10_000
 """Examples tokenized at once: lists of ids take many times the memory of the array they become."""
 
-ExampleFormatName = Literal["pairs", "texts", "lines"]
+Rows = Sequence[Sequence[int]]
+ExampleFormatName = Literal["pairs", "texts", "sentences", "lines", "series"]
 
 
 class LocatedExamples(NamedTuple):
@@ -75,6 +77,8 @@ class ExampleFormat(ABC):
     """Tokens before the first text of a corpus."""
     supports_filtering: ClassVar[bool]
     """Whether single examples can be dropped."""
+    has_tokens: ClassVar[bool] = True
+    """Whether examples are texts; if not, their tokens can be neither prepared nor cached."""
 
     @abstractmethod
     def hash(self, examples: Sequence[Any]) -> SideHashes:
@@ -129,13 +133,18 @@ class PairFormat(ExampleFormat):
     def from_json(self, value: Any) -> Pair:
         return Pair(*value)
 
+    def counted(self, sources: Rows, targets: Rows) -> tuple[Rows, Rows]:
+        """Return the rows whose lengths decide what is filtered out."""
+        return sources, targets
+
     @override
     def tokenize(
         self, examples: Sequence[Pair], tokenizers: TokenizerPair, filtering: ChunkFilter
     ) -> TokenizedChunk:
-        sources = tokenizers.source.encode_batch([pair.source for pair in examples])
-        targets = tokenizers.target.encode_batch([pair.target for pair in examples])
-        reasons = compute_filter_reasons(examples, sources, targets, filtering)
+        sources, targets = tokenizers.encode_pairs(
+            [pair.source for pair in examples], [pair.target for pair in examples]
+        )
+        reasons = compute_filter_reasons(examples, *self.counted(sources, targets), filtering)
         kept = kept_rows(reasons, filtering.config)
         interleaved = RaggedArray.from_sequences(
             chain.from_iterable((sources[row], targets[row]) for row in kept)
@@ -147,10 +156,33 @@ class PairFormat(ExampleFormat):
 class LabeledTextFormat(PairFormat):
     """Pairs of a text and its label; many texts have the same label."""
 
-    name = "texts"
+    name: ClassVar[ExampleFormatName] = "texts"
     description = "labeled texts"
     dev_options = "--dev-labeled FILE"
     num_unshared_sides = 1
+
+
+class TaggedTextFormat(LabeledTextFormat):
+    """Pairs of a text of words and a text of their tags; its length is the number of words."""
+
+    name: ClassVar[ExampleFormatName] = "sentences"
+    description = "tagged sentences"
+    dev_options = "--dev-conll FILE"
+
+    @override
+    def counted(self, sources: Rows, targets: Rows) -> tuple[Rows, Rows]:
+        return targets, targets
+
+    @override
+    def tokenize(
+        self, examples: Sequence[Pair], tokenizers: TokenizerPair, filtering: ChunkFilter
+    ) -> TokenizedChunk:
+        hint = "give one tag for each word; words and tags are separated by single spaces"
+        for row, pair in enumerate(examples):
+            num_words, num_tags = (len(split_spaces(text)) for text in pair)
+            message = f"the sentence has {num_words} words, but {num_tags} tags"
+            check(num_words == num_tags, filtering.locate(row), message, hint, DataError)
+        return super().tokenize(examples, tokenizers, filtering)
 
 
 class LineFormat(ExampleFormat):
@@ -192,9 +224,42 @@ class LineFormat(ExampleFormat):
         return TokenizedChunk(lines.values, lines.lengths, counts)
 
 
-PAIRS, LABELED_TEXTS, LINES = PairFormat(), LabeledTextFormat(), LineFormat()
+class SeriesFormat(ExampleFormat):
+    """Time series, all of which are trained on and validated on, each with its own part."""
+
+    name = "series"
+    description = "time series"
+    supports_filtering = False
+    has_tokens = False
+
+    @override
+    def hash(self, examples: Sequence[Any]) -> SideHashes:
+        return np.empty((len(examples), 0), dtype=np.uint64)  # only their number counts
+
+    @override
+    def choose_held_out(self, hashes: SideHashes, *, seed: int, location: str) -> DevSplit:
+        return DevSplit(range(len(hashes)), is_shared=True)
+
+    @override
+    def tokenizer_texts(self, examples: Sequence[Any]) -> tuple[Sequence[str], Sequence[str]]:
+        return [], []
+
+    @override
+    def from_json(self, value: Any) -> Any:
+        raise NotImplementedError("series are read from their files")
+
+    @override
+    def tokenize(
+        self, examples: Sequence[Any], tokenizers: TokenizerPair, filtering: ChunkFilter
+    ) -> TokenizedChunk:
+        raise NotImplementedError("series have no tokens")
+
+
+PAIRS, LINES, SERIES = PairFormat(), LineFormat(), SeriesFormat()
+LABELED_TEXTS, TAGGED_TEXTS = LabeledTextFormat(), TaggedTextFormat()
 EXAMPLE_FORMATS: dict[str, ExampleFormat] = {
-    example_format.name: example_format for example_format in (PAIRS, LABELED_TEXTS, LINES)
+    example_format.name: example_format
+    for example_format in (PAIRS, LABELED_TEXTS, TAGGED_TEXTS, LINES, SERIES)
 }
 
 
@@ -204,6 +269,7 @@ def tokenize_corpora(
     config: FilterConfig,
     *,
     location: str,
+    example_format: ExampleFormat = PAIRS,
 ) -> tuple[list[InMemoryPairDataset], FilterReport]:
     """Tokenize multiple parallel corpora in memory; their pairs are numbered consecutively."""
     seen: set[int] = set()  # hashes of pairs
@@ -214,7 +280,9 @@ def tokenize_corpora(
         chunks: list[TokenizedChunk] = []
         for start in range(0, max(1, len(pairs)), CHUNK_SIZE):
             filtering = ChunkFilter(config, _after(start, locate), first_row + start, seen=seen)
-            chunk = PAIRS.tokenize(pairs[start : start + CHUNK_SIZE], tokenizers, filtering)
+            chunk = example_format.tokenize(
+                pairs[start : start + CHUNK_SIZE], tokenizers, filtering
+            )
             chunks.append(chunk)
             reports.append(FilterReport(config, **chunk.metadata))
         first_row += len(pairs)
@@ -275,5 +343,7 @@ class TokenizationJob(BaseConfig):
         )
         examples = [example_format.from_json(values[row]) for row in rows]
         tokenized = example_format.tokenize(examples, tokenizers, filtering)
-        dtype = np.uint16 if max(map(len, tokenizers)) <= 2**16 else np.uint32  # the smallest
+        id_bound = max(side.id_bound for side in tokenizers)
+        has_small_ids = id_bound <= 2**16 and not tokenizers.target.is_open
+        dtype = np.uint16 if has_small_ids else np.uint32  # the smallest
         return tokenized._replace(values=tokenized.values.astype(dtype))

@@ -34,11 +34,12 @@ class DevSplit(NamedTuple):
     rows: Sequence[int]  # of the dev set, sorted
     excluded: Sequence[int] = ()  # of pairs that share a text with it, sorted
     note: str = ""  # what the user should know about them
+    is_shared: bool = False  # the dev rows are trained on, too, apart from their held-out end
 
     @property
     def all_rows(self) -> list[int]:
-        """All of them, sorted."""
-        return sorted({*self.rows, *self.excluded})
+        """All rows that are not trained on, sorted."""
+        return sorted({*([] if self.is_shared else self.rows), *self.excluded})
 
 
 def hash_sides(pairs: Sequence[Pair]) -> SideHashes:

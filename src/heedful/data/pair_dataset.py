@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -166,6 +167,49 @@ class ResegmentedDataset:
                     sides[side] = regularizer.resegment(sides[side], keys.astype(np.uint64))
             parts.append(InMemoryPairDataset(*sides))
         return concatenate_datasets(parts)
+
+
+@dataclass
+class HiddenWordsDataset:
+    """A dataset in which some words of both sides are unknown, so that copying is learned.
+
+    A word that stands in the source and in the target of a row becomes the unknown word of an open
+    vocabulary with probability `rate`; which do depends only on (seed, epoch, row).
+    """
+
+    dataset: PairDataset
+    vocab_size: int
+    rate: float
+    seed: int
+    epoch: int = 0
+
+    def __post_init__(self) -> None:
+        self.dataset = self.dataset.for_epoch(self.epoch)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def for_epoch(self, epoch: int) -> HiddenWordsDataset:
+        """Return the same rows with other words hidden."""
+        return self if epoch == self.epoch else replace(self, epoch=epoch)
+
+    def sequence_lengths(self, rows: Integers) -> tuple[Integers, Integers]:
+        """Return the source and target lengths of these rows."""
+        return self.dataset.sequence_lengths(rows)
+
+    def select(self, rows: Integers) -> InMemoryPairDataset:
+        """Return these rows, in this order."""
+        selected = self.dataset.select(rows)
+        sources, targets = [], []
+        for index, row in enumerate(rows.tolist()):
+            source, target = (side.get(index) for side in selected)
+            random = Random(f"{self.seed} {self.epoch} {row}")
+            words = sorted({word for word in source if word < self.vocab_size} & set(target))
+            hidden = [word for word in words if random.random() < self.rate]
+            ids = {word: self.vocab_size + source.index(word) for word in hidden}
+            sources.append([ids.get(word, word) for word in source])
+            targets.append([ids.get(word, word) for word in target])
+        return InMemoryPairDataset(*map(RaggedArray.from_sequences, (sources, targets)))
 
 
 # ----- the order of examples: a keyed permutation that needs no table

@@ -1,4 +1,4 @@
-"""Files that hold both texts of a pair: TSV, CSV, JSON lines and Parquet.
+"""Files that hold both texts of a pair: TSV, CSV, JSON lines and Parquet; CoNLL has its own file.
 
 Each is read row by row. Invariant: the same pairs in any of the formats, compressed or not, are
 the same examples; what breaks a format is an error that names file and line.
@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, PositiveInt
 from typing_extensions import override
 
+from heedful.data.conll_files import ConllConfig
 from heedful.data.pair_dataset import Pair
 from heedful.data.sources import ParallelFilesConfig, SourceConfig, SyntheticPairsConfig
 from heedful.data.text_files import display_name, nonempty_lines, open_file, read_error
@@ -160,26 +161,31 @@ class CSVConfig(TableConfig):
 
     @override
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        lines = (f"{line}\n" for line in nonempty_lines(self.path))
-        reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
-        line_number, blank_line = 1, 0
-        while True:
-            try:
-                row = next(reader, None)
-            except csv.Error as error:
-                message = f"unbalanced quotation marks in the row that starts here ({error})"
-                hint = 'write quotation marks inside a text twice, as in """Yes"", she said."'
-                location = f"{display_name(self.path)}:{line_number}"
-                raise DataError(location, message, hint) from None
-            if row is None:
-                return
-            if row and blank_line:  # only at the end of the file are they nothing
-                yield blank_line, []
-            elif row:
-                yield line_number, row
-            else:
-                blank_line = blank_line or line_number
-            line_number = reader.line_num + 1
+        return read_csv_rows(self.path, self.delimiter)
+
+
+def read_csv_rows(path: str, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
+    """Yield line number and cells of each row of a CSV file; a blank line amid them has none."""
+    lines = (f"{line}\n" for line in nonempty_lines(path))
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    line_number, blank_line = 1, 0
+    while True:
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            message = f"unbalanced quotation marks in the row that starts here ({error})"
+            hint = 'write quotation marks inside a text twice, as in """Yes"", she said."'
+            location = f"{display_name(path)}:{line_number}"
+            raise DataError(location, message, hint) from None
+        if row is None:
+            return
+        if row and blank_line:  # only at the end of the file are they nothing
+            yield blank_line, []
+        elif row:
+            yield line_number, row
+        else:
+            blank_line = blank_line or line_number
+        line_number = reader.line_num + 1
 
 
 class JSONLConfig(PairFileConfig):
@@ -187,7 +193,8 @@ class JSONLConfig(PairFileConfig):
 
     type: Literal["jsonl"] = "jsonl"
     source_column: str = "source"
-    """Key of the source texts; `translation.fr` for the key `fr` of the object `translation`."""
+    """Key of the source texts; `translation.fr` for the key `fr` of the object `translation`,
+    `targets.0` for the first text of the array `targets`. An array is joined by blanks."""
     target_column: str = "target"
     """Key of the target texts."""
 
@@ -279,6 +286,7 @@ PAIR_SOURCES = (
     CSVConfig,
     JSONLConfig,
     ParquetConfig,
+    ConllConfig,
     SyntheticPairsConfig,
 )
 PairSourceConfig = Annotated[
@@ -287,6 +295,7 @@ PairSourceConfig = Annotated[
     | CSVConfig
     | JSONLConfig
     | ParquetConfig
+    | ConllConfig
     | SyntheticPairsConfig,
     Field(discriminator="type"),
 ]
@@ -297,15 +306,18 @@ def _top_level(column: str, names: Sequence[str]) -> str:
 
 
 def _get_text(record: Mapping[str, Any], key: str, location: str) -> str:
-    """Return the text of a key, or of a path of keys such as `translation.fr`."""
+    """Return the text of a key, or of a path of keys such as `translation.fr` or `targets.0`."""
     value: Any = record
     for part in [key] if key in record else key.split("."):
-        keys = value if isinstance(value, dict) else {}
+        items = enumerate(value) if isinstance(value, list) else ()
+        keys = value if isinstance(value, dict) else {str(index): item for index, item in items}
         if part not in keys:
             message = f"no key is called {key!r}{did_you_mean(part, keys)}"
             names = ", ".join(sorted(keys)) or "none"
             raise DataError(location, message, f"give {_COLUMN_OPTIONS}; keys found: {names}")
-        value = value[part]
+        value = keys[part]
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        value = " ".join(value)
     message = f"the value of {key!r} is {_type_name(value)}, not a string"
     hint = "every value must be a text; convert or remove the others"
     check(isinstance(value, str), location, message, hint, DataError)

@@ -48,6 +48,7 @@ class LMBatch(NamedTuple):
     targets: TokenIds  # PAD where nothing is predicted
     segments: TokenIds | None = None  # of sentence pairs: 0 or 1
     is_next: Bool[Tensor, "B"] | None = None  # whether segment 1 follows segment 0 in the text
+    target_positions: TokenIds | None = None  # of the targets, if not all positions have one
 
     @property
     def lengths(self) -> Lengths:

@@ -134,6 +134,10 @@ def check_decoding_config(config: DecodingConfig) -> None:
         f"remove it, or set decoding.{sampling} to null",
     )
     no_empty_phrase = ("a phrase is empty", "remove the empty phrase")
+    forbidden = {phrase.strip() for phrase in config.forbidden_phrases}
+    # Other contradictions depend on the tokenizer; `RequestEncoder` finds them.
+    required = filter(None, alternatives(config.required_phrases))
+    blocked = next((phrases[0] for phrases in required if {*phrases} <= forbidden), None)
     rules: list[tuple[object, str, str, str]] = [
         (beam_size >= 1, "beam_size", f"must be at least 1, but is {beam_size}", "raise it"),
         (n_best >= 1, "n_best", f"must be at least 1, but is {n_best}", "raise it"),
@@ -171,6 +175,12 @@ def check_decoding_config(config: DecodingConfig) -> None:
         ),
         (not has_empty_phrase(config.required_phrases), "required_phrases", *no_empty_phrase),
         (not has_empty_phrase(config.forbidden_phrases), "forbidden_phrases", *no_empty_phrase),
+        (
+            blocked is None,
+            "required_phrases",
+            f"{blocked!r} is required, but {blocked!r} is forbidden",
+            "remove one of them",
+        ),
         (
             config.phrase_table is None or config.unk_replacement != "keep",
             "phrase_table",

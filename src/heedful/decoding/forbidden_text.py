@@ -6,11 +6,13 @@ phrase ends. A forced prefix and required phrases take precedence. Invariant: no
 phrase as whole words.
 """
 
+import copy
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import accumulate
+from typing import Self
 
 import torch
 from typing_extensions import override
@@ -48,16 +50,27 @@ class VocabularyIndex:
         self._sorted = [self.texts[token] for token in self._order]
         self._joined = _SEPARATOR.join(self.texts)
         self._start_offsets = [*accumulate((len(text) + 1 for text in self.texts), initial=0)]
+        self._added_tokens = range(0)
+
+    def for_source(self, tokenizer: Tokenizer, source: Sequence[int]) -> Self:
+        """Return an index with the tokens that an open vocabulary has for this source."""
+        index, size = copy.copy(self), len(self.tokenizer)
+        before = tokenizer.decode([UNK])
+        added = range(size, size + len(source))
+        texts = [tokenizer.decode([UNK, token])[len(before) :] for token in added]
+        index.tokenizer, index.texts, index._added_tokens = tokenizer, [*self.texts, *texts], added
+        return index
 
     def starting_with(self, text: str) -> list[int]:
         """Return the tokens whose text starts with `text`."""
         start = bisect_left(self._sorted, text)
         stop = bisect_left(self._sorted, text + _MAX_CHARACTER, start)
-        return self._order[start:stop]
+        added = [token for token in self._added_tokens if self.texts[token].startswith(text)]
+        return self._order[start:stop] + added
 
     def containing(self, text: str) -> set[int]:
         """Return the tokens whose text contains `text`."""
-        tokens: set[int] = set()
+        tokens = {token for token in self._added_tokens if text in self.texts[token]}
         position = self._joined.find(text)
         while position >= 0:
             tokens.add(bisect_right(self._start_offsets, position) - 1)

@@ -85,7 +85,8 @@ class RequestEncoder:
         self, requests: Sequence[Request], *, location: str, start_index: int
     ) -> list[EncodedRequest]:
         """Encode requests, numbered from `start_index`."""
-        sources = self.tokenizers.source.encode_batch([request.text for request in requests])
+        texts = [request.text for request in requests]
+        sources, _ = self.tokenizers.encode_pairs(texts, [""] * len(texts))
         return [
             self._encode(request, source, start_index + index, f"{location}:{start_index + index}")
             for index, (request, source) in enumerate(zip(requests, sources, strict=True))
@@ -104,7 +105,8 @@ class RequestEncoder:
             message = "a given target cannot have constraints"
             hint = "remove prefix, required_phrases and forbidden_phrases, or the target"
             _check_data(not request.has_constraints, location, message, hint)
-            return encoded._replace(target=self.tokenizers.target.encode(request.target))
+            tokenizer = self.tokenizers.for_source(request.text).target
+            return encoded._replace(target=tokenizer.encode(request.target))
         encoded = self._add_constraints(encoded, location)
         if not encoded.is_empty:
             needed = ConstraintSet(encoded.constraints).num_tokens_needed(encoded.prefix)
@@ -116,8 +118,13 @@ class RequestEncoder:
 
     def _add_constraints(self, encoded: EncodedRequest, location: str) -> EncodedRequest:
         """Add the constraints of the settings, and those of the request where it has any."""
-        request, target = encoded.request, self.tokenizers.target
+        request, index = encoded.request, None
+        target = self.tokenizers.for_source(request.text).target
         encoded = encoded._replace(constraints=self._constraints, forbidden_phrases=self._forbidden)
+        if target.is_open and (self.config.forbidden_phrases or request.forbidden_phrases):
+            index = self._vocabulary_index.for_source(target, encoded.source)
+            processor = self._forbid(self.config.forbidden_phrases, index)
+            encoded = encoded._replace(forbidden_phrases=processor)
         if not request.has_constraints:
             return encoded
         for phrases in (request.required_phrases, request.forbidden_phrases):
@@ -133,11 +140,13 @@ class RequestEncoder:
         encoded = encoded._replace(prefix=prefix, constraints=[*self._constraints, *required])
         if request.forbidden_phrases:
             forbidden = (*self.config.forbidden_phrases, *request.forbidden_phrases)
-            encoded = encoded._replace(forbidden_phrases=self._forbid(forbidden))
+            encoded = encoded._replace(forbidden_phrases=self._forbid(forbidden, index))
         return encoded
 
-    def _forbid(self, phrases: Sequence[str]) -> ForbiddenText | None:
-        return ForbiddenText(phrases, self._vocabulary_index) if phrases else None
+    def _forbid(
+        self, phrases: Sequence[str], index: VocabularyIndex | None = None
+    ) -> ForbiddenText | None:
+        return ForbiddenText(phrases, index or self._vocabulary_index) if phrases else None
 
     @cached_property
     def _vocabulary_index(self) -> VocabularyIndex:

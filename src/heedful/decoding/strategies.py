@@ -3,7 +3,7 @@
 Invariant: the output of a text does not depend on the rest of its batch.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -25,6 +25,7 @@ from heedful.search.logits_processors import (
 from heedful.search.minimum_bayes_risk import UTILITIES, count_distinct, expected_utilities
 from heedful.search.sampling import SamplingConfig
 from heedful.shapes import Int
+from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import EOS
 
 
@@ -43,11 +44,11 @@ class DecodingStrategy:
         model: DecodableModel,
         config: DecodingConfig,
         *,
-        detokenize: Callable[[list[int]], str],
+        tokenizers: TokenizerPair,
         device: torch.device | str,
     ) -> None:
         self.model, self.config = model, config
-        self.detokenize, self.device = detokenize, device
+        self.tokenizers, self.device = tokenizers, device
         self.length_penalty = config.length_penalty.build()
         self.coverage_penalty = config.coverage_penalty.build() if config.coverage_penalty else None
 
@@ -66,7 +67,8 @@ class DecodingStrategy:
             return [DecodingOutput([hypothesis]) for hypothesis in hypotheses]
         if self.config.mbr:
             samples = self._sample(requests, self.config.mbr.num_samples)
-            return [DecodingOutput([self._select_mbr(of_text)]) for of_text in samples]
+            selected = map(self._select_mbr, requests, samples)
+            return [DecodingOutput([hypothesis]) for hypothesis in selected]
         if self.config.sampling:
             return list(map(DecodingOutput, self._sample(requests, self.config.n_best)))
         return self._search(requests, need_tree=need_tree)
@@ -111,10 +113,11 @@ class DecodingStrategy:
             for of_text in map(drop_impossible, samples)
         ]
 
-    def _select_mbr(self, samples: list[Hypothesis]) -> Hypothesis:
+    def _select_mbr(self, request: EncodedRequest, samples: list[Hypothesis]) -> Hypothesis:
         """Return the sample with the highest expected utility, which becomes its score."""
         assert self.config.mbr
-        texts = [self.detokenize(sample.tokens) for sample in samples]
+        tokenizer = self.tokenizers.for_source(request.request.text).target
+        texts = [tokenizer.decode(sample.tokens) for sample in samples]
         indices, counts = count_distinct(texts)
         utilities = UTILITIES[self.config.mbr.utility]([texts[index] for index in indices])
         expected = expected_utilities(utilities, counts)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,12 +61,17 @@ class Translation(NamedTuple):
     alternatives: tuple["Translation", ...] = ()  # the next best outputs, or further samples
     tree: list[Node[str]] | None = None  # the whole search, if it was requested
     attention_layers: Sequence[AttentionLayer] = ()  # all of the model, if they were requested
+    copy_shares: NDArray[np.float32] | None = None  # (tokens,), p(copied | token), if it copies
 
     @property
     def attention_map(self) -> AttentionMap:
-        """The attention weights, ready to be drawn."""
+        """The attention weights, ready to be drawn; a copied token says how much of it is."""
+        tokens = self.tokens
+        if self.copy_shares is not None:
+            shares = zip(tokens, self.copy_shares.tolist(), strict=True)
+            tokens = [f"{token} ({100 * share:.0f} % copied)" for token, share in shares]
         return AttentionMap(
-            self.source_tokens, self.tokens, self.weights, title=self.source, output=self.text
+            self.source_tokens, tokens, self.weights, title=self.source, output=self.text
         )
 
     def to_json(self, *, weights: bool = True, tree: bool = False) -> dict[str, Any]:
@@ -98,6 +103,8 @@ class Translation(NamedTuple):
             "tokens": self.tokens,
             "log_probs": [_to_number(log_prob) for log_prob in self.log_probs.tolist()],
         }
+        if self.copy_shares is not None:
+            fields["copy_shares"] = self.copy_shares.astype("float64").round(_DIGITS).tolist()
         if weights:
             fields["weights"] = self.weights.astype("float64").round(_DIGITS).tolist()
             fields["eos_weights"] = self.eos_weights.astype("float64").round(_DIGITS).tolist()
@@ -116,21 +123,28 @@ class TranslationBuilder:
     """Makes translations from decoded token ids."""
 
     def __init__(self, tokenizers: TokenizerPair, config: DecodingConfig) -> None:
-        self.tokenizers = tokenizers
-        self._source_texts = TokenTextMapper(tokenizers.source)
-        self._target_texts = TokenTextMapper(tokenizers.target)
+        self._token_texts = PairTokenTexts.from_tokenizers(tokenizers)
         self._replaces_unknown_words = config.unk_replacement == "copy"
         self._phrase_table = read_phrase_table(config.phrase_table) if config.phrase_table else {}
 
-    def build(self, request: EncodedRequest, output: DecodingOutput) -> Translation:
+    def build(
+        self,
+        request: EncodedRequest,
+        output: DecodingOutput,
+        copy_shares: Sequence[NDArray[np.float32]] | None = None,
+    ) -> Translation:
         """Return the first hypothesis with the others as its alternatives."""
-        source_texts = self._source_texts.source_token_texts(request.source, request.request.text)
+        mappers = self._token_texts.for_source(request.request.text)
+        source_texts = mappers.source.source_token_texts(request.source, request.request.text)
         best, *others = (
-            self._build_translation(request, source_texts, hypothesis)
-            for hypothesis in output.hypotheses
+            self._build_translation(request, mappers, source_texts, hypothesis)._replace(
+                copy_shares=None if copy_shares is None else copy_shares[index]
+            )
+            for index, hypothesis in enumerate(output.hypotheses)
         )
-        tree = None if output.tree is None else [self._with_text(node) for node in output.tree]
-        return best._replace(alternatives=tuple(others), tree=tree)
+        tree, target = output.tree, mappers.target.tokenizer
+        nodes = None if tree is None else [_with_text(node, target) for node in tree]
+        return best._replace(alternatives=tuple(others), tree=nodes)
 
     def build_empty(self, request: EncodedRequest, *, need_tree: bool) -> Translation:
         """Return the empty output of an empty text."""
@@ -142,17 +156,23 @@ class TranslationBuilder:
         self, request: EncodedRequest, tokens: Sequence[int]
     ) -> tuple[TokenAxis, TokenAxis]:
         """Return the tokens of source and output with their words."""
-        source_texts = self._source_texts.source_token_texts(request.source, request.request.text)
-        source_tokens = self.tokenizers.source.ids_to_tokens(request.source)
+        text = request.request.text
+        source_mapper, target_mapper = self._token_texts.for_source(text)
+        source_texts = source_mapper.source_token_texts(request.source, text)
+        source_tokens = source_mapper.tokenizer.ids_to_tokens(request.source)
         source = token_axis(source_tokens, source_texts).followed_by(without_words([EOS_LABEL]))
-        target_tokens = self.tokenizers.target.ids_to_tokens(tokens)
-        return source, token_axis(target_tokens, self._target_texts.token_texts(tokens))
+        target_tokens = target_mapper.tokenizer.ids_to_tokens(tokens)
+        return source, token_axis(target_tokens, target_mapper.token_texts(tokens))
 
     def _build_translation(
-        self, request: EncodedRequest, source_texts: Sequence[str], output: Hypothesis
+        self,
+        request: EncodedRequest,
+        mappers: "PairTokenTexts",
+        source_texts: Sequence[str],
+        output: Hypothesis,
     ) -> Translation:
         num_source_tokens = len(request.source) + 1
-        token_texts = self._target_texts.token_texts(output.tokens)
+        token_texts = mappers.target.token_texts(output.tokens)
         if self._replaces_unknown_words and UNK in output.tokens:
             token_texts = replace_unknown_words(
                 token_texts, output, source_texts, phrase_table=self._phrase_table
@@ -163,8 +183,8 @@ class TranslationBuilder:
             text=text if request.request.target is None else request.request.target,
             score=output.score,
             log_prob=output.log_prob,
-            source_tokens=[*self.tokenizers.source.ids_to_tokens(request.source), EOS_LABEL],
-            tokens=self.tokenizers.target.ids_to_tokens(output.tokens),
+            source_tokens=[*mappers.source.tokenizer.ids_to_tokens(request.source), EOS_LABEL],
+            tokens=mappers.target.tokenizer.ids_to_tokens(output.tokens),
             log_probs=output.log_probs,
             weights=output.weights[:, :num_source_tokens],
             eos_weights=output.eos_weights[:num_source_tokens],
@@ -172,11 +192,12 @@ class TranslationBuilder:
             word_ids=word_ids(token_texts, whitespace_words(text)),
         )
 
-    def _with_text(self, node: Node[int]) -> Node[str]:
-        token = EOS_LABEL if node.token == EOS else None
-        if node.token is not None and node.token != EOS:
-            (token,) = self.tokenizers.target.ids_to_tokens([node.token])
-        return Node(node.parent, token, node.log_prob, node.cumulative_log_prob, node.status)
+
+def _with_text(node: Node[int], tokenizer: Tokenizer) -> Node[str]:
+    token = EOS_LABEL if node.token == EOS else None
+    if node.token is not None and node.token != EOS:
+        (token,) = tokenizer.ids_to_tokens([node.token])
+    return Node(node.parent, token, node.log_prob, node.cumulative_log_prob, node.status)
 
 
 def read_phrase_table(path: Path) -> dict[str, str]:
@@ -251,6 +272,25 @@ class TokenTextMapper:
             return self.token_texts(ids)
         parts = self.tokenizer.tokenize(self.tokenizer.normalizer(text))
         return _strip_leading_space(parts, int(isinstance(self.tokenizer, WordTokenizer)))
+
+
+class PairTokenTexts(NamedTuple):
+    """Token texts of source and target."""
+
+    source: TokenTextMapper
+    target: TokenTextMapper
+
+    @classmethod
+    def from_tokenizers(cls, tokenizers: TokenizerPair) -> Self:
+        """Return them for any source, or for that of an open vocabulary."""
+        return cls(*map(TokenTextMapper, tokenizers))
+
+    def for_source(self, text: str) -> Self:
+        """Return itself, or, with an open vocabulary, the token texts of this source."""
+        if not self.target.tokenizer.is_open:
+            return self
+        tokenizers = TokenizerPair(self.source.tokenizer, self.target.tokenizer)
+        return self.from_tokenizers(tokenizers.for_source(text))
 
 
 def _strip_leading_space(parts: list[str], num_characters: int) -> list[str]:

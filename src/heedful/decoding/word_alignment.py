@@ -1,33 +1,23 @@
 """Word alignments of outputs, read off attention weights.
 
-Invariants: no link points to EOS; argmax links a token to at most one source token; symmetrized
-links lie between the intersection and the union of both directions; links are sorted by target,
-then by source. The Pharaoh format of a link is "source-target", counted from 0.
+Invariants: no link points to EOS; argmax links a token to at most one source token; links are
+sorted by target, then by source.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.aligners.links import Link, sort_links, symmetrize
 from heedful.decoding.translation import Translation
 from heedful.errors import check, did_you_mean
 from heedful.inspection.attention_layers import NO_WORD_ID
 
 Weights = NDArray[np.floating[Any]]
 """Attention weights (tokens, source tokens); the last source token is EOS."""
-_NEIGHBORS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
-
-
-class Link(NamedTuple):
-    """A link between a source and a target token or word."""
-
-    source: int
-    target: int
-
 
 Aligner = Callable[[Weights], set[Link]]
 """A function that turns weights into links, without those to EOS."""
@@ -48,7 +38,7 @@ def threshold_links(weights: Weights, threshold: float) -> set[Link]:
 def symmetrized_links(weights: Weights) -> set[Link]:
     """Return argmax over rows and over columns, symmetrized by grow-diag-final-and."""
     by_columns = {Link(*link[::-1]) for link in _largest_weights(weights[:, :-1].T)}
-    return grow_diag_final_and(argmax_links(weights), by_columns)
+    return symmetrize(argmax_links(weights), by_columns, "grow-diag-final-and")
 
 
 def _largest_weights(weights: Weights) -> set[Link]:
@@ -82,7 +72,7 @@ def get_aligner(name: str, *, location: str) -> Aligner:
 
 def extract_links(weights: Weights, aligner: Aligner) -> list[Link]:
     """Return the links between tokens, sorted."""
-    return _sorted_links(aligner(weights))
+    return sort_links(aligner(weights))
 
 
 def to_word_links(
@@ -90,47 +80,10 @@ def to_word_links(
 ) -> list[Link]:
     """Map links between tokens to links between words; tokens without a word have none."""
     word_links = {Link(source_word_ids[source], word_ids[target]) for source, target in links}
-    return _sorted_links(link for link in word_links if NO_WORD_ID not in link)
+    return sort_links(link for link in word_links if NO_WORD_ID not in link)
 
 
 def word_alignment(translation: Translation, aligner: Aligner) -> list[Link]:
     """Return the links between whitespace-separated words of a translation and its source."""
     links = extract_links(translation.weights, aligner)
     return to_word_links(links, translation.source_word_ids, translation.word_ids)
-
-
-def format_pharaoh(links: Iterable[Link]) -> str:
-    """Return links as "0-0 1-2"."""
-    return " ".join(f"{link.source}-{link.target}" for link in links)
-
-
-def grow_diag_final_and(forward_links: set[Link], backward_links: set[Link]) -> set[Link]:
-    """Symmetrize two alignments (Och and Ney 2003; Koehn et al. 2003, section 4.5).
-
-    Starts with the intersection; adds neighbors of links that are in the union, repeatedly, if one
-    of their tokens has no link; finally adds links of either direction if neither token has one.
-    """
-    links, union = forward_links & backward_links, forward_links | backward_links
-    sources, targets = {link.source for link in links}, {link.target for link in links}
-
-    def add(link: Link) -> None:
-        links.add(link)
-        sources.add(link.source)
-        targets.add(link.target)
-
-    num_links = -1
-    while len(links) > num_links:  # until a pass over all links, including new ones, adds none
-        num_links = len(links)
-        for link, (target_step, source_step) in product(_sorted_links(union), _NEIGHBORS):
-            neighbor = Link(link.source + source_step, link.target + target_step)
-            is_covered = neighbor.source in sources and neighbor.target in targets
-            if link in links and neighbor in union and not is_covered:
-                add(neighbor)
-    for link in [*_sorted_links(forward_links), *_sorted_links(backward_links)]:
-        if link.source not in sources and link.target not in targets:
-            add(link)
-    return links
-
-
-def _sorted_links(links: Iterable[Link]) -> list[Link]:
-    return sorted(links, key=lambda link: (link.target, link.source))

@@ -13,38 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from heedful.aligners.links import AlignmentLinks, Link, parse_alignment
 from heedful.errors import DataError, check
 from heedful.evaluation import base
 from heedful.evaluation.base import Array, Counts, Direction, ReferenceLists, SentenceMetric
 
 # ----- word alignments -----
-
-AlignmentLink = tuple[int, int]
-"""Indices of a source word and a target word."""
-
-_LINK = re.compile(r"([0-9]+)([-?p])([0-9]+)")
-
-
-class AlignmentLinks(NamedTuple):
-    """Links of a sentence pair."""
-
-    sure: frozenset[AlignmentLink]
-    possible: frozenset[AlignmentLink]  # includes the sure ones
-
-
-def parse_alignment(line: str, *, location: str = "alignment") -> AlignmentLinks:
-    """Parse the links of a sentence pair in the Pharaoh format of Moses, counted from 0.
-
-    "0-0 1-2" links source word 0 with target word 0, and 1 with 2. In gold alignments "1-2" is a
-    sure link and "1?2" or "1p2" a possible one; sure links are possible, too.
-    """
-    hint = "write 0-2 for a sure link from word 0 to word 2, 0?2 for a possible one"
-    for word in line.split():
-        message = f"{word!r} is not an alignment link"
-        check(_LINK.fullmatch(word), location, message, hint, DataError)
-    links = [(int(one), int(other), sign) for one, sign, other in _LINK.findall(line)]
-    sure = frozenset((one, other) for one, other, sign in links if sign == "-")
-    return AlignmentLinks(sure, frozenset((one, other) for one, other, _ in links))
 
 
 @dataclass(frozen=True)
@@ -60,12 +34,14 @@ class AlignmentErrorRate(SentenceMetric):
     @override
     def sentence_counts(self, output: str, references: Sequence[str], line: int) -> Counts:
         predicted = parse_alignment(output, location=f"line {line} of the outputs").possible
-        counts = []
-        for reference in references:
-            gold = parse_alignment(reference, location=f"line {line} of the references")
-            num_agreeing = len(predicted & gold.sure) + len(predicted & gold.possible)
-            counts.append((num_agreeing, len(predicted) + len(gold.sure)))
-        return base.best_ratio(counts)
+        location = f"line {line} of the references"
+        golds = [parse_alignment(reference, location=location) for reference in references]
+        return base.best_ratio(self.link_counts(predicted, gold) for gold in golds)
+
+    def link_counts(self, predicted: frozenset[Link], gold: AlignmentLinks) -> tuple[int, int]:
+        """Return the part and the whole of a sentence."""
+        num_agreeing = len(predicted & gold.sure) + len(predicted & gold.possible)
+        return num_agreeing, len(predicted) + len(gold.sure)
 
     @override
     def compute(self, sums: Array) -> Array:
@@ -76,13 +52,40 @@ class AlignmentErrorRate(SentenceMetric):
         return f"{base.count_references(references)}|links:sure+possible"
 
 
+@dataclass(frozen=True)
+class AlignmentPrecision(AlignmentErrorRate):
+    """|A and P| / |A|  (Och & Ney 2003, section 5.1)."""
+
+    name: str = "alignment precision"
+    direction: Direction = "higher"
+
+    @override
+    def link_counts(self, predicted: frozenset[Link], gold: AlignmentLinks) -> tuple[int, int]:
+        return len(predicted & gold.possible), len(predicted)
+
+    @override
+    def compute(self, sums: Array) -> Array:
+        return 100 - super().compute(sums)
+
+
+@dataclass(frozen=True)
+class AlignmentRecall(AlignmentPrecision):
+    """|A and S| / |S|  (Och & Ney 2003, section 5.1)."""
+
+    name: str = "alignment recall"
+
+    @override
+    def link_counts(self, predicted: frozenset[Link], gold: AlignmentLinks) -> tuple[int, int]:
+        return len(predicted & gold.sure), len(gold.sure)
+
+
 # ----- labeled spans -----
 
 Scheme = Literal["bio", "iob2"]
 """How an I-TYPE that continues no span of its type is read: in `bio` it starts a span, as in
 conlleval, so IOB1 is read, too; in `iob2` it belongs to no span."""
 
-_TAG = re.compile(r"O|[BI](?:-.*)?")
+_TAG = re.compile(r"O|[BIES](?:-.*)?")
 
 
 class Span(NamedTuple):
@@ -94,19 +97,31 @@ class Span(NamedTuple):
 
 
 def extract_spans(tags: Sequence[str], scheme: Scheme = "bio") -> set[Span]:
-    """Return the spans of tags: O outside, B-TYPE at the start, I-TYPE inside; others are O."""
+    """Return the spans of tags: O outside, B-TYPE at the start, I-TYPE inside; others are O.
+
+    In BIOES, E-TYPE is the last word of a span and S-TYPE the only one.
+    """
     spans: set[Span] = set()
     current: Span | None = None
     for index, tag in enumerate(tags):
         prefix, label = (tag[0], tag[2:]) if _TAG.fullmatch(tag) else ("O", "")
-        if prefix == "I" and current and current.label == label:
+        if prefix in "IE" and current and current.label == label:
             current = current._replace(last=index)
-            continue
-        if current:
+        else:
+            if current:
+                spans.add(current)
+            is_start = prefix in "BS" or (prefix in "IE" and scheme == "bio")
+            current = Span(index, index, label) if is_start else None
+        if current and prefix in "ES":
             spans.add(current)
-        is_start = prefix == "B" or (prefix == "I" and scheme == "bio")
-        current = Span(index, index, label) if is_start else None
+            current = None
     return spans | {current} if current else spans
+
+
+def are_span_tags(tags: Iterable[str]) -> bool:
+    """Whether all tags are those of spans, and not all O."""
+    different = set(tags)
+    return different > {"O"} and all(map(_TAG.fullmatch, different))
 
 
 @dataclass(frozen=True)

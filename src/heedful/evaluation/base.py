@@ -7,7 +7,7 @@ permuted test set is scored without reading the texts again (`significance`).
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from typing_extensions import override
 
 Array = NDArray[np.float64]
 Direction = Literal["lower", "higher"]
+ComparedTexts = Literal["references", "sources"]
 Counts = tuple[float, ...]
 ReferenceLists = Sequence[Sequence[str]]
 """Alternatives per output."""
@@ -35,6 +36,8 @@ class Metric(ABC):
 
     name: str
     direction: Direction
+    compares_with: ClassVar[ComparedTexts] = "references"
+    """Which texts outputs are compared with: what is passed to it as references."""
 
     @abstractmethod
     def sentence_statistics(self, outputs: Sequence[str], references: ReferenceLists) -> Array:

@@ -7,9 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Self
 
 from heedful.errors import check_choice
-from heedful.evaluation import annotation_metrics, text_metrics
-from heedful.evaluation.annotation_metrics import AlignmentErrorRate, SpanF1
+from heedful.evaluation import annotation_metrics, source_metrics, text_metrics
+from heedful.evaluation.annotation_metrics import SpanF1
 from heedful.evaluation.base import Metric, MetricScore, References, compute_score
+
+ALIGNMENT_METRICS: Mapping[str, Metric] = {
+    "aer": annotation_metrics.AlignmentErrorRate(),
+    "alignment-precision": annotation_metrics.AlignmentPrecision(),
+    "alignment-recall": annotation_metrics.AlignmentRecall(),
+}
+"""Metrics that compare word alignments with gold alignments."""
 
 METRICS: Mapping[str, Metric] = {
     "exact-match": text_metrics.ExactMatch(),
@@ -27,7 +34,7 @@ METRICS: Mapping[str, Metric] = {
     "cer": text_metrics.CHARACTER_ERROR_RATE,
     "span-f1": SpanF1(),
     "span-f1-iob2": SpanF1("span F1 (IOB2)", scheme="iob2"),
-    "aer": AlignmentErrorRate(),
+    **ALIGNMENT_METRICS,
 }
 """Metrics that compare outputs with references."""
 
@@ -37,6 +44,28 @@ MODEL_METRICS: Mapping[str, Metric] = {
     "attention-entropy": annotation_metrics.ATTENTION_ENTROPY,
 }
 """Metrics of numbers that a model returns beside its outputs."""
+
+MAX_NBEST = 10
+NBEST_METRICS: Mapping[str, Metric] = {
+    f"exact-match@{count}": text_metrics.NBestExactMatch(f"exact match @{count}", num_outputs=count)
+    for count in (3, 5, MAX_NBEST)
+}
+"""Metrics of several outputs per text."""
+
+SOURCE_METRICS: Mapping[str, Metric] = {
+    **{f"novelty-{n}": source_metrics.NgramNovelty(f"novel {n}-grams", n) for n in range(1, 5)},
+    "fragment-coverage": source_metrics.FRAGMENT_COVERAGE,
+    "fragment-density": source_metrics.FRAGMENT_DENSITY,
+    "longest-fragment": source_metrics.MAX_FRAGMENT_LENGTH,
+}
+"""Metrics that compare outputs with their sources."""
+
+ALL_METRICS: Mapping[str, Metric] = {
+    **METRICS,
+    **SOURCE_METRICS,
+    **MODEL_METRICS,
+    **NBEST_METRICS,
+}
 
 DEFAULT_METRICS = ("bleu", "chrf", "exact-match")
 
@@ -61,9 +90,13 @@ ACCURACY = MetricSpec("Accuracy", higher_is_better=True, unit="fraction")
 VALIDATION_METRICS: Mapping[str, MetricSpec] = {
     "loss": LOSS,
     "accuracy": ACCURACY,
-    **{name: MetricSpec.from_metric(metric) for name, metric in METRICS.items() if name != "aer"},
+    **{
+        name: MetricSpec.from_metric(metric)
+        for name, metric in METRICS.items()
+        if name not in ALIGNMENT_METRICS
+    },
 }
-"""What validations may compute, by name in metrics.jsonl; AER needs word alignments."""
+"""What validations may compute, by name in metrics.jsonl."""
 
 
 def compute_metrics(

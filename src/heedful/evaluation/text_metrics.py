@@ -38,6 +38,32 @@ class ExactMatch(SentenceMetric):
 
 
 @dataclass(frozen=True)
+class NBestExactMatch(ExactMatch):
+    """Percentage of texts for which a reference is among the first outputs.
+
+    An output is a line with the outputs for a text, best first, separated by tabs; see
+    `join_outputs`.
+    """
+
+    name: str
+    num_outputs: int = 1
+
+    @override
+    def sentence_counts(self, output: str, references: Sequence[str], line: int) -> Counts:
+        outputs = output.split("\t")[: self.num_outputs]
+        return any(join_outputs([reference]) in outputs for reference in references), 1
+
+    @override
+    def signature(self, references: ReferenceLists) -> str:
+        return f"{super().signature(references)}|outputs:{self.num_outputs}"
+
+
+def join_outputs(texts: Iterable[str]) -> str:
+    """Return the outputs for a text in one line; a tab within becomes a space."""
+    return "\t".join(text.replace("\t", " ") for text in texts)
+
+
+@dataclass(frozen=True)
 class TokenAccuracy(SentenceMetric):
     """Percentage of positions at which output and reference have the same word.
 

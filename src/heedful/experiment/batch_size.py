@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from operator import getitem
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -222,7 +222,7 @@ class MemoryTrial:
         """Run steps until one was taken with the optimizer's state in memory."""
         # One micro-batch, beside the gradients of an earlier one.
         num_batches = min(2, self.recipe.training.gradient_accumulation_steps)
-        micro_batches = [self.recipe.task.dummy_batch(self.sizes, shape, rows)] * num_batches
+        micro_batches = [self._dummy_batch(shape, rows)] * num_batches
         num_taken = 0
         for _ in range(_MAX_UPDATES):
             had_state = bool(self._trainer.optimizer.state)
@@ -240,8 +240,11 @@ class MemoryTrial:
             return tensor
 
         with saved_tensors_hooks(pack, lambda tensor: tensor):
-            self._trainer.train_step([self.recipe.task.dummy_batch(self.sizes, shape, rows)])
+            self._trainer.train_step([self._dummy_batch(shape, rows)])
         return sum(saved.values())
+
+    def _dummy_batch(self, shape: BatchShape, rows: int) -> Any:
+        return self.recipe.task.dummy_batch(self.recipe.model, self.sizes, shape, rows)
 
 
 def is_out_of_memory(error: Exception) -> bool:

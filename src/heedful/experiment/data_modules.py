@@ -20,6 +20,7 @@ from heedful.data.filtering import FilterConfig
 from heedful.data.mixing import MixtureConfig
 from heedful.data.sharded_dataset import TOKENIZER_FOLDER, PreparedDataConfig, PreparedDataset
 from heedful.errors import ConfigError, DataError, check
+from heedful.experiment.initial_run import check_initial_tokenizer, initial_tokenizer
 from heedful.experiment.token_cache import CachedTokens, TokenCache
 from heedful.recipes import Recipe
 from heedful.runs import Run
@@ -40,7 +41,7 @@ def require_training_data(recipe: Recipe) -> Any:
 def load_data(recipe: Recipe, run: Run, console: Console) -> DataModule:
     """Load the data of a recipe; a new run trains its tokenizers on it."""
     data, train = recipe.data, require_training_data(recipe)
-    if not isinstance(train, PreparedDataConfig):
+    if recipe.task.example_format.has_tokens and not isinstance(train, PreparedDataConfig):
         cache = TokenCache(recipe, run, _training_sources(recipe))
         if (tokens := cache.load()) is not None:
             print_line(console, f"using the tokens in {cache.folder}: the files are unchanged")
@@ -89,7 +90,8 @@ def _build_data_module(
 ) -> DataModule:
     tokenizers = run.read_tokenizers(recipe)
     sizes = VocabSizes.from_tokenizers(tokenizers)
-    print_line(console, recipe.task.describe_vocabulary(sizes))
+    if vocabulary := recipe.task.describe_vocabulary(sizes):
+        print_line(console, vocabulary)
     train = load_train(tokenizers)
     for line in train.report:
         print_line(console, f"train: {line}")
@@ -123,20 +125,24 @@ def _build_in_memory(
     corpora, dev = _split_dev(recipe, examples, console)
     sources, held_out = _training_sources(recipe), None if recipe.data.dev else dev
     num_examples = sum(len(corpus.examples) for corpus in corpora)
-    split = f", {len(held_out.examples):,} more held out for validation" if held_out else ""
-    name = recipe.task.example_format.name
-    print_line(console, f"read {num_examples:,} {name} to train on{split}")
+    example_format = recipe.task.example_format
+    split = ""
+    if held_out and example_format.has_tokens:
+        split = f", {len(held_out.examples):,} more held out for validation"
+    print_line(console, f"read {num_examples:,} {example_format.name} to train on{split}")
     if not run.exists:
         with console.status("training the tokenizers"):
             joined = [example for corpus in corpora for example in corpus.examples]
             texts = recipe.task.example_format.tokenizer_texts(joined)
-            run.initialize(recipe, recipe.tokenizers.train(*texts))
+            tokenizers = recipe.tokenizers.train(*texts, initial_tokenizer(recipe))
+            run.initialize(recipe, tokenizers)
 
     def tokenize(tokenizers: TokenizerPair) -> TrainData:
         with console.status("tokenizing"):
             train = recipe.task.tokenize_train(recipe, tokenizers, corpora)
-        cache, tokens = TokenCache(recipe, run, sources), CachedTokens(train, held_out)
-        cache.save(tokens, log=lambda line: print_line(console, line))
+        if example_format.has_tokens:
+            cache, tokens = TokenCache(recipe, run, sources), CachedTokens(train, held_out)
+            cache.save(tokens, log=lambda line: print_line(console, line))
         return train
 
     return _build_data_module(recipe, run, dev, console, tokenize)
@@ -203,6 +209,9 @@ def build_prepared_dataset(
     """
     sources, unit = _training_sources(recipe), recipe.task.example_format.name
     large = f"more than {recipe.data.max_in_memory_examples} {unit}"
+    message = f"{unit} have no tokens to prepare"
+    hint = "train on the files; if there are too many, raise data.max_in_memory_examples"
+    check(recipe.task.example_format.has_tokens, "data.train", message, hint)
     for source in sources:
         message = f"{large} are read twice, but standard input can be read only once"
         hint = "write it to a file first, or raise data.max_in_memory_examples"
@@ -227,6 +236,7 @@ def build_prepared_dataset(
             log_message=lambda line: print_line(console, line),
             on_progress=on_progress,
             tokenizers=tokenizers,
+            source_tokenizer=initial_tokenizer(recipe) if tokenizers is None else None,
             workers=workers,
             replaces_other_tokens=replaces_other_tokens,
         ).build()
@@ -264,6 +274,7 @@ def _build_from_prepared(
     """Build the data module of prepared tokens; a new run takes over their tokenizers."""
     saved = prepared.folder / TOKENIZER_FOLDER
     if not run.exists:
+        check_initial_tokenizer(recipe, prepared.folder)
         run.initialize(recipe, recipe.tokenizers.load(saved))
     is_same = folder_digest(run.folder / TOKENIZER_FOLDER) == folder_digest(saved)
     tokens = f"the tokens in {prepared.folder}"

@@ -51,7 +51,7 @@ def _training_flops(model_json: str, sizes: VocabSizes, shape: BatchShape) -> fl
     config = _MODELS.validate_json(model_json)
     with torch.device("meta"):
         model = config.build(source_vocab_size=sizes.source, target_vocab_size=sizes.target)
-    batch = task_of_model(config).dummy_batch(sizes, shape, 1, "meta")
+    batch = task_of_model(config).dummy_batch(config, sizes, shape, 1, "meta")
     return flops_per_token(model, batch, num_targets=shape.target_length).training
 
 

@@ -20,7 +20,6 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from heedful.acceleration.registry import accelerate_for_inference
-from heedful.acceleration.step_capture import CapturedTrainer, plain_step_reason
 from heedful.data.batching import DataCursor
 from heedful.errors import DiskFullError, HeedfulError, RunError, check
 from heedful.experiment.environment import (
@@ -30,6 +29,7 @@ from heedful.experiment.environment import (
     peak_memory,
 )
 from heedful.experiment.flops import training_flops_per_target
+from heedful.experiment.initial_run import pretrained_encoder
 from heedful.pytree import map_tensors, tensors_of
 from heedful.recipes import Recipe
 from heedful.runs import Run
@@ -42,6 +42,7 @@ from heedful.training.distributed import SINGLE_PROCESS, DistributedContext
 from heedful.training.optim import LRSchedule
 from heedful.training.progress import print_line, print_samples, show_progress
 from heedful.training.state import TrainingLimits, TrainingProgress
+from heedful.training.step_capture import capture_steps
 from heedful.training.trackers import build_tracker_callbacks
 from heedful.training.trainer import GradientClipper, MixedPrecision, Trainer
 
@@ -68,29 +69,31 @@ def build_trainer(
     sizes: VocabSizes,
     learning_rate: Callable[[int], float],
     *,
+    data_module: DataModule | None = None,
+    log: Callable[[str], None] = lambda line: None,
     dist_context: DistributedContext = SINGLE_PROCESS,
     device: torch.device,
-    log: Callable[[str], None] = lambda message: None,
 ) -> Trainer:
-    """Build model, objective and optimizer; each rank starts from the same parameters."""
+    """Build model, objective and optimizer; each rank starts from the same parameters.
+
+    The objective may depend on the training data: guided alignment has links of its pairs.
+    """
     config, task = recipe.training, recipe.task
     is_supported = not dist_context.is_sharded or config.objective.type == "cross-entropy"
-    objective = f"the objective {config.objective.type!r} decodes at every step"
-    message = f"{objective}, which would gather all sharded parameters each time"
+    name = f"the objective {config.objective.type!r} decodes at every step"
+    message = f"{name}, which would gather all sharded parameters each time"
     hint = "set training.distributed_strategy=ddp"
     check(is_supported, "training.distributed_strategy", message, hint)
+    objective = task.build_objective(config)
+    task.add_guided_alignment(objective, config, data_module, log)
     configure_backends(device)
     check_memory(recipe, sizes, device)
     torch.manual_seed(config.seed)
     model = dist_context.prepare_model(task.build_model(recipe, sizes).to(device))
     torch.manual_seed(config.seed + dist_context.rank)
-    trainer_class: Callable[..., Trainer] = Trainer
-    if config.cuda_graphs and not plain_step_reason(config, device, dist_context):
-        pad_batch = partial(task.pad_batch, recipe)
-        trainer_class = partial(CapturedTrainer, pad_batch=pad_batch, log=log)
-    return trainer_class(
+    trainer = Trainer(
         model,
-        task.build_objective(config),
+        objective,
         config.optimizer.build(model),
         learning_rate,
         clipping=GradientClipper(config.max_grad_norm, config.max_grad_value),
@@ -99,6 +102,9 @@ def build_trainer(
         dist_context=dist_context,
         device=device,
     )
+    if config.cuda_graphs and device.type == "cuda":
+        capture_steps(trainer, config, partial(task.pad_batch, recipe), log)
+    return trainer
 
 
 def check_memory(recipe: Recipe, sizes: VocabSizes, device: torch.device) -> None:
@@ -167,9 +173,10 @@ class TrainingJob:
             recipe,
             sizes,
             self.lr_schedule,
+            data_module=data_module,
+            log=self.log,
             dist_context=dist_context,
             device=device,
-            log=self.log,
         )
         self.inference_model = dist_context.inference_model(self.trainer.model)
         model = self.inference_model
@@ -188,6 +195,10 @@ class TrainingJob:
             self.run.truncate_logs_after(-1, self.log)
         num_parameters = sum(parameter.numel() for parameter in self.trainer.model.parameters())
         self.log(f"model: {num_parameters:,} parameters on {self.device}")
+        if (encoder := pretrained_encoder(self.recipe)) is not None:
+            Run(encoder.initial).load_features_into(self.trainer.model)
+            use = "fine-tuned" if encoder.fine_tune else "frozen"
+            self.log(f"encoder: states of {encoder.initial}, {use}, with its tokenizer")
         if self.config.init_from is not None:
             Run(self.config.init_from).load_weights_into(self.trainer.model)
             self.log(f"initialized from {self.config.init_from}")

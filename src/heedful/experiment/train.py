@@ -17,7 +17,6 @@ from typing import ParamSpec
 import torch
 from rich.console import Console
 
-from heedful.acceleration.prefetching import prefetch
 from heedful.config import SettingsArgument, differences, fields_with_role
 from heedful.errors import ConfigError, RunError, StorageError, check
 from heedful.experiment.arguments import (
@@ -35,6 +34,7 @@ from heedful.experiment.environment import (
     notify_on_signal,
 )
 from heedful.experiment.flops import check_trainable
+from heedful.experiment.initial_run import with_initial_run
 from heedful.experiment.job import BAD_STEPS_FOLDER, TrainingJob
 from heedful.recipes import Recipe
 from heedful.recipes.recipe import RecipeArgument
@@ -44,6 +44,7 @@ from heedful.training.callbacks import Callback
 from heedful.training.checkpoints import CheckpointManager, Snapshot
 from heedful.training.config import TrainingConfig
 from heedful.training.distributed import init_distributed
+from heedful.training.prefetching import prefetch
 from heedful.training.progress import log_line, log_to_file, print_line
 from heedful.training.state import ResumableBatches, TrainingResult, finished_progress
 from heedful.training.trackers import check_trackers
@@ -53,6 +54,7 @@ Parameters = ParamSpec("Parameters")
 _RESUMABLE_SETTINGS = (
     "info",
     "decoding",
+    "evaluation",
     *(f"training.{name}" for name in fields_with_role(TrainingConfig, "limit", "execution")),
 )
 
@@ -65,6 +67,8 @@ def train(
     target: FileArgument = None,
     text: FileArgument = None,
     labeled: FileArgument = None,
+    conll: FileArgument = None,
+    series: FileArgument = None,
     pairs: PairsArgument = None,
     settings: SettingsArgument | None = None,
     device: str | torch.device = "auto",
@@ -78,16 +82,17 @@ def train(
 
     `recipe` is a name, a YAML file, a dict of settings or a `Recipe`; `run` is the folder,
     runs/RECIPE by default. Data that is given replaces all data of the recipe: the files `source`
-    and `target`, `text`, `labeled` or `pairs`, as of the command line, or `pairs` as an iterable of
-    (source, target). The latter are written to RUN/pairs.jsonl, so that the same call resumes.
-    `settings` change the recipe: {"training.max_steps": 500}, or nested dicts.
+    and `target`, `text`, `labeled`, `conll`, `series` or `pairs`, as of the command line, or pairs
+    as an iterable of (source, target). The latter are written to RUN/pairs.jsonl, so that the same
+    call resumes. `settings` change the recipe: {"training.max_steps": 500}, or nested dicts.
 
     `report_to` names trackers; `auto_find_batch_size` looks for the largest batch that fits into
     memory, or into `memory_limit` bytes. What the recipe cannot do is reported before anything is
     read or written, apart from pairs.
     """
     folder = Run(run_folder(recipe, run))
-    files = {"source": source, "target": target, "text": text, "labeled": labeled}
+    files = {"source": source, "target": target, "text": text, "labeled": labeled, "conll": conll}
+    files["series"] = series
     torch_device = resolve_device(device)
     config = load_recipe_with_data(
         recipe, folder, files=files, pairs=pairs, settings=settings or (), device=torch_device
@@ -134,6 +139,7 @@ def _train(
 ) -> TrainingResult:
     require_training_data(recipe)
     check_trackers(report_to)
+    recipe = with_initial_run(recipe, run)
     check_trainable(recipe)
     with ExitStack() as stack:
         ranks = init_distributed(device, recipe.training.distributed_strategy)

@@ -11,7 +11,7 @@ import math
 import textwrap
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -94,6 +94,8 @@ LABEL_ANGLE = 45
 HEADING_LINE = 22
 # A wider map is scaled down to fit a page, and its digits would be too small to read.
 MAX_COLUMNS_WITH_DIGITS = 16
+MAX_COLUMNS = 64
+"""A map of more source tokens is cut into bands, one below the other."""
 
 
 class _Grid:
@@ -139,6 +141,8 @@ def render_svg(attention_map: AttentionMap) -> str:
     heading, default_title = escape_line(attention_map.title), "Attention map"
     if attention_map.is_empty:
         return svg.render_empty(heading, default_title)
+    if len(attention_map.source) > MAX_COLUMNS:
+        return render_svg_grid(_bands(attention_map))
     sources, targets = (
         [svg.truncate(escape_invisible(token), MAX_LABEL_WIDTH) for token in tokens]
         for tokens in (attention_map.source, attention_map.target)
@@ -160,6 +164,19 @@ def render_svg(attention_map: AttentionMap) -> str:
         _draw_cells(group, attention_map, row=row, grid=grid)
     _draw_legend(root, left=grid.left, bottom=grid.height - svg.PADDING)
     return svg.to_svg(root)
+
+
+def _bands(attention_map: AttentionMap) -> list[AttentionMap]:
+    """Cut a map after every `MAX_COLUMNS` source tokens; the first band has the heading."""
+    source, weights, bands = attention_map.source, attention_map.weights, []
+    for start in range(0, len(source), MAX_COLUMNS):
+        columns = slice(start, start + MAX_COLUMNS)
+        caption = f"source tokens {start + 1} to {min(columns.stop, len(source))}"
+        band = AttentionMap(source[columns], attention_map.target, weights[:, columns])
+        bands.append(replace(band, caption=caption))
+    caption = ", ".join(filter(None, (attention_map.caption, bands[0].caption)))
+    first = replace(bands[0], title=attention_map.title, output=attention_map.output)
+    return [replace(first, caption=caption), *bands[1:]]
 
 
 def render_svg_grid(maps: Sequence[AttentionMap], *, columns: int = 1) -> str:
@@ -286,6 +303,7 @@ CELL_WIDTH = 4
 LABEL_OFFSET = 2  # the token and the rule of a column stand over the last digit of its cells
 MIN_TERMINAL_WIDTH = 24
 MAX_TERMINAL_LABEL_WIDTH = 20
+_HALF_A_PERCENT = 0.005
 
 _RULE = "\u2502"
 _LEFT_TO_RIGHT_MARK = "\u200e"
@@ -296,7 +314,8 @@ def terminal_heatmap(attention_map: AttentionMap, *, width: int) -> Text:
 
     A cell shows its weight as a rounded percentage, so the map says the same in color, in black and
     white, and as copied text. Source tokens stand above their columns, staggered over several
-    lines; a source too wide for the terminal is split into multiple maps, one below the other.
+    lines; a source too wide for the terminal is split into multiple maps, one below the other. Of
+    more than `MAX_COLUMNS` tokens, maps in which no weight reaches half a percent are left out.
     """
     width = max(width, MIN_TERMINAL_WIDTH)
     title = svg.truncate(svg.split_joined_emoji(escape_line(attention_map.title)), width)
@@ -313,6 +332,12 @@ def _terminal_map(attention_map: AttentionMap, width: int) -> list[Text]:
     margin = max(map(cell_len, targets)) + 1
     sources = _terminal_labels(attention_map.source, max_width=width - margin - LABEL_OFFSET)
     for columns in _split_columns(sources, max_width=width - margin):
+        if len(sources) > MAX_COLUMNS:
+            is_faint = attention_map.weights[:, columns].max() < _HALF_A_PERCENT
+            note = f"source tokens {columns.start + 1} to {columns.stop}"
+            lines.append(Text(f"{note}: none of half a percent" if is_faint else note, style="dim"))
+            if is_faint:
+                continue
         lines += _header_lines(sources[columns], margin)
         for target, row in zip(targets, attention_map.weights.tolist(), strict=True):
             indent = " " * (margin - 1 - cell_len(target))

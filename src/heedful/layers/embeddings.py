@@ -13,9 +13,11 @@ from heedful.tokenization.vocabulary import PAD
 class TokenEmbedding(nn.Module):
     """A learned vector per token, with positional encoding if there is a `position_combiner`.
 
-    With `num_segments`, a vector per segment (token type) is added, too. Without either, padding is
-    zero. `scale_embeddings` multiplies vectors by the square root of their size, so that the
-    positional encoding does not drown out short ones (Vaswani et al. 2017, 3.4).
+    With `num_segments`, a vector per segment (token type) is added, too. With `character_encoder`,
+    a token is a word id followed by those of its characters, (*B, 1 + C), and a vector of these is
+    added. Without any of them, padding is zero. `scale_embeddings` multiplies vectors by the square
+    root of their size, so that the positional encoding does not drown out short ones (Vaswani et
+    al. 2017, 3.4).
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class TokenEmbedding(nn.Module):
         self.segment_embedding: nn.Module | None = None
         if num_segments:
             self.segment_embedding = nn.Embedding(num_segments, embedding_size)
+        self.character_encoder: nn.Module | None = None
 
     def reset_vectors(self, *, std: float) -> None:
         """Draw all vectors from N(0, std^2), but for the padding symbol, which is zero."""
@@ -52,14 +55,18 @@ class TokenEmbedding(nn.Module):
 
     def forward(
         self,
-        tokens: Int[Tensor, "*B"],
+        tokens: Int[Tensor, "..."],
         start_positions: Int[Tensor, "B"] | int = 0,
         segments: Int[Tensor, "*B"] | None = None,
     ) -> Float[Tensor, "*B E"]:
         """Embed tokens of segment 0, or others; `start_positions` are those of each row's first."""
-        vectors = self.embedding(tokens)
+        has_characters = self.character_encoder is not None
+        vectors = self.embedding(tokens[..., 0] if has_characters else tokens)
         if self.scale != 1.0:
             vectors = vectors * self.scale
+        if self.character_encoder is not None:
+            vectors = vectors + self.character_encoder(tokens[..., 1:])
+            tokens = tokens[..., 0]
         if self.position_combiner is not None:
             vectors = self.position_combiner(vectors, start_positions)
         if self.segment_embedding is not None:

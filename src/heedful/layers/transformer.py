@@ -189,7 +189,7 @@ class TransformerStackOutput(NamedTuple):
     """Output of a stack."""
 
     outputs: HiddenStates
-    weights: Float[Tensor, "B T S"] | None  # of the top layer's last attention
+    weights: Float[Tensor, "B T S"] | None  # of the last attention of the top layer, or of another
     attention_records: tuple[tuple[Attention, AlignmentOutput], ...]
     """Alignments of cross-attention, for the layers that computed them."""
     auxiliary_losses: Losses
@@ -199,10 +199,24 @@ class TransformerStackOutput(NamedTuple):
 class TransformerStack(nn.Module):
     """Transformer layers, and with pre-norm a norm of their output."""
 
-    def __init__(self, layers: Sequence[TransformerLayer], norm: nn.Module | None) -> None:
+    def __init__(
+        self,
+        layers: Sequence[TransformerLayer],
+        norm: nn.Module | None,
+        *,
+        alignment_layer: int | None = None,
+        num_alignment_heads: int | None = None,
+    ) -> None:
         super().__init__()
         self.layers = cast(Sequence[TransformerLayer], nn.ModuleList(layers))
         self.norm = norm
+        self.alignment_layer = alignment_layer  # index of the layer whose weights are returned
+        self.num_alignment_heads = num_alignment_heads  # of which the weights are the mean
+
+    @property
+    def has_alignment_heads(self) -> bool:
+        """Whether the weights are not those of all heads of the top layer."""
+        return self.alignment_layer is not None or self.num_alignment_heads is not None
 
     @property
     def is_stateful(self) -> bool:
@@ -230,11 +244,18 @@ class TransformerStack(nn.Module):
         start_positions = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
         return TransformerStackState(tuple(states), start_positions)
 
-    def forward_bidirectional(self, inputs: HiddenStates, lengths: Lengths) -> OutputsWithLosses:
-        """Read whole sequences; return outputs and auxiliary losses."""
+    def forward_bidirectional(
+        self, inputs: HiddenStates, lengths: Lengths, layer_inputs: list[Tensor] | None = None
+    ) -> OutputsWithLosses:
+        """Read whole sequences; return outputs and auxiliary losses.
+
+        The input of each layer is appended to `layer_inputs`.
+        """
         mask = padding_mask(lengths, inputs.size(1)).squeeze(1)
         layer_losses: list[Losses] = []
         for layer in self.layers:
+            if layer_inputs is not None:
+                layer_inputs.append(inputs)
             inputs, losses = layer.forward_bidirectional(inputs, mask)
             layer_losses.append(losses)
         return self.apply_final_norm(inputs), sum_losses(*layer_losses)
@@ -247,26 +268,39 @@ class TransformerStack(nn.Module):
         memories: Sequence[Memory] = (),
         *,
         need_weights: bool = False,
+        layer_inputs: list[Tensor] | None = None,
     ) -> TransformerStackOutput:
-        """Read the next positions causally; `need_weights` asks for those of the top layer."""
+        """Read the next positions causally; `need_weights` asks for those of one layer.
+
+        The input of each layer is appended to `layer_inputs`.
+        """
         positions = BatchPositions.from_lengths(inputs, state.start_positions, lengths)
         layer_outputs: list[TransformerLayerOutput] = []
         records: list[tuple[Attention, AlignmentOutput]] = []
+        top = len(self.layers) - 1
+        alignment_layer = top if self.alignment_layer is None else self.alignment_layer
         for index, layer in enumerate(self.layers):
+            layer_input = layer_outputs[-1].outputs if layer_outputs else inputs
+            if layer_inputs is not None:
+                layer_inputs.append(layer_input)
             output = layer(
-                layer_outputs[-1].outputs if layer_outputs else inputs,
+                layer_input,
                 state.layers[index],
                 positions,
                 memories[index] if memories else None,
-                need_weights=need_weights and index == len(self.layers) - 1,
+                need_weights=need_weights and index == alignment_layer,
             )
             layer_outputs.append(output)
             if layer.cross_attention is not None and output.alignment is not None:
                 records.append((layer.cross_attention.attention, output.alignment))
         layer_states = tuple(output.state for output in layer_outputs)
+        aligned = layer_outputs[alignment_layer]
+        weights = aligned.weights
+        if self.num_alignment_heads and weights is not None and aligned.alignment is not None:
+            weights = aligned.alignment.weights[:, : self.num_alignment_heads].mean(dim=1)
         return TransformerStackOutput(
             self.apply_final_norm(layer_outputs[-1].outputs),
-            layer_outputs[-1].weights,
+            weights,
             tuple(records),
             sum_losses(*(output.auxiliary_losses for output in layer_outputs)),
             TransformerStackState(layer_states, state.start_positions + lengths),
@@ -315,7 +349,12 @@ class TransformerConfigBase(BaseConfig):
     al. 2016)."""
 
     def build_stack(
-        self, *, config_path: str, build_cross_attention: Callable[[], Attention] | None = None
+        self,
+        *,
+        config_path: str,
+        build_cross_attention: Callable[[], Attention] | None = None,
+        alignment_layer: int | None = None,
+        num_alignment_heads: int | None = None,
     ) -> TransformerStack:
         """Build the layers; with cross-attention if a function that builds it is given."""
         size, layers = self.hidden_size, []
@@ -332,7 +371,12 @@ class TransformerConfigBase(BaseConfig):
                 and CrossAttention(build_cross_attention(), self._build_connection(index)),
             )
             layers.append(layer)
-        return TransformerStack(layers, self._build_norm() if self.norm_order == "pre" else None)
+        return TransformerStack(
+            layers,
+            self._build_norm() if self.norm_order == "pre" else None,
+            alignment_layer=alignment_layer,
+            num_alignment_heads=num_alignment_heads,
+        )
 
     def _build_connection(self, index: int) -> SublayerConnection:
         return SublayerConnection(

@@ -20,7 +20,7 @@ from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.mixture_of_experts import MixtureOfExperts
 from heedful.layers.pooling import MeanPooling
-from heedful.models.output_heads import OutputHead
+from heedful.models.output_heads import CopySource, OutputHead
 from heedful.models.scheduled_sampling import InputSampler, run_scheduled_sampling
 from heedful.pytree import select_rows
 from heedful.search import (
@@ -40,6 +40,7 @@ from heedful.shapes import (
     Bool,
     Float,
     Hidden,
+    Int,
     Lengths,
     LogProbs,
     Losses,
@@ -75,6 +76,7 @@ class EncoderOutput(NamedTuple):
     unfolded: Float[Tensor, "B U V"] | None = None  # ByteNet: one state per target position
     keys: SourceStates | None = None  # None: the states
     final_cell_states: tuple[Hidden, ...] = ()  # if they are needed and layers have them
+    tokens: SourceTokens | None = None  # the source itself, if the output head copies from it
 
     @property
     def mask(self) -> Bool[Tensor, "B 1 S"]:
@@ -97,12 +99,22 @@ class Encoder(nn.Module, ABC):
     """Size of the states."""
     state_sizes = EncoderStateSizes()
     """Sizes of the final states."""
+    layer_input_sizes: tuple[int, ...] = ()
+    """Size of the input of each layer, bottom first; empty if there are no such layers."""
 
     @abstractmethod
     def forward(
-        self, tokens: SourceTokens, lengths: Lengths, *, need_cell_states: bool = False
+        self,
+        tokens: SourceTokens,
+        lengths: Lengths,
+        *,
+        need_cell_states: bool = False,
+        layer_inputs: list[Tensor] | None = None,
     ) -> EncoderOutput:
-        """Encode a batch of sources; final cell states may be missing if they are not needed."""
+        """Encode a batch of sources; final cell states may be missing if they are not needed.
+
+        The input of each layer is appended to `layer_inputs`, if there are `layer_input_sizes`.
+        """
 
 
 class DecoderOutput(NamedTuple):
@@ -124,6 +136,8 @@ class Decoder(nn.Module, ABC):
     """Whether the initial state is made from the encoder's final cell states."""
     averages_layers: bool = False
     """Whether the weights are the mean over all layers, not those of the top layer."""
+    has_alignment_heads: bool = False
+    """Whether the weights are those of chosen heads, not of a whole layer."""
 
     @abstractmethod
     def initial_state(self, encoder_output: EncoderOutput) -> Any:
@@ -132,6 +146,20 @@ class Decoder(nn.Module, ABC):
     @abstractmethod
     def step(self, tokens: StepTokens, state: Any) -> StepOutput[Any]:
         """Process one token per row and predict the next."""
+
+    def build_copy_source(self, encoder_output: EncoderOutput) -> CopySource | None:
+        """Prepare the source for an output head that copies from it."""
+        tokens, mask = encoder_output.tokens, encoder_output.mask.squeeze(1)
+        return self.output_head.build_source(tokens, mask, encoder_output.states)
+
+    def embed(
+        self,
+        tokens: Int[Tensor, "B *T"],
+        source: CopySource | None,
+        start_positions: Lengths | int = 0,
+    ) -> Float[Tensor, "B *T E"]:
+        """Embed input tokens, which may be copied ones."""
+        return self.embedding(self.output_head.input_tokens(tokens, source), start_positions)
 
     @abstractmethod
     def forward(
@@ -266,6 +294,12 @@ class ModelOutput(NamedTuple):
     log_probs: LogProbs
     weights: SourceWeights | None
     auxiliary_losses: dict[str, Scalar]  # sums over the real targets
+    probabilities: SourceWeights | None = None  # that hard attention chose from
+
+    @property
+    def soft_weights(self) -> SourceWeights | None:
+        """Attention weights with a gradient, also where attention is hard."""
+        return self.weights if self.probabilities is None else self.probabilities
 
 
 class Seq2SeqModel(nn.Module, DecodableModel):

@@ -126,7 +126,12 @@ class DilatedEncoder(Encoder):
 
     @override
     def forward(
-        self, tokens: SourceTokens, lengths: Lengths, *, need_cell_states: bool = False
+        self,
+        tokens: SourceTokens,
+        lengths: Lengths,
+        *,
+        need_cell_states: bool = False,
+        layer_inputs: list[Tensor] | None = None,
     ) -> EncoderOutput:
         size = tokens.size(1)
         is_padding = ~padding_mask(lengths, size).mT  # (B, S, 1)

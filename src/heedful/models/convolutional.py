@@ -26,7 +26,7 @@ from heedful.layers.convolution import (
     scaled_sum,
 )
 from heedful.layers.embeddings import TokenEmbedding
-from heedful.models import output_heads
+from heedful.models import copying, output_heads
 from heedful.models.base import Decoder, DecoderOutput, Encoder, EncoderOutput, EncoderStateSizes
 from heedful.search import StepOutput
 from heedful.shapes import Float, Int, Lengths, SourceStates, SourceTokens, StepTokens, TokenIds
@@ -92,6 +92,7 @@ class ConvolutionalDecoderState(NamedTuple):
     memories: tuple[Memory, ...]  # one per layer
     context_scale: Float[Tensor, "B 1 1"]
     start_positions: Int[Tensor, "B"]  # position of the next token
+    copy_source: output_heads.CopySource | None = None  # if the output head copies
 
 
 class ConvolutionalDecoder(Decoder):
@@ -117,7 +118,7 @@ class ConvolutionalDecoder(Decoder):
         size, first, last = embedding.embedding_size, layers[0].layer, layers[-1].layer
         self.input_projection = WeightNormConv1d(size, first.input_size, dropout=dropout)
         self.layers = cast(Sequence[ConvolutionalAttentionLayer], nn.ModuleList(layers))
-        self.output_projection = WeightNormConv1d(last.size, output_head.projection.in_features)
+        self.output_projection = WeightNormConv1d(last.size, output_head.feature_size)
         self.dropout = nn.Dropout(dropout)
         self.output_head = output_head
 
@@ -139,6 +140,7 @@ class ConvolutionalDecoder(Decoder):
             tuple(memories),
             encoder_output.lengths.to(states.dtype).sqrt()[:, None, None],
             torch.zeros_like(encoder_output.lengths),
+            self.build_copy_source(encoder_output),
         )
 
     @override
@@ -159,7 +161,8 @@ class ConvolutionalDecoder(Decoder):
     def _forward(
         self, tokens: TokenIds, state: ConvolutionalDecoderState, *, need_weights: bool
     ) -> tuple[DecoderOutput, ConvolutionalDecoderState]:
-        embedded = self.embedding(tokens, state.start_positions)
+        embedded = self.embed(tokens, state.copy_source, state.start_positions)
+        need_weights = need_weights or self.output_head.copies_source
         hidden = self.input_projection(embedded)
         states: list[ConvolutionalLayerState] = []
         weights: list[Tensor] = []
@@ -175,7 +178,11 @@ class ConvolutionalDecoder(Decoder):
                 attention_records.append((layer.attention, attended.alignment))
         mean_weights = torch.stack(weights).mean(dim=0) if weights else None
         features = self.dropout(self.output_projection(hidden))
-        log_probs = self.output_head(features, mean_weights)
+        copying_inputs = None
+        if state.copy_source is not None:
+            gate_inputs = torch.cat([features, embedded], dim=-1)
+            copying_inputs = output_heads.CopyInputs(state.copy_source, gate_inputs)
+        log_probs = self.output_head(features, mean_weights, copying_inputs)
         output = DecoderOutput(log_probs, mean_weights, attention_records)
         start_positions = state.start_positions + tokens.size(1)
         return output, state._replace(layers=tuple(states), start_positions=start_positions)
@@ -195,20 +202,22 @@ class ConvolutionalDecoderConfig(ConvolutionalConfigBase):
     """Attention of each layer to the source; the default score is the dot product."""
     output_size: PositiveInt | None = None
     """Size of the features of the output head; by default embedding_size."""
-    output_head: output_heads.OutputHeadConfig = output_heads.SoftmaxHeadConfig()
+    output_head: copying.OutputHeadConfig = output_heads.SoftmaxHeadConfig()
     """How the features become log-probabilities of tokens."""
 
     def build(
         self, *, vocab_size: int, memory_size: int, encoder_sizes: EncoderStateSizes | None = None
     ) -> ConvolutionalDecoder:
         embedding = self.build_embedding(vocab_size)
-        size, layers = embedding.embedding_size, self.build_layers()
-        return ConvolutionalDecoder(
-            embedding,
-            [self._build_attention_layer(layer, size, memory_size) for layer in layers],
-            self._build_output_head(self.output_size or self.embedding_size, vocab_size),
-            dropout=self.dropout,
-        )
+        size, num_features = embedding.embedding_size, self.output_size or self.embedding_size
+        layers = [
+            self._build_attention_layer(layer, size, memory_size) for layer in self.build_layers()
+        ]
+        sizes = output_heads.HeadSizes(num_features, vocab_size, num_features + size, memory_size)
+        head = self._build_output_head(sizes)
+        for layer in layers:
+            copying.check_copying(head, layer.attention, self.output_head.type, "decoder.attention")
+        return ConvolutionalDecoder(embedding, layers, head, dropout=self.dropout)
 
     def _build_attention_layer(
         self, layer: GatedConvLayer, embedding_size: int, memory_size: int
@@ -218,13 +227,16 @@ class ConvolutionalDecoderConfig(ConvolutionalConfigBase):
         output_heads.check_single_context(attention.readout, readout_type, "attention.readout")
         return ConvolutionalAttentionLayer(layer, attention, embedding_size, memory_size)
 
-    def _build_output_head(self, feature_size: int, vocab_size: int) -> output_heads.OutputHead:
-        output_head = self.output_head.build(feature_size=feature_size, vocab_size=vocab_size)
+    def _build_output_head(self, sizes: output_heads.HeadSizes) -> output_heads.OutputHead:
+        output_head = self.output_head.build(sizes)
         output_heads.check_single_context(output_head, self.output_head.type, "output_head")
-        std = ((1 - self.dropout) / feature_size) ** 0.5  # as WeightNormConv1d
-        nn.init.normal_(output_head.projection.weight, std=std)
-        if output_head.projection.bias is not None:
-            nn.init.zeros_(output_head.projection.bias)
+        copying.check_parallel(output_head)
+        for linear in output_head.children():
+            assert isinstance(linear, nn.Linear)
+            # As WeightNormConv1d.
+            nn.init.normal_(linear.weight, std=((1 - self.dropout) / linear.in_features) ** 0.5)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
         return output_head
 
 
@@ -248,7 +260,12 @@ class ConvolutionalEncoder(Encoder):
 
     @override
     def forward(
-        self, tokens: SourceTokens, lengths: Lengths, *, need_cell_states: bool = False
+        self,
+        tokens: SourceTokens,
+        lengths: Lengths,
+        *,
+        need_cell_states: bool = False,
+        layer_inputs: list[Tensor] | None = None,
     ) -> EncoderOutput:
         mask = padding_mask(lengths, tokens.size(1)).squeeze(1)  # (B, S)
         is_padding = ~mask.unsqueeze(-1)

@@ -5,6 +5,7 @@ A new architecture is one module, and one line in the unions of encoder and deco
 
 from typing import Annotated, Any, Literal
 
+import torch
 from pydantic import Field
 from typing_extensions import override
 
@@ -13,16 +14,18 @@ from heedful.attention.auxiliary_losses import sum_losses
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
 from heedful.data.batching import Batch, SourceBatch
+from heedful.errors import check
 from heedful.layers.embeddings import share_embeddings, tie_weights
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
 from heedful.models import base, bytenet, convolutional, transformer
 from heedful.models.base import ModelOutput, Seq2SeqModel
+from heedful.models.pretrained import PretrainedEncoderConfig
 from heedful.models.recurrent.decoder import RecurrentDecoderConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.models.scheduled_sampling import InputSampler
 from heedful.search import StepOutput
 from heedful.shapes import StepTokens
-from heedful.tokenization.vocabulary import PAD
+from heedful.tokenization.vocabulary import PAD, UNK
 
 
 class EncoderDecoderModel(Seq2SeqModel):
@@ -55,7 +58,14 @@ class EncoderDecoderModel(Seq2SeqModel):
         return self.decoder.step(tokens, state)
 
     def _encode(self, sources: SourceBatch) -> base.EncoderOutput:
-        return self.encoder(*sources, need_cell_states=self.decoder.needs_cell_states)
+        need_cell_states = self.decoder.needs_cell_states
+        if not self.decoder.output_head.copies_source:
+            return self.encoder(*sources, need_cell_states=need_cell_states)
+        tokens, lengths = sources
+        is_unknown = tokens >= self.encoder.embedding.embedding.num_embeddings
+        known = tokens.masked_fill(is_unknown, UNK)
+        encoded = self.encoder(known, lengths, need_cell_states=need_cell_states)
+        return encoded._replace(tokens=tokens)
 
 
 def _model_output(
@@ -63,6 +73,11 @@ def _model_output(
 ) -> ModelOutput:
     """Add up the auxiliary losses of encoder, decoder and all attention modules."""
     losses = [encoded.auxiliary_losses, decoded.auxiliary_losses]
+    probabilities = [
+        alignment.probabilities.unsqueeze(1).flatten(1, -3).mean(dim=1)  # over the heads
+        for _, alignment in decoded.attention_records
+        if alignment.probabilities is not None
+    ]
     if decoded.attention_records:
         log_likelihoods = decoded.log_probs.gather(-1, batch.targets.unsqueeze(-1)).squeeze(-1)
         source_mask = encoded.mask.squeeze(1)  # (B, S)
@@ -73,14 +88,16 @@ def _model_output(
             for attention, alignment in decoded.attention_records
         ]
         losses.append(sum_losses(*attention_losses))
-    return ModelOutput(decoded.log_probs, decoded.weights, sum_losses(*losses))
+    mean = torch.stack(probabilities).mean(dim=0) if probabilities else None
+    return ModelOutput(decoded.log_probs, decoded.weights, sum_losses(*losses), mean)
 
 
 EncoderConfig = Annotated[
     RecurrentEncoderConfig
     | transformer.TransformerEncoderConfig
     | convolutional.ConvolutionalEncoderConfig
-    | bytenet.DilatedEncoderConfig,
+    | bytenet.DilatedEncoderConfig
+    | PretrainedEncoderConfig,
     Field(discriminator="type"),
     with_default_type("recurrent"),
 ]
@@ -108,8 +125,34 @@ class EncoderDecoderConfig(BaseConfig):
     init: InitConfig = DefaultInitConfig()
     """Initial values of the parameters."""
 
+    @property
+    def copies_source(self) -> bool:
+        """Whether outputs may be tokens of the source."""
+        return self._output_head in ("pointer-generator", "copy", "copynet")
+
+    @property
+    def points_to_source(self) -> bool:
+        """Whether outputs are positions of the source."""
+        return self._output_head == "pointer"
+
+    @property
+    def _output_head(self) -> str:
+        return "" if self.decoder.type == "dilated" else self.decoder.output_head.type
+
     def build(self, *, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoderModel:
+        has_table = not isinstance(self.encoder, PretrainedEncoderConfig)
+        message = "a pretrained encoder keeps its own embeddings"
+        hint = "set model.embeddings to 'tied' or 'separate'"
+        check(has_table or self.embeddings != "shared", "model.embeddings", message, hint)
         encoder = self.encoder.build(vocab_size=source_vocab_size)
+        if self.points_to_source:
+            target_vocab_size = source_vocab_size  # it reads the tokens that it points to
+        elif self.copies_source:
+            sizes = f"{source_vocab_size} tokens, but the target vocabulary has {target_vocab_size}"
+            message = f"copies tokens, but the source vocabulary has {sizes}"
+            hint = "set tokenizers.type to 'shared'"
+            is_shared = source_vocab_size == target_vocab_size
+            check(is_shared, "decoder.output_head.type", message, hint)
         decoder = self.decoder.build(
             vocab_size=target_vocab_size,
             memory_size=encoder.output_size,
@@ -117,6 +160,9 @@ class EncoderDecoderConfig(BaseConfig):
         )
         model = EncoderDecoderModel(encoder, decoder)
         self.init.initialize(model)
+        message = "an output head that points has no weights to tie"
+        is_valid = self.embeddings == "separate" or not self.points_to_source
+        check(is_valid, "embeddings", message, "set it to 'separate'")
         if self.embeddings != "separate":
             tie_weights(decoder.output_head.projection, decoder.embedding)
         if self.embeddings == "shared":

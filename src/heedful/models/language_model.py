@@ -47,6 +47,8 @@ class CausalBackbone(nn.Module, ABC):
 
     output_size: int
     """Size of the outputs."""
+    num_layers: int
+    """Number of layers; their outputs have one size."""
 
     @abstractmethod
     def initial_state(self, inputs: Inputs) -> Any:
@@ -61,10 +63,12 @@ class CausalBackbone(nn.Module, ABC):
         *,
         need_state: bool = True,
         need_weights: bool = False,
+        layer_inputs: list[Tensor] | None = None,
     ) -> BackboneOutput:
         """Read the next inputs; the first `lengths` of each row are real.
 
         State and weights may be None if they are not needed; without attention, weights are None.
+        The input of each layer is appended to `layer_inputs`.
         """
 
 
@@ -74,6 +78,7 @@ class RecurrentBackbone(CausalBackbone):
     def __init__(self, layers: Sequence[RecurrentLayer], *, size: int, dropout: float) -> None:
         super().__init__()
         self.layers = cast(Sequence[RecurrentLayer], nn.ModuleList(layers))
+        self.num_layers = len(layers)
         self.output_size = size
         self.dropout = nn.Dropout(dropout)
 
@@ -90,16 +95,19 @@ class RecurrentBackbone(CausalBackbone):
         *,
         need_state: bool = True,
         need_weights: bool = False,
+        layer_inputs: list[Tensor] | None = None,
     ) -> BackboneOutput:
         outputs: Tensor = inputs
         final_states: list[RecurrentState] = []
         for index, (layer, layer_state) in enumerate(zip(self.layers, state, strict=True)):
-            layer_inputs = (self.dropout(outputs) if index else outputs, lengths, [layer_state])
+            if layer_inputs is not None:
+                layer_inputs.append(outputs)
+            arguments = (self.dropout(outputs) if index else outputs, lengths, [layer_state])
             if need_state:
-                outputs, layer_states = layer.forward_with_states(*layer_inputs)
+                outputs, layer_states = layer.forward_with_states(*arguments)
                 final_states += layer_states
             else:
-                outputs = layer(*layer_inputs)
+                outputs = layer(*arguments)
         return BackboneOutput(outputs, tuple(final_states) if need_state else None)
 
 
@@ -130,6 +138,7 @@ class TransformerBackbone(CausalBackbone):
     def __init__(self, stack: TransformerStack, *, size: int) -> None:
         super().__init__()
         self.stack = stack
+        self.num_layers = len(stack.layers)
         self.output_size = size
 
     @override
@@ -145,8 +154,11 @@ class TransformerBackbone(CausalBackbone):
         *,
         need_state: bool = True,
         need_weights: bool = False,
+        layer_inputs: list[Tensor] | None = None,
     ) -> BackboneOutput:
-        output = self.stack(inputs, lengths, state, need_weights=need_weights)
+        output = self.stack(
+            inputs, lengths, state, need_weights=need_weights, layer_inputs=layer_inputs
+        )
         return BackboneOutput(output.outputs, output.state, output.auxiliary_losses, output.weights)
 
 

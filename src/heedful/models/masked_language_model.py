@@ -5,6 +5,7 @@ token, and some stay, so that the model cannot tell which are right (section 3.1
 learn whether the second of two segments follows the first in the text, or comes from elsewhere.
 """
 
+import math
 from random import Random
 from typing import Annotated, Literal
 
@@ -20,7 +21,7 @@ from heedful.errors import check
 from heedful.layers.embeddings import tie_weights
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
 from heedful.models.base import Encoder, ModelOutput
-from heedful.models.encoder_decoder import EncoderConfig
+from heedful.models.pretrained import NewEncoderConfig
 from heedful.models.transformer import TransformerEncoderConfig
 from heedful.shapes import Float, Int, TokenIds
 from heedful.tokenization.vocabulary import BOS, EOS, NUM_SPECIAL_TOKENS, PAD
@@ -58,6 +59,18 @@ def mask_tokens(tokens: TokenIds, config: MaskingConfig, *, vocab_size: int, see
     inputs = torch.where(is_replaced, random_tokens, tokens)
     inputs = inputs.masked_fill(draws < config.mask_replace_prob, vocab_size)
     return LMBatch(torch.where(is_selected, inputs, tokens), tokens.masked_fill(~is_selected, PAD))
+
+
+def select_targets(batch: LMBatch) -> LMBatch:
+    """Return the batch with its targets alone, so that a model scores no other position.
+
+    Rows have equally many positions, of which some may be padding; a multiple of 8, so that batch
+    shapes recur.
+    """
+    is_target = batch.targets != PAD
+    count = 8 * math.ceil(int(is_target.sum(dim=1).max()) / 8)
+    positions = is_target.byte().argsort(dim=1, descending=True, stable=True)[:, :count]
+    return batch._replace(targets=batch.targets.gather(1, positions), target_positions=positions)
 
 
 def sample_sentence_pairs(tokens: TokenIds, *, seed: str) -> LMBatch:
@@ -116,7 +129,7 @@ class MaskedLanguageModel(nn.Module):
 
     @override
     def forward(self, batch: LMBatch, *, need_weights: bool = False) -> ModelOutput:
-        """Score every token at every position; there are no weights to return."""
+        """Score every token at the positions of targets; there are no weights to return."""
         num_added = 0 if self.next_sentence is None else 1
         inputs = pad(batch.inputs, (num_added, 0), value=BOS)
         options = (
@@ -128,7 +141,10 @@ class MaskedLanguageModel(nn.Module):
             is_next_logits = self.next_sentence(encoded.states[:, 0])
             row_losses = cross_entropy(is_next_logits, batch.is_next.long(), reduction="none")
             losses["next-sentence"] = row_losses @ (batch.targets != PAD).sum(1).to(row_losses)
-        logits = self.projection(self.head(encoded.states[:, num_added:]))[..., : self.vocab_size]
+        states = encoded.states[:, num_added:]
+        if batch.target_positions is not None:
+            states = states.take_along_dim(batch.target_positions.unsqueeze(-1), dim=1)
+        logits = self.projection(self.head(states))[..., : self.vocab_size]
         return ModelOutput(logits.log_softmax(dim=-1), None, losses)
 
     def predict(self, tokens: Int[Tensor, "T"]) -> Float[Tensor, "T N"]:
@@ -141,7 +157,7 @@ class MaskedLanguageModelConfig(BaseConfig):
     """A model of masked tokens (BERT; Devlin et al. 2019)."""
 
     type: Literal["masked-language-model"] = "masked-language-model"
-    encoder: EncoderConfig = TransformerEncoderConfig()
+    encoder: NewEncoderConfig = TransformerEncoderConfig()
     """The encoder of the text."""
     masking: MaskingConfig = MaskingConfig()
     """How tokens are masked in training and validation."""

@@ -1,23 +1,50 @@
 """Output heads: from features to log-probabilities of tokens.
 
 A head is not part of the recurrence, so a known target passes through it at once. It may have an
-alignment posterior, p(source position given the chosen token), which the next step can use.
+alignment posterior, p(source position given the chosen token), which the next step can use. One
+that copies tokens of the source predicts ids of an extended vocabulary (`heedful.models.copying`).
 """
 
 from abc import ABC, abstractmethod
-from typing import Annotated, Literal
+from typing import Literal, NamedTuple
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.attention.attention import Readout
 from heedful.config import BaseConfig
 from heedful.errors import check
-from heedful.shapes import Float, LogProbs, SourceWeights, TokenIds
+from heedful.shapes import (
+    Float,
+    Int,
+    LogProbs,
+    SourceMask,
+    SourceStates,
+    SourceTokens,
+    SourceWeights,
+    TokenIds,
+)
 
 Features = Float[Tensor, "B T *S D"]
+
+
+class CopySource(NamedTuple):
+    """A source to copy from, prepared once by an output head."""
+
+    tokens: SourceTokens  # in the extended vocabulary
+    first_positions: SourceTokens  # where the token of each position occurs first
+    entries: SourceTokens  # of the extended vocabulary, one per position: see `build_source`
+    states: SourceStates | None = None  # if the head reads them
+    keys: SourceStates | None = None  # if it has a score of its own
+    input_tokens: SourceTokens | None = None  # to embed, if these are not `tokens`
+
+
+class CopyInputs(NamedTuple):
+    """What a head that copies reads besides features and weights."""
+
+    source: CopySource
+    gate_inputs: Float[Tensor, "B T G"]  # context, state and embedding of the input token
 
 
 class OutputHead(nn.Module, ABC):
@@ -27,14 +54,33 @@ class OutputHead(nn.Module, ABC):
     """Whether it needs features for each source position, (B, T, S, D)."""
     has_alignment_posterior = False
     """Whether `alignment_posterior` differs from the attention weights."""
+    copies_source = False
+    """Whether it predicts tokens of the source, and needs `CopyInputs`."""
+    reads_selectively = False
+    """Whether it has a `selective_read`, which is part of the next input (Gu et al. 2016)."""
 
     def __init__(self, feature_size: int, vocab_size: int, *, bias: bool = True) -> None:
         super().__init__()
+        self.feature_size = feature_size
         self.projection = nn.Linear(feature_size, vocab_size, bias=bias)
 
+    def build_source(
+        self, tokens: SourceTokens | None, mask: SourceMask, states: SourceStates
+    ) -> CopySource | None:
+        """Prepare a source once; None if nothing is copied."""
+        return None
+
+    def input_tokens(
+        self, tokens: Int[Tensor, "B *T"], source: CopySource | None
+    ) -> Int[Tensor, "B *T"]:
+        """Return the tokens to embed when these are read; they may be copied ones."""
+        return tokens
+
     @abstractmethod
-    def forward(self, features: Features, weights: SourceWeights | None) -> LogProbs:
-        """Return the log-probability of each token."""
+    def forward(
+        self, features: Features, weights: SourceWeights | None, copying: CopyInputs | None = None
+    ) -> LogProbs:
+        """Return the log-probability of each token, also of the source's if it copies."""
 
     def alignment_posterior(
         self, features: Features, weights: SourceWeights, tokens: TokenIds
@@ -43,11 +89,22 @@ class OutputHead(nn.Module, ABC):
         return weights
 
 
+class HeadSizes(NamedTuple):
+    """What the config of an output head builds it for."""
+
+    features: int
+    vocab: int
+    gate_inputs: int = 0  # `CopyInputs.gate_inputs`
+    memory: int = 0  # states of the source
+
+
 class SoftmaxHead(OutputHead):
     """log softmax(W f + b)."""
 
     @override
-    def forward(self, features: Features, weights: SourceWeights | None) -> LogProbs:
+    def forward(
+        self, features: Features, weights: SourceWeights | None, copying: CopyInputs | None = None
+    ) -> LogProbs:
         return self.projection(features).log_softmax(dim=-1)
 
 
@@ -58,8 +115,8 @@ class SoftmaxHeadConfig(BaseConfig):
     bias: bool = True
     """Add a bias to the logits; tied output layers have none (Vaswani et al. 2017, 3.4)."""
 
-    def build(self, *, feature_size: int, vocab_size: int) -> OutputHead:
-        return SoftmaxHead(feature_size, vocab_size, bias=self.bias)
+    def build(self, sizes: HeadSizes) -> OutputHead:
+        return SoftmaxHead(sizes.features, sizes.vocab, bias=self.bias)
 
 
 class MarginalHead(OutputHead):
@@ -74,10 +131,12 @@ class MarginalHead(OutputHead):
     has_alignment_posterior = True
 
     @override
-    def forward(self, features: Features, weights: SourceWeights | None) -> LogProbs:
+    def forward(
+        self, features: Features, weights: SourceWeights | None, copying: CopyInputs | None = None
+    ) -> LogProbs:
         assert weights is not None, "a mixture over positions needs their weights"
         log_probs = self.projection(features).log_softmax(dim=-1)  # (B, T, S, N)
-        return (log_probs + _safe_log(weights).unsqueeze(-1)).logsumexp(dim=-2)
+        return (log_probs + safe_log(weights).unsqueeze(-1)).logsumexp(dim=-2)
 
     @override
     def alignment_posterior(
@@ -87,10 +146,11 @@ class MarginalHead(OutputHead):
         logits = self.projection(features)  # (B, T, S, N)
         token_index = tokens[..., None, None].expand(*weights.shape, 1)  # (B, T, S, 1)
         log_probs = logits.gather(-1, token_index).squeeze(-1) - logits.logsumexp(dim=-1)
-        return (log_probs + _safe_log(weights)).softmax(dim=-1) * (weights != 0)
+        return (log_probs + safe_log(weights)).softmax(dim=-1) * (weights != 0)
 
 
-def _safe_log(weights: SourceWeights) -> SourceWeights:
+def safe_log(weights: SourceWeights) -> SourceWeights:
+    """Return the logarithm, and for zero a finite number that is no smaller than half the least."""
     # -inf would turn a row without any weight into NaN. The logarithm is taken of 1 instead of 0,
     # whose gradient would be infinite even where it is masked.
     is_zero = weights == 0
@@ -104,8 +164,8 @@ class MarginalHeadConfig(BaseConfig):
 
     type: Literal["marginal"] = "marginal"
 
-    def build(self, *, feature_size: int, vocab_size: int) -> OutputHead:
-        return MarginalHead(feature_size, vocab_size)
+    def build(self, sizes: HeadSizes) -> OutputHead:
+        return MarginalHead(sizes.features, sizes.vocab)
 
 
 def check_single_context(part: OutputHead | Readout, type_name: str, section: str) -> None:
@@ -114,6 +174,3 @@ def check_single_context(part: OutputHead | Readout, type_name: str, section: st
     message = f"{type_name!r} needs a context per source position, but this decoder has one"
     hint = f"choose {choice!r}, or a recurrent decoder"
     check(not part.is_per_position, f"decoder.{section}.type", message, hint)
-
-
-OutputHeadConfig = Annotated[SoftmaxHeadConfig | MarginalHeadConfig, Field(discriminator="type")]

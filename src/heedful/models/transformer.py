@@ -6,12 +6,14 @@ Invariant: decoding a known target at once matches decoding it step by step.
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import NonNegativeInt
+from pydantic import NonNegativeInt, PositiveInt
+from torch import Tensor
 from typing_extensions import override
 
 from heedful.attention.attention import Attention
 from heedful.attention.config import AttentionConfig
 from heedful.attention.memory import Memory, padding_mask
+from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.transformer import (
     EmbeddedTransformerConfigBase,
@@ -19,7 +21,7 @@ from heedful.layers.transformer import (
     TransformerStackOutput,
     TransformerStackState,
 )
-from heedful.models import output_heads
+from heedful.models import copying, output_heads
 from heedful.models.base import Decoder, DecoderOutput, Encoder, EncoderOutput, EncoderStateSizes
 from heedful.search import StepOutput
 from heedful.shapes import Lengths, LogProbs, SourceTokens, StepTokens, TokenIds
@@ -33,6 +35,7 @@ class TransformerEncoder(Encoder):
         self.embedding = embedding
         self.stack = stack
         self.output_size = size
+        self.layer_input_sizes = (size,) * len(stack.layers)
 
     @override
     def forward(
@@ -41,11 +44,12 @@ class TransformerEncoder(Encoder):
         lengths: Lengths,
         *,
         need_cell_states: bool = False,
+        layer_inputs: list[Tensor] | None = None,
         segments: SourceTokens | None = None,
     ) -> EncoderOutput:
         is_padding = ~padding_mask(lengths, tokens.size(1)).mT  # (B, S, 1)
         embedded = self.embedding(tokens, segments=segments)
-        outputs, losses = self.stack.forward_bidirectional(embedded, lengths)
+        outputs, losses = self.stack.forward_bidirectional(embedded, lengths, layer_inputs)
         states = outputs.masked_fill(is_padding, 0)
         return EncoderOutput(states, lengths, auxiliary_losses=losses)
 
@@ -68,6 +72,7 @@ class TransformerDecoderState(NamedTuple):
 
     stack_state: TransformerStackState
     memories: tuple[Memory, ...]  # one per layer
+    copy_source: output_heads.CopySource | None = None  # if the output head copies
 
 
 class TransformerDecoder(Decoder):
@@ -80,12 +85,16 @@ class TransformerDecoder(Decoder):
         self.embedding = embedding
         self.stack = stack
         self.output_head = head
+        self.has_alignment_heads = stack.has_alignment_heads
 
     @override
     def initial_state(self, encoder_output: EncoderOutput) -> TransformerDecoderState:
         states, mask = encoder_output.states, encoder_output.mask
         memories = self.stack.build_memory(states, mask, encoder_output.keys)
-        return TransformerDecoderState(self.stack.initial_state(states, memories), memories)
+        stack_state = self.stack.initial_state(states, memories)
+        return TransformerDecoderState(
+            stack_state, memories, self.build_copy_source(encoder_output)
+        )
 
     @override
     def step(
@@ -109,11 +118,16 @@ class TransformerDecoder(Decoder):
     def _run_stack(
         self, tokens: TokenIds, state: TransformerDecoderState, *, need_weights: bool
     ) -> tuple[TransformerStackOutput, LogProbs]:
-        stack_state, memories = state
+        stack_state, memories, source = state
         lengths = torch.full_like(tokens[:, 0], tokens.size(1))
-        embedded = self.embedding(tokens, stack_state.start_positions)
+        embedded = self.embed(tokens, source, stack_state.start_positions)
+        need_weights = need_weights or self.output_head.copies_source
         output = self.stack(embedded, lengths, stack_state, memories, need_weights=need_weights)
-        return output, self.output_head(output.outputs, output.weights)
+        features, copying = output.outputs, None
+        if source is not None:
+            gate_inputs = torch.cat([features, embedded], dim=-1)
+            copying = output_heads.CopyInputs(source, gate_inputs)
+        return output, self.output_head(features, output.weights, copying)
 
 
 class TransformerDecoderConfig(EmbeddedTransformerConfigBase):
@@ -122,14 +136,23 @@ class TransformerDecoderConfig(EmbeddedTransformerConfigBase):
     type: Literal["transformer"] = "transformer"
     cross_attention: AttentionConfig | None = None
     """Attention to the source; by default the same as `attention`."""
-    output_head: output_heads.OutputHeadConfig = output_heads.SoftmaxHeadConfig()
+    output_head: copying.OutputHeadConfig = output_heads.SoftmaxHeadConfig()
     """Maps features to log-probabilities of tokens."""
+    alignment_layer: PositiveInt | None = None
+    """Layer, counted from 1, whose attention to the source is that of the decoder: what is shown,
+    guided, and read for word alignments. The top layer if null; Garg et al. 2019 take the last but
+    one."""
+    alignment_heads: PositiveInt | None = None
+    """Number of heads of that layer whose mean it is; all if null, 1 in Garg et al. 2019."""
 
     def build(
         self, *, vocab_size: int, memory_size: int, encoder_sizes: EncoderStateSizes | None = None
     ) -> TransformerDecoder:
-        output_head = self.output_head.build(feature_size=self.hidden_size, vocab_size=vocab_size)
+        size = self.hidden_size
+        sizes = output_heads.HeadSizes(size, vocab_size, gate_inputs=2 * size, memory=memory_size)
+        output_head = self.output_head.build(sizes)
         output_heads.check_single_context(output_head, self.output_head.type, "output_head")
+        copying.check_parallel(output_head)
         config = self.cross_attention or self.attention
 
         def build_cross_attention() -> Attention:
@@ -138,7 +161,25 @@ class TransformerDecoderConfig(EmbeddedTransformerConfigBase):
             )
             readout, location = attention.readout, "cross_attention.readout"
             output_heads.check_single_context(readout, config.readout.type, location)
+            head_type, location = self.output_head.type, "decoder.cross_attention"
+            copying.check_copying(output_head, attention, head_type, location)
             return attention
 
-        stack = self.build_stack(config_path="decoder", build_cross_attention=build_cross_attention)
+        self._check_alignment(config)
+        stack = self.build_stack(
+            config_path="decoder",
+            build_cross_attention=build_cross_attention,
+            alignment_layer=self.alignment_layer and self.alignment_layer - 1,
+            num_alignment_heads=self.alignment_heads,
+        )
         return TransformerDecoder(self.build_embedding(vocab_size), stack, output_head)
+
+    def _check_alignment(self, attention: AttentionConfig) -> None:
+        num_heads = attention.multi_head.num_heads if attention.multi_head else 0
+        for name, value, limit in (
+            ("alignment_layer", self.alignment_layer, self.num_layers),
+            ("alignment_heads", self.alignment_heads, num_heads),
+        ):
+            unit = name.removeprefix("alignment_").rstrip("s")
+            message = f"is {value}, but there are {limit} {unit}s"
+            check(value is None or value <= limit, name, message, "lower it, or remove it")

@@ -48,6 +48,7 @@ _STYLE = """
 .run-curve, .error-bar {{ fill: none; stroke-width: 1.3; }}
 .run-curve {{ opacity: 0.4; }}
 .guide {{ fill: none; stroke: {muted}; stroke-width: 1.3; stroke-dasharray: 5 4; }}
+.band {{ stroke: none; opacity: 0.25; }}
 .marker {{ stroke: {background}; stroke-width: 1.2; }}
 .best {{ fill: {background}; stroke-width: 2; }}
 .event {{ fill: none; stroke: {muted}; stroke-dasharray: 5 4; }}
@@ -96,6 +97,15 @@ class LineSeries(NamedTuple):
         return [points[index * (len(points) - 1) // (count - 1)] for index in range(count)]
 
 
+class Band(NamedTuple):
+    """The area between two lines with points at the same x."""
+
+    name: str
+    low: Sequence[Point]
+    high: Sequence[Point]
+    style_index: int
+
+
 class ScatterPoint(NamedTuple):
     """A named point with error bars of `x_error` and `y_error` to either side."""
 
@@ -128,9 +138,10 @@ def render_line_chart(
     log_axes: tuple[bool, bool] = (False, False),
     category_ticks: Sequence[CategoryTick] = (),
     events: Sequence[ChartEvent] = (),
+    bands: Sequence[Band] = (),
     frame: PlotFrame = FULL_FRAME,
 ) -> str:
-    """Draw lines as an SVG document; `category_ticks` replace the numbers along x."""
+    """Draw lines over bands as an SVG document; `category_ticks` replace the numbers along x."""
     _check_count(len(lines), "lines")
     for line in lines:
         for points in (line.points, *line.run_curves):
@@ -141,6 +152,7 @@ def render_line_chart(
     if not lines:
         return svg.render_empty(labels.title, "Lines", _THEMED_STYLE)
     curves = [curve for line in lines for curve in (line.points, *line.run_curves)]
+    curves += [edge for band in bands for edge in (band.low, band.high)]
     xs, ys = zip(*(point for curve in curves for point in _drop_gaps(curve)), strict=True)
     plot = axes.layout_plot(
         xs,
@@ -158,6 +170,8 @@ def render_line_chart(
         is_skipped, line_path = event.type == "skipped", f"M{x},{top} V{format_px(bottom)}"
         path = f"M{x},{format_px(bottom - 7)} l4,7 h-8 Z" if is_skipped else line_path
         SubElement(add_path(root, f"event {event.type}", path), "title").text = event.title
+    for band in bands:
+        _Series(root, band.name, band.style_index, plot).draw_band(band)
     last_ys = [plot.y.to_pixel(line.valid_points[-1][1]) for line in lines]
     for index, label_y in enumerate(axes.spread_labels(last_ys, plot)):
         line = lines[index]
@@ -287,6 +301,12 @@ class _Series:
             start = f"M{format_px(self.plot.x.end + 14)},{format_px(label_y)}"
             add_path(self.group, css_class, f"{start} h{axes.SWATCH}")
             self.add_legend_entry(label_y)
+
+    def draw_band(self, band: Band) -> None:
+        """Fill the area between the two edges."""
+        outline = _path([*band.low, *reversed(band.high)], self.plot)
+        path = add_path(self.group, "band", f"{outline} Z")
+        SubElement(path, "title").text = escape_line(band.name)
 
     def add_marker(self, point: Point, size: float = 1) -> Element:
         x, y = point

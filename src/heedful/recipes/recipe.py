@@ -27,6 +27,7 @@ from heedful.config import (
 )
 from heedful.config.base import type_of, with_default_type
 from heedful.data.filtering import FilterConfig
+from heedful.data.series_batching import SeriesBatchingConfig
 from heedful.data.token_stream import LMBatchingConfig
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import ConfigError, check, choices_hint, did_you_mean
@@ -78,7 +79,7 @@ else:
 
 
 class DataConfig(BaseConfig):
-    """Training, dev and test data: pairs of texts, or running text for language models."""
+    """Training, dev and test data: pairs of texts, running text, or time series."""
 
     train: TrainDataConfig | None = None
     """Training data."""
@@ -86,14 +87,25 @@ class DataConfig(BaseConfig):
     """Dev data; if not given, some of the training data is held out."""
     test: EvalDataConfig | None = None
     """What `heedful evaluate` and `heedful compare` use when given no files."""
+    additional_tests: dict[str, EvalDataConfig] = Field(default={})
+    """Further test sets by name: `heedful compare` has a column of the main metric for each."""
     filtering: FilterConfig = FilterConfig()
     """Which pairs are dropped."""
     lm_batching: LMBatchingConfig = LMBatchingConfig()
     """Batches of running text; those of pairs are set by `training.batching`."""
+    series_batching: SeriesBatchingConfig = SeriesBatchingConfig()
+    """Batches of time series."""
     max_in_memory_examples: PositiveInt = Field(default=1_000_000, le=10**12)
     """Larger data, in pairs or lines, is tokenized once into files of the run folder."""
     max_tokenizer_lines: PositiveInt = Field(default=1_000_000, le=10**12)
     """Pairs or lines that tokenizers are trained on, sampled from data that lies in files."""
+
+
+class EvaluationConfig(BaseConfig):
+    """What `heedful evaluate` and `heedful compare` compute."""
+
+    metrics: tuple[str, ...] = ()
+    """Names of metrics, the main one first; empty for those of the task."""
 
 
 def _add_extends(schema: dict[str, Any]) -> None:
@@ -121,6 +133,8 @@ class Recipe(BaseConfig):
     """Objective, optimizer, validation and limits."""
     decoding: DecodingConfig = DecodingConfig()
     """Search settings of translation models."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """Metrics of the test set."""
 
     @property
     def task(self) -> Task:

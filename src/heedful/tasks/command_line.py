@@ -60,14 +60,21 @@ class PairFileOption(NamedTuple):
         defaults = self.columns if is_table else self.names
         for name, default in zip(COLUMN_OPTIONS, defaults, strict=True):
             column: Any = files.get(name) or default
-            if str(column).isdecimal() and data_type != "jsonl":
-                column = int(column)
-                hint = "give the number of the column, or its name"
-                check(column > 0, column_flag(name), "columns are counted from 1", hint)
-            setting[name] = column
+            setting[name] = column if data_type == "jsonl" else parse_column(column, name)
         if is_table and self.num_columns and not any(map(files.get, COLUMN_OPTIONS)):
             setting["num_columns"] = self.num_columns
         return setting
+
+
+class ConllFileOption(NamedTuple):
+    """A CoNLL file of words and tags."""
+
+    option: FileOption
+
+    def data_setting(self, files: Files) -> dict[str, Any]:
+        """Return the data setting of the file, with the columns that are given."""
+        columns = {name: parse_column(files.get(name), name) for name in COLUMN_OPTIONS}
+        return {"type": "conll", "path": files[self.option.name], **columns}
 
 
 class FileOptions(NamedTuple):
@@ -75,7 +82,8 @@ class FileOptions(NamedTuple):
 
     options: tuple[FileOption, ...]
     settings: Mapping[str, Any]  # the data setting without its files
-    pair_file: PairFileOption | None = None
+    pair_file: PairFileOption | ConllFileOption | None = None
+    columns: Mapping[str, str] = {}  # options that name a column, with their help
 
     @property
     def all_options(self) -> tuple[FileOption, ...]:
@@ -113,12 +121,22 @@ class FileOptions(NamedTuple):
             raise ConfigError(flag, f"given without {missing[0]}", hint)
         paths = {option.field: files[option.name] for option in selected}
         first = {field: path if isinstance(path, str) else path[0] for field, path in paths.items()}
-        return {**self.settings, **first}
+        columns = {name: files[name] for name in self.columns if files.get(name)}
+        return {**self.settings, **first, **columns}
 
 
 def column_flag(name: str) -> str:
     """Return the option of a column setting."""
     return f"--{name.replace('_', '-')}"
+
+
+def parse_column(column: Any, name: str) -> Any:
+    """Return a column as a number, if it is one; `name` is the setting that an error names."""
+    if not str(column).isdecimal():
+        return column
+    hint = "give the number of the column, or its name"
+    check(int(column) > 0, column_flag(name), "columns are counted from 1", hint)
+    return int(column)
 
 
 COLUMN_OPTIONS = ("source_column", "target_column")

@@ -8,6 +8,7 @@ import torch
 from torch.nn.functional import pad
 from typing_extensions import override
 
+from heedful.config import BaseConfig
 from heedful.data.batching import (
     Batch,
     BatchStream,
@@ -20,7 +21,13 @@ from heedful.data.batching import (
 from heedful.data.examples import PAIRS, LocatedExamples, tokenize_corpora
 from heedful.data.filtering import FilterReport
 from heedful.data.mixing import MixedDataset, MixtureConfig
-from heedful.data.pair_dataset import InMemoryPairDataset, Pair, PairDataset, ResegmentedDataset
+from heedful.data.pair_dataset import (
+    HiddenWordsDataset,
+    InMemoryPairDataset,
+    Pair,
+    PairDataset,
+    ResegmentedDataset,
+)
 from heedful.data.pair_files import PAIR_SOURCES
 from heedful.data.sharded_dataset import PreparedDataConfig, PreparedDataset
 from heedful.pytree import map_tensors
@@ -33,7 +40,8 @@ from heedful.tasks.task import (
     VocabSizes,
     random_tokens,
 )
-from heedful.tokenization.tokenizer_pair import TokenizerPair
+from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig, TokenizerPair
+from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 
 _MAX_BUCKETS = 64  # buckets of an epoch that are searched for batch shapes
 _ROWS_PER_READ = 1 << 20
@@ -54,6 +62,10 @@ class PairDataModule(DataModule):
         train = self.train
         if any(regularizers):
             train = ResegmentedDataset(train, regularizers, seed=config.seed)
+        tokenizers = self.recipe.tokenizers
+        if isinstance(tokenizers, SharedTokenizerConfig) and tokenizers.hidden_word_rate:
+            size, rate = len(self.tokenizers.source), tokenizers.hidden_word_rate
+            train = HiddenWordsDataset(train, size, rate, seed=config.seed)
         return BatchStream(train, config.batching, seed=config.seed, cursor=cursor)
 
     @override
@@ -84,9 +96,7 @@ class PairTask(Task):
         tokenizers: TokenizerPair,
         corpora: Sequence[LocatedExamples],
     ) -> TrainData:
-        datasets, report = tokenize_corpora(
-            corpora, tokenizers, config.data.filtering, location="data.train"
-        )
+        datasets, report = self._tokenize(config, tokenizers, corpora, "data.train")
         source = config.data.train
         weights = source.weights if isinstance(source, MixtureConfig) else [1.0]
         fingerprints = [dataset.fingerprint() for dataset in datasets]
@@ -107,12 +117,22 @@ class PairTask(Task):
         train: TrainData,
         dev: LocatedExamples,
     ) -> PairDataModule:
-        (dataset,), report = tokenize_corpora(
-            [dev], tokenizers, config.data.filtering, location="data.dev"
-        )
+        (dataset,), report = self._tokenize(config, tokenizers, [dev], "data.dev")
         lines = list(report.format_lines())
         return PairDataModule(
             config, tokenizers, train.dataset, dataset, train.fingerprint, lines, dev.examples
+        )
+
+    def _tokenize(
+        self,
+        config: ExperimentConfig,
+        tokenizers: TokenizerPair,
+        corpora: Sequence[LocatedExamples],
+        location: str,
+    ) -> tuple[list[InMemoryPairDataset], FilterReport]:
+        filtering, example_format = config.data.filtering, self.example_format
+        return tokenize_corpora(
+            corpora, tokenizers, filtering, location=location, example_format=example_format
         )
 
     @override
@@ -162,9 +182,17 @@ class PairTask(Task):
 
     @override
     def dummy_batch(
-        self, sizes: VocabSizes, shape: BatchShape, rows: int, device: torch.device | str = "cpu"
+        self,
+        model: BaseConfig,
+        sizes: VocabSizes,
+        shape: BatchShape,
+        rows: int,
+        device: torch.device | str = "cpu",
     ) -> Batch:
-        targets = random_tokens(sizes.target, rows, shape.target_length, device)
+        num_tokens = sizes.target
+        if getattr(model, "points_to_source", False):  # targets are positions
+            num_tokens = NUM_SPECIAL_TOKENS + shape.source_length
+        targets = random_tokens(num_tokens, rows, shape.target_length, device)
         sources = random_tokens(sizes.source, rows, shape.source_length, device)
         lengths = torch.full((rows,), shape.source_length, device=device)
         return Batch(SourceBatch(sources, lengths), targets, targets)

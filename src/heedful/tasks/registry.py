@@ -12,7 +12,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, check
 from heedful.tasks.command_line import COLUMN_OPTIONS, column_flag
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ TASKS = {
     "language-modeling": "heedful.tasks.language_modeling",
     "masked-language-modeling": "heedful.tasks.masked_language_modeling",
     "classification": "heedful.tasks.classification",
+    "tagging": "heedful.tasks.tagging",
+    "forecasting": "heedful.tasks.forecasting",
 }
 
 
@@ -82,16 +84,21 @@ def file_overrides(files: Mapping[Split, Files]) -> list[str]:
     if "train" in settings:
         overrides.append(f"training.validate_every_epochs={VALIDATE_EVERY_EPOCHS}")
         settings = {"dev": None, "test": None, **settings}
+        overrides.append("data.additional_tests={}")
     return overrides + [f"data.{split}={json.dumps(data)}" for split, data in settings.items()]
 
 
 def check_columns(settings: Iterable[Any], files: Mapping[Split, Files]) -> None:
     """Raise ConfigError if columns are given, but no file that has any."""
-    has_columns = any(COLUMN_OPTIONS[0] in setting for setting in settings if setting)
-    selected = (name for split in files.values() for name in COLUMN_OPTIONS if split.get(name))
-    for name in selected if not has_columns else ():
-        hint = "add --pairs FILE or --labeled FILE"
-        raise ConfigError(column_flag(name), "works only with a file of pairs", hint)
+    used = {name for setting in settings if setting for name in setting}
+    selected = {name for split in files.values() for name in split if split[name]}
+    for name in COLUMN_OPTIONS if COLUMN_OPTIONS[0] not in used else ():
+        hint = "add --pairs FILE, --labeled FILE or --conll FILE"
+        check(name not in selected, column_flag(name), "works only with a file of pairs", hint)
+    for options in all_file_options():
+        flag = options.single_file.flag()
+        for name in {*options.columns} & selected - used:
+            raise ConfigError(column_flag(name), f"works only with {flag}", f"add {flag} FILE")
 
 
 def _command_modules() -> list[Any]:

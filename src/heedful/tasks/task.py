@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +22,10 @@ from heedful.data.batching import DataCursor
 from heedful.data.examples import ExampleFormat, LocatedExamples
 from heedful.data.sharded_dataset import PreparedDataset
 from heedful.decoding.config import DecodingConfig
-from heedful.errors import ConfigError, check, choices_hint, did_you_mean
+from heedful.errors import ConfigError, RunError, check, choices_hint, did_you_mean
 from heedful.evaluation.base import Direction, Metric
-from heedful.evaluation.registry import MetricSpec
+from heedful.evaluation.confusion import ConfusionMatrix
+from heedful.evaluation.registry import MetricSpec, get_metrics
 from heedful.tasks.command_line import FileOptions
 from heedful.tasks.prediction import DevEvaluator, Predictor, SystemOutputs
 from heedful.tokenization.tokenizer_pair import TokenizerPair
@@ -35,6 +36,7 @@ from heedful.training.state import ResumableBatches
 
 METRIC_SETTING = "training.metric_for_best_model"
 SHOWN_METRICS_SETTING = "training.validation_metrics"
+METRICS_SETTING = "evaluation.metrics"
 
 
 class ExperimentConfig(Protocol):
@@ -50,6 +52,8 @@ class ExperimentConfig(Protocol):
     def training(self) -> TrainingConfig: ...
     @property
     def decoding(self) -> DecodingConfig: ...
+    @property
+    def evaluation(self) -> Any: ...
 
 
 class BatchShape(NamedTuple):
@@ -80,13 +84,14 @@ class LoadedRun(NamedTuple):
     model: nn.Module
 
 
+Labeler = TypeVar("Labeler", bound=Any)
 RunLoader = Callable[[Path | str], LoadedRun]
 
 
 class TrainData(NamedTuple):
     """Tokenized training data."""
 
-    dataset: Any  # a PairDataset or a TokenStream
+    dataset: Any  # a PairDataset, a TokenStream or a SeriesDataset
     fingerprint: str
     report: Sequence[str]  # lines about its size and what was filtered out
 
@@ -135,6 +140,8 @@ class Task(ABC):
     has_references: ClassVar[bool]
     """Whether `evaluate` and `compare` score predicted texts against references; if not, they
     show what `Predictor.evaluate` returns."""
+    has_labels: ClassVar[bool] = False
+    """Whether outputs are labels, which have a `confusion`."""
     has_search: ClassVar[bool] = False
     """Whether --beam has an effect."""
     evaluation_metrics: ClassVar[Mapping[str, Metric]] = {}
@@ -145,6 +152,8 @@ class Task(ABC):
     """What they compute unless told otherwise; the first decides a comparison."""
     compared_scores: ClassVar[Mapping[str, Direction]] = {}
     """The scores of `Predictor.evaluate` that `compare` shows, without references."""
+    comparison_hint: ClassVar[str] = ""
+    """What to do if `comparison_key` differs."""
     system_outputs: ClassVar[type[SystemOutputs]] = SystemOutputs
     """What `evaluate` scores against references."""
     dev_evaluator: ClassVar[type[DevEvaluator]] = DevEvaluator
@@ -158,7 +167,7 @@ class Task(ABC):
     def check_config(self, config: ExperimentConfig) -> None:
         """Raise ConfigError for sections that do not fit together."""
         self.check_sources(config)
-        self.build_objective(config.training)
+        self.add_guided_alignment(self.build_objective(config.training), config.training)
         shown = config.training.validation_metrics or ()
         names = [(METRIC_SETTING, config.training.metric_for_best_model)]
         names += [(SHOWN_METRICS_SETTING, metric) for metric in shown]
@@ -166,11 +175,18 @@ class Task(ABC):
             message = f"the model (type: {config.model.type}) has no metric called {metric!r}"
             message += did_you_mean(metric, self.metrics)
             check(metric in self.metrics, setting, message, choices_hint(self.metrics))
+        get_metrics(
+            config.evaluation.metrics, location=METRICS_SETTING, registry=self.evaluation_metrics
+        )
 
     def check_sources(self, config: ExperimentConfig) -> None:
         """Raise ConfigError for data of another task."""
-        for split in ("train", "dev", "test"):
-            source = getattr(config.data, split)
+        additional = config.data.additional_tests
+        message, hint = f"has no effect: the model {self.description}", "leave it out"
+        check(self.has_references or not additional, "data.additional_tests", message, hint)
+        sources = {split: getattr(config.data, split) for split in ("train", "dev", "test")}
+        sources |= {f"additional_tests.{name}": test for name, test in additional.items()}
+        for split, source in sources.items():
             more = self.train_source_configs if split == "train" else ()
             allowed = (*self.source_configs, *more)
             if source is not None and not isinstance(source, allowed):
@@ -183,7 +199,7 @@ class Task(ABC):
 
     @abstractmethod
     def describe_vocabulary(self, sizes: VocabSizes) -> str:
-        """Return the vocabulary sizes as `train` prints them."""
+        """Return the vocabulary sizes as `train` prints them; empty if there are none."""
 
     @abstractmethod
     def tokenize_train(
@@ -226,9 +242,14 @@ class Task(ABC):
 
     @abstractmethod
     def dummy_batch(
-        self, sizes: VocabSizes, shape: BatchShape, rows: int, device: torch.device | str = "cpu"
+        self,
+        model: BaseConfig,
+        sizes: VocabSizes,
+        shape: BatchShape,
+        rows: int,
+        device: torch.device | str = "cpu",
     ) -> Any:
-        """Return a batch of random tokens."""
+        """Return a batch of random tokens, or numbers, for a model."""
 
     def pad_batch(self, config: ExperimentConfig, batch: Any) -> Any:
         """Return the batch with empty rows added, so that few shapes occur; by default as it is."""
@@ -249,6 +270,22 @@ class Task(ABC):
         return training.objective.build(
             label_smoothing=training.label_smoothing, scheduled_sampling=training.scheduled_sampling
         )
+
+    def add_guided_alignment(
+        self,
+        objective: Objective,
+        training: TrainingConfig,
+        data_module: Any = None,
+        log: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """Add the loss of guided alignment to an objective, if the settings ask for it.
+
+        Without data it has no links, but needs as much memory.
+        """
+        del objective, data_module, log
+        location = "training.guided_alignment"
+        message = f"works with encoder-decoder models, but this run {self.description}"
+        check(training.guided_alignment is None, location, message, f"remove {location}")
 
     def metric_sums(self, model: nn.Module, batch: Any) -> Tensor:
         """Return float64 sums over a batch that add up over batches and ranks.
@@ -287,9 +324,40 @@ class Task(ABC):
         """Return what must be equal in runs whose `Predictor.evaluate` is compared."""
         return None
 
+    def confusion(self, outputs: SystemOutputs) -> ConfusionMatrix | None:
+        """Return the confusions of labels, if outputs are labels."""
+        return None
+
     def format_details(self, outputs: SystemOutputs) -> Iterable[str]:
         """Return further lines for `evaluate` to print below the scores."""
-        return ()
+        confusion = self.confusion(outputs)
+        return ["", *confusion.format_table()] if confusion else ()
+
+    def choose_metrics(self, references: Sequence[Sequence[str]]) -> Sequence[str]:
+        """Return the metrics that `evaluate` computes for these references by default."""
+        return self.default_metrics
+
+
+def combine_labelers(
+    members: Sequence[LoadedRun], model_class: type, build: Callable[[LoadedRun], Labeler]
+) -> Labeler:
+    """Build the predictor of the first run, with those of the others as its ensemble.
+
+    Raise RunError for a run of another task, or with other labels.
+    """
+    labelers: list[Labeler] = []
+    for member in members:
+        first, task = members[0], member.config.task
+        message = f"this run {task.description}, but {first.folder} {first.config.task.description}"
+        is_same = isinstance(member.model, model_class)
+        check(is_same, str(member.folder), message, "leave it out", RunError)
+        labelers.append(build(member))
+        different = sorted(set(labelers[0].labels) ^ set(labelers[-1].labels))
+        message = f"its labels differ from those of {first.folder}: {', '.join(different)}"
+        hint = "use runs with the same labels"
+        check(not different, str(member.folder), message, hint, RunError)
+    labelers[0].ensemble_with = labelers[1:]
+    return labelers[0]
 
 
 def random_tokens(size: int, rows: int, length: int, device: torch.device | str) -> Tensor:

@@ -9,6 +9,7 @@ from torch import nn
 from typing_extensions import override
 
 from heedful.acceleration.registry import accelerate_for_inference
+from heedful.config import BaseConfig
 from heedful.data.batching import DataCursor
 from heedful.data.examples import LINES, LocatedExamples
 from heedful.data.sharded_dataset import PreparedDataConfig, PreparedDataset, ShardedTokenStream
@@ -222,7 +223,12 @@ class TextTask(Task):
 
     @override
     def dummy_batch(
-        self, sizes: VocabSizes, shape: BatchShape, rows: int, device: torch.device | str = "cpu"
+        self,
+        model: BaseConfig,
+        sizes: VocabSizes,
+        shape: BatchShape,
+        rows: int,
+        device: torch.device | str = "cpu",
     ) -> LMBatch:
         tokens = random_tokens(sizes.target, rows, shape.target_length, device)
         return LMBatch(tokens, tokens)
@@ -234,7 +240,7 @@ class TextTask(Task):
         model_type = first.config.model.type
         if others:
             message = f"a {model_type} cannot be combined with {others[0].folder}"
-            hint = "only translation models and classifiers form ensembles: give one run"
+            hint = "only translation models, classifiers and taggers form ensembles: give one run"
             raise ConfigError("ensemble_with", message, hint)
         fusion, hint = first.config.decoding.shallow_fusion, "remove decoding.shallow_fusion"
         message = f"works only with translation models, but this is a {model_type}"

@@ -3,9 +3,15 @@
 Invariants, tested for each tokenizer: `decode(encode(text))` is the normalized text, exactly,
 if each token of it is known; no text is encoded as `PAD`, `BOS` or `EOS`; a saved and loaded
 tokenizer encodes the same; lone surrogates are rejected.
+
+An open vocabulary adds the unknown tokens of one source to the vocabulary of that source alone
+(See et al. 2017): with V entries, V + s stands for the unknown token whose first occurrence is
+position s, in the source and in its target.
 """
 
+import copy
 import re
+import sys
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -107,12 +113,20 @@ def _word_pattern() -> re.Pattern[str]:
 class Tokenizer(ABC):
     """Text to ids and back."""
 
+    is_open = False
+    """Whether `for_source` gives ids to tokens beyond the vocabulary."""
+
     def __init__(self, normalizer: Normalizer, displayed_tokens: Iterable[str]) -> None:
         self.normalizer = normalizer
         self._displayed = (*SPECIAL_TOKENS, *displayed_tokens)
 
     def __len__(self) -> int:
         return len(self._displayed)
+
+    @property
+    def id_bound(self) -> int:
+        """A number that all ids are below: the size of the vocabulary, or more."""
+        return len(self)
 
     def encode(self, text: str) -> list[int]:
         """Encode a text, without BOS and EOS."""
@@ -122,6 +136,10 @@ class Tokenizer(ABC):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode multiple texts."""
         return self._encode(list(normalize_texts(texts, self.normalizer)))
+
+    def for_source(self, text: str, source: "Tokenizer") -> "Tokenizer":
+        """Return a tokenizer for the target of a source; with an open vocabulary, a new one."""
+        return self
 
     @abstractmethod
     def _encode(self, texts: list[str]) -> list[list[int]]:
@@ -148,10 +166,15 @@ class VocabularyTokenizer(Tokenizer):
 
     unk_token: ClassVar[str] = SPECIAL_TOKENS[UNK]
 
-    def __init__(self, vocabulary: Vocabulary, normalizer: Normalizer) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, normalizer: Normalizer, *, is_open: bool = False
+    ) -> None:
         super().__init__(normalizer, map(self.display, vocabulary.tokens))
         self.vocabulary = vocabulary
+        self.is_open = is_open
         self._spellings = ("", self.unk_token, "", "", *vocabulary.tokens)
+        self._source_tokens: Sequence[str] = ()  # with an open vocabulary, of its source
+        self._source_ids: dict[str, int] = {}  # of those that the vocabulary does not have
 
     @staticmethod
     @abstractmethod
@@ -173,12 +196,41 @@ class VocabularyTokenizer(Tokenizer):
         self.vocabulary.save(folder / VOCABULARY_FILE)
 
     @override
+    def for_source(self, text: str, source: Tokenizer) -> "VocabularyTokenizer":
+        if not self.is_open:
+            return self
+        tokenizer = copy.copy(self)
+        tokenizer._source_tokens = self.tokenize(self.normalizer(text))
+        tokenizer._source_ids = {}
+        for token_id, token in enumerate(tokenizer._source_tokens, start=len(self)):
+            if token not in self.vocabulary:
+                tokenizer._source_ids.setdefault(token, token_id)
+        return tokenizer
+
+    @override
     def _encode(self, texts: list[str]) -> list[list[int]]:
-        return [self.vocabulary.tokens_to_ids(self.tokenize(text)) for text in texts]
+        source_ids = self._source_ids
+        return [self.vocabulary.tokens_to_ids(self.tokenize(text), source_ids) for text in texts]
 
     @override
     def decode(self, ids: Iterable[int]) -> str:
-        return self.detokenize([self._spellings[token_id] for token_id in ids])
+        return self.detokenize([self._spelling(token_id) for token_id in ids])
+
+    @override
+    def ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
+        size = len(self)
+        return [
+            self._displayed[token_id] if token_id < size else self.display(self._spelling(token_id))
+            for token_id in ids
+        ]
+
+    def _spelling(self, token_id: int) -> str:
+        position = token_id - len(self._spellings)
+        if position < 0:
+            return self._spellings[token_id]
+        # Entries of padding have no token; rows of a search that have ended may contain them.
+        tokens = self._source_tokens
+        return tokens[position] if position < len(tokens) else self.unk_token
 
 
 class CharacterTokenizer(VocabularyTokenizer):
@@ -224,6 +276,71 @@ class LabelTokenizer(VocabularyTokenizer):
         return [text] if text else []
 
 
+class PositionTokenizer(Tokenizer):
+    """Positions in the source, from 1, as numbers: for output heads that point.
+
+    An extended vocabulary without any words: position s, from 0, is NUM_SPECIAL_TOKENS + s.
+    """
+
+    is_open = True
+
+    def __init__(self, num_positions: int | None = None) -> None:
+        super().__init__(str, ())
+        self.num_positions = num_positions
+
+    @override
+    def for_source(self, text: str, source: Tokenizer) -> "PositionTokenizer":
+        return PositionTokenizer(len(source.encode(text)))
+
+    @override
+    def _encode(self, texts: list[str]) -> list[list[int]]:
+        return [[self._encode_position(word) for word in text.split()] for text in texts]
+
+    def _encode_position(self, word: str) -> int:
+        limit = self.num_positions or sys.maxsize
+        message = f"{word!r} is no position of a source of {limit} tokens"
+        is_valid = word.isascii() and word.isdecimal() and 1 <= int(word) <= limit
+        check(is_valid, "target", message, f"write numbers from 1 to {limit}", DataError)
+        return NUM_SPECIAL_TOKENS - 1 + int(word)
+
+    @override
+    def decode(self, ids: Iterable[int]) -> str:
+        special = {UNK: " " + SPECIAL_TOKENS[UNK]}
+        return join_words(
+            [
+                f" {token_id - NUM_SPECIAL_TOKENS + 1}"
+                if token_id >= NUM_SPECIAL_TOKENS
+                else special.get(token_id, "")
+                for token_id in ids
+            ]
+        )
+
+    @override
+    def ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
+        return [self.decode([token_id]) or SPECIAL_TOKENS[token_id] for token_id in ids]
+
+    @override
+    def save(self, folder: Path) -> None:
+        return
+
+
+class PositionTokenizerConfig(BaseConfig):
+    """Positions in the source, from 1: targets of pointer networks (Vinyals et al. 2015)."""
+
+    type: Literal["position"] = "position"
+
+    def train(self, texts: Iterable[str]) -> PositionTokenizer:
+        """Return the tokenizer: there is nothing to train."""
+        return PositionTokenizer()
+
+    def load(self, folder: Path) -> PositionTokenizer:
+        """Return the tokenizer: nothing was saved."""
+        return PositionTokenizer()
+
+    def build_regularizer(self, tokenizer: Tokenizer) -> None:
+        """Return None: there is one way to write a position."""
+
+
 class VocabularyTokenizerConfig(BaseConfig):
     """Settings of tokenizers with a vocabulary."""
 
@@ -233,6 +350,9 @@ class VocabularyTokenizerConfig(BaseConfig):
     """Maximum size of the vocabulary, special tokens included."""
     min_frequency: PositiveInt = 1
     """Minimum number of occurrences of a token; rarer ones are unknown."""
+    open_vocabulary: bool = False
+    """Add the unknown tokens of a source to the vocabulary of its target, for output heads that
+    copy (See et al. 2017)."""
     normalization: NormalizerConfig = NormalizerConfig()
     """How a text is changed first."""
 
@@ -242,15 +362,19 @@ class VocabularyTokenizerConfig(BaseConfig):
         for text in normalize_texts(texts, self.normalization.normalize):
             counts.update(self.tokenizer_class.tokenize(text))
         check_training_text(counts)
-        vocabulary = Vocabulary.from_counts(
-            counts, min_count=self.min_frequency, max_size=self.max_vocab_size
+        return self._build(
+            Vocabulary.from_counts(
+                counts, min_count=self.min_frequency, max_size=self.max_vocab_size
+            )
         )
-        return self.tokenizer_class(vocabulary, self.normalization.normalize)
 
     def load(self, folder: Path) -> VocabularyTokenizer:
         """Load a saved tokenizer."""
-        vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
-        return self.tokenizer_class(vocabulary, self.normalization.normalize)
+        return self._build(Vocabulary.load(folder / VOCABULARY_FILE))
+
+    def _build(self, vocabulary: Vocabulary) -> VocabularyTokenizer:
+        normalize, is_open = self.normalization.normalize, self.open_vocabulary
+        return self.tokenizer_class(vocabulary, normalize, is_open=is_open)
 
     def build_regularizer(self, tokenizer: Tokenizer) -> None:
         """Return None: only subwords can be segmented in multiple ways."""

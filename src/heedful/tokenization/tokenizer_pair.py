@@ -3,25 +3,41 @@
 A config can `train` tokenizers and `load` saved ones; both encode alike.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from heedful.config import BaseConfig
+from heedful.tokenization.smiles import SMILESTokenizerConfig
 from heedful.tokenization.subword import SubwordTokenizerConfig
 from heedful.tokenization.subword_regularization import SubwordRegularizer
 from heedful.tokenization.tokenizer import (
     CharacterTokenizerConfig,
+    LabelTokenizer,
     LabelTokenizerConfig,
+    NormalizerConfig,
+    PositionTokenizerConfig,
     Tokenizer,
     WordTokenizerConfig,
 )
+from heedful.tokenization.vocabulary import Vocabulary
+from heedful.tokenization.whitespace import (
+    WhitespaceTokenizerConfig,
+    WordCharacterTokenizerConfig,
+)
 
 TokenizerConfig = Annotated[
-    WordTokenizerConfig | CharacterTokenizerConfig | SubwordTokenizerConfig | LabelTokenizerConfig,
+    WordTokenizerConfig
+    | CharacterTokenizerConfig
+    | SubwordTokenizerConfig
+    | LabelTokenizerConfig
+    | PositionTokenizerConfig
+    | SMILESTokenizerConfig
+    | WhitespaceTokenizerConfig
+    | WordCharacterTokenizerConfig,
     Field(discriminator="type"),
 ]
 
@@ -31,6 +47,25 @@ class TokenizerPair(NamedTuple):
 
     source: Tokenizer
     target: Tokenizer
+
+    def for_source(self, text: str) -> "TokenizerPair":
+        """Return the tokenizers of this source and its target: others with an open vocabulary."""
+        if not self.target.is_open:
+            return self
+        target = self.target.for_source(text, self.source)
+        return TokenizerPair(target if self.source is self.target else self.source, target)
+
+    def encode_pairs(
+        self, sources: Sequence[str], targets: Sequence[str]
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        """Encode sources and their targets."""
+        if not self.target.is_open:
+            return self.source.encode_batch(sources), self.target.encode_batch(targets)
+        pairs = [self.for_source(source) for source in sources]
+        return (
+            [pair.source.encode(text) for pair, text in zip(pairs, sources, strict=True)],
+            [pair.target.encode(text) for pair, text in zip(pairs, targets, strict=True)],
+        )
 
     def save(self, folder: Path) -> None:
         """Write them into the folders `source` and `target`, or `shared`."""
@@ -54,9 +89,24 @@ class SeparateTokenizersConfig(BaseConfig):
     source: TokenizerConfig = SubwordTokenizerConfig()
     target: TokenizerConfig = SubwordTokenizerConfig()
 
-    def train(self, source_texts: Iterable[str], target_texts: Iterable[str]) -> TokenizerPair:
-        """Train each tokenizer on the texts of its side."""
-        return TokenizerPair(self.source.train(source_texts), self.target.train(target_texts))
+    @property
+    def source_config(self) -> TokenizerConfig:
+        """The settings of the source tokenizer."""
+        return self.source
+
+    def with_source(self, config: TokenizerConfig) -> Self:
+        """Return these settings with another source tokenizer."""
+        return self.model_copy(update={"source": config})
+
+    def train(
+        self,
+        source_texts: Iterable[str],
+        target_texts: Iterable[str],
+        source_tokenizer: Tokenizer | None = None,
+    ) -> TokenizerPair:
+        """Train each tokenizer on the texts of its side, unless that of the source is given."""
+        source = source_tokenizer or self.source.train(source_texts)
+        return TokenizerPair(source, self.target.train(target_texts))
 
     def load(self, folder: Path) -> TokenizerPair:
         """Load saved tokenizers."""
@@ -79,10 +129,34 @@ class SharedTokenizerConfig(BaseConfig):
     tokenizer: TokenizerConfig = SubwordTokenizerConfig()
     regularized_sides: Literal["both", "source", "target"] = "both"
     """Sides to which `tokenizer.subword_regularization` applies."""
+    hidden_word_rate: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Probability that a word which a training source and its target have in common is unknown in
+    them, so that copying is learned also where the vocabulary has nearly every training word; needs
+    `tokenizer.open_vocabulary`."""
 
-    def train(self, source_texts: Iterable[str], target_texts: Iterable[str]) -> TokenizerPair:
-        """Train on the texts of both sides."""
-        tokenizer = self.tokenizer.train(chain(source_texts, target_texts))
+    @model_validator(mode="after")
+    def _check_open_vocabulary(self) -> Self:
+        if self.hidden_word_rate and not getattr(self.tokenizer, "open_vocabulary", False):
+            raise ValueError("hidden_word_rate needs a tokenizer with `open_vocabulary: true`")
+        return self
+
+    @property
+    def source_config(self) -> TokenizerConfig:
+        """The settings of the tokenizer."""
+        return self.tokenizer
+
+    def with_source(self, config: TokenizerConfig) -> Self:
+        """Return these settings with another tokenizer."""
+        return self.model_copy(update={"tokenizer": config})
+
+    def train(
+        self,
+        source_texts: Iterable[str],
+        target_texts: Iterable[str],
+        source_tokenizer: Tokenizer | None = None,
+    ) -> TokenizerPair:
+        """Train on the texts of both sides, unless a tokenizer is given."""
+        tokenizer = source_tokenizer or self.tokenizer.train(chain(source_texts, target_texts))
         return TokenizerPair(tokenizer, tokenizer)
 
     def load(self, folder: Path) -> TokenizerPair:
@@ -99,6 +173,42 @@ class SharedTokenizerConfig(BaseConfig):
         )
 
 
+class NoTokenizersConfig(BaseConfig):
+    """No tokenizers: the data are numbers."""
+
+    type: Literal["none"] = "none"
+
+    @property
+    def source_config(self) -> TokenizerConfig:
+        """The settings of a tokenizer without tokens."""
+        return LabelTokenizerConfig()
+
+    def with_source(self, config: TokenizerConfig) -> Self:
+        """Return these settings: there is nothing to replace."""
+        del config
+        return self
+
+    def train(
+        self,
+        source_texts: Iterable[str],
+        target_texts: Iterable[str],
+        source_tokenizer: Tokenizer | None = None,
+    ) -> TokenizerPair:
+        """Return tokenizers without tokens."""
+        del source_texts, target_texts, source_tokenizer
+        tokenizer = LabelTokenizer(Vocabulary([]), NormalizerConfig().normalize)
+        return TokenizerPair(tokenizer, tokenizer)
+
+    def load(self, folder: Path) -> TokenizerPair:
+        """Return tokenizers without tokens."""
+        return self.train([], [])
+
+    def build_regularizers(self, tokenizers: TokenizerPair) -> RegularizerPair:
+        """Return none."""
+        return RegularizerPair(None, None)
+
+
 TokenizersConfig = Annotated[
-    SeparateTokenizersConfig | SharedTokenizerConfig, Field(discriminator="type")
+    SeparateTokenizersConfig | SharedTokenizerConfig | NoTokenizersConfig,
+    Field(discriminator="type"),
 ]

@@ -36,10 +36,17 @@ class Vocabulary:
         ranked = sorted(frequent, key=lambda token: (-counts[token], token))
         return cls(ranked if max_size is None else ranked[: max(0, max_size - NUM_SPECIAL_TOKENS)])
 
-    def tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
-        """Return the id of each token, `UNK` if it has none."""
+    def tokens_to_ids(
+        self, tokens: Iterable[str], extended_ids: Mapping[str, int] | None = None
+    ) -> list[int]:
+        """Return the id of each token; `UNK` without one here and in `extended_ids`."""
         get_id = self._ids.get
-        return [get_id(token, UNK) for token in tokens]
+        if not extended_ids:
+            return [get_id(token, UNK) for token in tokens]
+        return [get_id(token) or extended_ids.get(token, UNK) for token in tokens]
+
+    def __contains__(self, token: str) -> bool:
+        return token in self._ids
 
     def __len__(self) -> int:
         return NUM_SPECIAL_TOKENS + len(self.tokens)

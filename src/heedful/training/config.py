@@ -9,6 +9,7 @@ from heedful.data.batching import BatchingConfig
 from heedful.models.scheduled_sampling import ScheduledSamplingConfig, TeacherForcingConfig
 from heedful.training import optim
 from heedful.training.checkpoints import CheckpointConfig
+from heedful.training.guided_alignment import GuidedAlignmentConfig
 from heedful.training.objectives import CrossEntropyObjectiveConfig, ObjectiveConfig
 from heedful.training.trainer import EMAConfig, PrecisionName
 
@@ -73,5 +74,7 @@ class TrainingConfig(BaseConfig):
     """Training objective."""
     scheduled_sampling: ScheduledSamplingConfig = TeacherForcingConfig()
     """Teacher forcing, or a schedule for feeding the decoder its own tokens."""
+    guided_alignment: GuidedAlignmentConfig | None = None
+    """Word alignments that attention is trained to agree with (Chen et al. 2016); off if null."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Probability mass spread evenly over the vocabulary."""

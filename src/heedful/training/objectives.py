@@ -23,6 +23,7 @@ from heedful.models.scheduled_sampling import (
 )
 from heedful.shapes import Float, Int, Losses, Scalar, TokenIds
 from heedful.tokenization.vocabulary import PAD
+from heedful.training.guided_alignment import LOSS_NAME, AlignmentGuide
 from heedful.training.rollouts import (
     REWARDS,
     LengthLimit,
@@ -55,7 +56,10 @@ class Objective(ABC):
 
 
 class CrossEntropyObjective(Objective):
-    """-log p(y | x), summed over target tokens, with teacher forcing or scheduled sampling."""
+    """-log p(y | x), summed over target tokens, with teacher forcing or scheduled sampling.
+
+    With a `guide`, the loss of guided alignment is added.
+    """
 
     def __init__(
         self,
@@ -63,6 +67,7 @@ class CrossEntropyObjective(Objective):
         scheduled_sampling: ScheduledSamplingConfig | None = None,
     ) -> None:
         self.label_smoothing = label_smoothing
+        self.guide: AlignmentGuide | None = None
         is_sampled = not isinstance(scheduled_sampling, TeacherForcingConfig)
         self.scheduled_sampling = scheduled_sampling if is_sampled else None
 
@@ -75,12 +80,15 @@ class CrossEntropyObjective(Objective):
         sampling = self.scheduled_sampling
         ratio = sampling.teacher_forcing_ratio(step) if sampling is not None else 1.0
         if sampling is None or ratio >= 1:
-            output = model(batch)
+            output = model(batch, need_weights=True) if self.guide else model(batch)
         else:
             sampler = InputSampler(ratio, sampling.token_choice)
             output = model.forward_scheduled_sampling(batch, sampler)
         loss = negative_log_likelihood(output.log_probs, batch.targets, self.label_smoothing)
-        return LossTerms(loss, output.auxiliary_losses)
+        if self.guide is None:
+            return LossTerms(loss, output.auxiliary_losses)
+        guided = {LOSS_NAME: self.guide.loss(output.soft_weights, batch)}
+        return LossTerms(loss, {**output.auxiliary_losses, **guided})
 
 
 def negative_log_likelihood(

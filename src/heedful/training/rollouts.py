@@ -114,9 +114,9 @@ def score_candidates(
     rows = [[*output.targets, *[PAD] * (width - len(output.targets))] for output in flat]
     targets = torch.tensor(rows).to(device)
     inputs = torch.cat([torch.full_like(targets[:, :1], BOS), targets[:, :-1]], dim=1)
-    log_probs, _, auxiliary_losses = model(
-        Batch(select_rows(batch.sources, sources), inputs, targets), need_weights=False
-    )
+    rows_of_sources = select_rows(batch.sources, sources)
+    output = model(Batch(rows_of_sources, inputs, targets), need_weights=False)
+    log_probs = output.log_probs
     wide = torch.promote_types(log_probs.dtype, torch.float32)  # 16 bits cannot sum an output
     chosen = log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1).to(wide)  # (C, T)
     # By lengths, not by PAD: a model may sample PAD.
@@ -126,7 +126,7 @@ def score_candidates(
     return ScoredOutputs(
         pad_sequence(list(cumulative_log_probs), batch_first=True, padding_value=-torch.inf),
         log_probs[firsts, : batch.targets.size(1)],
-        {name: loss * (len(sizes) / len(flat)) for name, loss in auxiliary_losses.items()},
+        {name: loss * (len(sizes) / len(flat)) for name, loss in output.auxiliary_losses.items()},
     )
 
 

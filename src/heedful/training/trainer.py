@@ -231,6 +231,8 @@ class StepLosses(NamedTuple):
         return all(map(math.isfinite, [self.main_loss, *self.auxiliary_losses.values()]))
 
 
+UpdateFunction = Callable[[Sequence[Any], float], tuple[StepLosses, str]]
+
 DEFAULT_CLIPPER = GradientClipper(max_norm=1.0)
 
 
@@ -262,6 +264,8 @@ class Trainer:
         self.device = device
         self.step = 0
         self.rng_states_before_step = get_rng_states()
+        self.captured_update: UpdateFunction | None = None
+        """Takes the place of `update`; see `training.step_capture`."""
         self._wrapped_model = dist_context.wrap_model(model)
         self._trainable_parameters = [p for p in model.parameters() if p.requires_grad]
 
@@ -270,7 +274,8 @@ class Trainer:
         self.step += 1
         self.rng_states_before_step = get_rng_states()
         learning_rate = self.learning_rate(self.step)
-        losses, skip_reason = self._update(micro_batches, learning_rate)
+        update = self.captured_update or self.update
+        losses, skip_reason = update(micro_batches, learning_rate)
         if self.ema is not None and not skip_reason:
             self.ema.update(self.step)
         return StepMetrics(
@@ -288,7 +293,7 @@ class Trainer:
         """Give the model the parameters it is evaluated with: their average, if there is one."""
         return self.ema.average_parameters() if self.ema is not None else nullcontext()
 
-    def _update(self, micro_batches: Sequence[Any], learning_rate: float) -> tuple[StepLosses, str]:
+    def update(self, micro_batches: Sequence[Any], learning_rate: float) -> tuple[StepLosses, str]:
         """Update the parameters, or return why not."""
         normalizer = sum(self.objective.normalizer(batch) for batch in micro_batches)
         names, values = self.compute_gradients(micro_batches, normalizer)

@@ -147,13 +147,40 @@ def test_missing_test_set_is_reported(message_of, trained):
     )
 
 
+def copy_with_data(trained, folder, **changes):
+    """Copy a run, with other data in its recipe."""
+    run = Run(shutil.copytree(trained, folder))
+    settings = run.read_recipe()
+    data = type(settings.data).model_validate({**settings.data.model_dump(), **changes})
+    run.replace_recipe(settings.model_copy(update={"data": data}))
+
+
+def test_additional_tests_are_columns(call, message_of, trained, tmp_path):
+    for name, lines in {"main": "a b\ta b\nc\tc\n", "hard": "a\tb\nc\tc\n"}.items():
+        (tmp_path / f"{name}.tsv").write_text(lines)
+    test, hard = ({"type": "tsv", "path": f"{name}.tsv"} for name in ("main", "hard"))
+    for name in ("one", "two"):
+        copy_with_data(trained, tmp_path / name, test=test, additional_tests={"hard words": hard})
+    ended = call("one", "two", "--metrics", "exact-match,chrf", "--json")
+    report = json.loads(ended.out)
+    assert report["test_set"] == (
+        "2 pairs of main.tsv, columns 1 and 2; hard words: hard.tsv, columns 1 and 2"
+    )
+    for system in report["systems"]:
+        scores = {score["score"]["name"]: score["stats"]["mean"] for score in system["scores"]}
+        assert list(scores) == ["exact match", "chrF", "exact match, hard words"]
+        assert (scores["exact match"], scores["exact match, hard words"]) == (100, 50)
+    assert "hard words" not in call("one", "--source", "hard.tsv", "--target", "hard.tsv").out
+    copy_with_data(trained, tmp_path / "other", test=test)
+    assert message_of("one", "other") == (
+        "other: its additional tests differ from those of one\n"
+        "  give one test set for all: --source FILE --target FILE"
+    )
+
+
 def test_different_test_sets_are_reported(message_of, trained, tmp_path):
     for name in ("one", "two"):
-        run = Run(shutil.copytree(trained, tmp_path / name))
-        settings = run.read_recipe()
-        test = {"type": "tsv", "path": f"{name}.tsv"}
-        data = type(settings.data).model_validate({**settings.data.model_dump(), "test": test})
-        run.replace_recipe(settings.model_copy(update={"data": data}))
+        copy_with_data(trained, tmp_path / name, test={"type": "tsv", "path": f"{name}.tsv"})
     assert message_of("one", "two") == (
         "two: its test set is two.tsv, columns 1 and 2, but that of one is one.tsv, columns 1 "
         "and 2\n  give one test set for all: --source FILE --target FILE"

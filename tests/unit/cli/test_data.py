@@ -8,6 +8,7 @@ def test_data_lists_corpora(capsys, monkeypatch):
     assert [line.split()[0] for line in output.splitlines()] == [
         "latin",
         "arithmetic",
+        "arithmetic-gaps",
         "dates",
         "copy",
         "reverse",

@@ -90,7 +90,7 @@ def test_columns_need_a_file_of_pairs(call, files, trained):
     assert (result.code, result.err) == (
         2,
         "heedful: --source-column: works only with a file of pairs\n"
-        "  add --pairs FILE or --labeled FILE\n",
+        "  add --pairs FILE, --labeled FILE or --conll FILE\n",
     )
 
 
@@ -348,3 +348,30 @@ def test_settings_of_a_run_need_a_run(call, files, option):
         2,
         f"heedful: {option[0]}: works only with a run\n  name a run, or leave it out\n",
     )
+
+
+SUMMARY_METRICS = "rouge-1,novelty-2,fragment-coverage"
+
+
+def test_source_metrics_compare_outputs_with_sources(call, files, tmp_path):
+    (tmp_path / "source").write_text("Who was there?\none six two\na b c d\n")
+    options = "--outputs", "good", "--target", "target", "--metrics", SUMMARY_METRICS
+    ended = call(*options, "--source", "source", "--confidence", "--json")
+    rouge, novelty, coverage = json.loads(ended.out)
+    assert rouge["interval"]["low"] <= rouge["value"] <= rouge["interval"]["high"]
+    # "Who is", "is there"; "one two"; "d e", "e f": 5 of 2 + 1 + 5 pairs of words.
+    assert (novelty["name"], novelty["value"]) == ("novel 2-grams", 100 * 5 / 8)
+    assert coverage["value"] == pytest.approx(100 * (2 / 3 + 1 + 4 / 6) / 3)
+    assert coverage["interval"]["low"] >= 100 * 2 / 3 - 1e-9
+
+
+def test_metrics_of_the_recipe_are_the_default(call, trained, tmp_path):
+    files = write(tmp_path, ["a b", "c", "d e f g"], ["a b", "c", "d e f h"])
+    named = f"evaluation.metrics=[{SUMMARY_METRICS}]"
+    by_recipe = call(trained, *files, "--set", named)
+    assert by_recipe.code == 0
+    by_option = call(trained, *files, "--metrics", SUMMARY_METRICS)
+    assert by_recipe.out == by_option.out
+    assert [line.split()[0] for line in by_recipe.out.splitlines()[1:]] == [
+        *("ROUGE-1", "novel", "fragment"),
+    ]

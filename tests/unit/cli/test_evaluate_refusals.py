@@ -44,7 +44,7 @@ def test_gold_alignments_without_aer_are_an_error(call, trained):
 
 def test_aer_without_gold_alignments_is_an_error(call, trained):
     assert call(trained, "--metrics", "aer") == (
-        "--metrics: aer of a run needs gold alignments of sources and references\n"
+        "--metrics: aer of a run needs gold alignments of the references\n"
         "  add --gold-alignments FILE"
     )
 

@@ -273,7 +273,7 @@ def test_same_file_on_both_sides_is_warned_of(capsys, monkeypatch, own_pairs):
         (
             ["--source", "a", "--target", "b", "--source-column", "fr"],
             "--source-column: works only with a file of pairs\n"
-            "  add --pairs FILE or --labeled FILE",
+            "  add --pairs FILE, --labeled FILE or --conll FILE",
         ),
         (
             ["--pairs", "a.csv", "--target-column", "0"],

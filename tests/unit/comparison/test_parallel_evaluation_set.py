@@ -1,14 +1,18 @@
+from dataclasses import replace
+
 import pytest
 
 from heedful.comparison.evaluation_sets import (
     MAX_EXAMPLES,
+    AdditionalTestSet,
     ParallelEvaluationSet,
     count_parameters,
     evenly_spaced,
     group_by_system,
     select_examples,
 )
-from heedful.evaluation.registry import METRICS, get_metrics
+from heedful.data.pair_dataset import Pair
+from heedful.evaluation.registry import METRICS, SOURCE_METRICS, get_metrics
 from heedful.evaluation.score_table import score_outputs
 from heedful.runs import load
 
@@ -86,3 +90,20 @@ def test_shared_parameters_count_once():
 
     layer = nn.Linear(3, 2)
     assert count_parameters(nn.ModuleList([layer, layer])) == 8
+
+
+def test_additional_sets_are_scored_by_the_main_metric(runs, evaluation_set):
+    pairs = [Pair("a b c", "a b c"), Pair("b b", "b b")]
+    additional = [AdditionalTestSet.from_pairs("short", pairs)]
+    novelty = SOURCE_METRICS["novelty-1"]
+    compared = replace(evaluation_set, additional_sets=additional, metrics=[novelty])
+    systems = [[runs / "small-0"], [runs / "large"]]
+    (one, other) = compared.evaluate(systems, baseline=0, device="cpu").results
+    for (run,), result in zip(systems, (one, other), strict=True):
+        by_name = {score.score.name: score for score in result.scores}
+        assert list(by_name) == ["novel 1-grams", "novel 1-grams, short"]
+        for sources, name in ((compared.sources, ""), (["a b c", "b b"], ", short")):
+            outputs = [each.text for each in load(run).translate(sources, beam_size=1)]
+            expected = score_outputs(novelty, outputs, sources)
+            assert by_name[f"novel 1-grams{name}"].stats.mean == expected.score.value
+        assert (by_name["novel 1-grams, short"].difference is None) == (result is one)

@@ -59,7 +59,7 @@ def test_masked_models_with_different_tokenizers_are_reported(texts):
     with pytest.raises(RunError) as caught:
         evaluate([texts / "masked"], [texts / "masked-words"])
     assert str(caught.value) == (
-        f"{texts}/masked-words: the masked tokens would differ from those of {texts}/masked\n"
+        f"{texts}/masked-words: predicts other targets than {texts}/masked\n"
         "  compare runs with equal `tokenizers`, `data.lm_batching` and `model.masking`"
     )
 

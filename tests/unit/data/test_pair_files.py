@@ -104,6 +104,12 @@ def test_json_keys_may_be_nested(store):
     assert JSONLConfig(path=store(line), **columns).read() == [Pair("ja", "a\nb")]
 
 
+def test_json_arrays_are_indexed_or_joined(store):
+    path = store(b'{"source": ["One.", "Two."], "target": ["first", "second"], "empty": []}\n')
+    assert JSONLConfig(path=path, target_column="target.1").read() == [Pair("One. Two.", "second")]
+    assert JSONLConfig(path=path, source_column="empty").read() == [Pair("", "first second")]
+
+
 def test_jsonl_accepts_newlines_and_paired_surrogates(store):
     path = store(b'{"source": "a\\nb", "target": "\\ud83d\\ude00"}\n')
     assert JSONLConfig(path=path).read() == [Pair("a\nb", "\U0001f600")]

@@ -279,6 +279,14 @@ def test_groups_that_do_not_divide_beam_size_are_reported():
     )
 
 
+def test_phrase_that_is_required_and_forbidden_is_reported():
+    phrases = {"required_phrases": ["dog"], "forbidden_phrases": ["cat", "dog"]}
+    assert error_message(phrases) == (
+        "decoding.required_phrases: 'dog' is required, but 'dog' is forbidden\n  remove one of them"
+    )
+    DecodingConfig.model_validate({**phrases, "required_phrases": [["dog", "slave"]]})
+
+
 def test_min_length_above_max_length_is_reported():
     assert error_message({"min_length": 5, "max_length": 4}) == (
         "decoding.min_length: min_length is 5, but max_length is 4\n"

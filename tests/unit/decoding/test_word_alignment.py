@@ -1,4 +1,4 @@
-"""Word alignments: links by hand, against a second implementation, and their invariants."""
+"""Word alignments of attention weights: links by hand, and their invariants."""
 
 from functools import partial
 
@@ -8,59 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from heedful.aligners.links import Link
 from heedful.decoding.word_alignment import (
-    Link,
     argmax_links,
     extract_links,
-    format_pharaoh,
     get_aligner,
-    grow_diag_final_and,
     symmetrized_links,
     threshold_links,
     to_word_links,
     word_alignment,
 )
 from heedful.errors import ConfigError
-from heedful.evaluation.annotation_metrics import parse_alignment
 from tests.unit.decoding.untrained import build_translator
 
-some_links = st.sets(st.tuples(st.integers(0, 4), st.integers(0, 4)).map(lambda pair: Link(*pair)))
-NEIGHBORS = [(-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1)]
 shapes = st.tuples(st.integers(0, 5), st.integers(1, 5))
 some_weights = arrays(np.float32, shapes, elements=st.floats(0, 1, width=32))
 # Three tokens over three words and EOS.
 WEIGHTS = np.array([[0.6, 0.2, 0.1, 0.1], [0.1, 0.3, 0.35, 0.25], [0.1, 0.2, 0.1, 0.6]])
-
-
-def link_matrix(links, size=6):
-    """Links as a matrix (target, source), with a margin for neighbors outside."""
-    matrix = np.zeros((size + 1, size + 1), bool)
-    for source, target in links:
-        matrix[target, source] = True
-    return matrix
-
-
-def grow_diagonal(grown, union):
-    """Add neighbors of every link until nothing changes, in place."""
-    before = ~grown
-    while (grown != before).any():
-        before = grown.copy()
-        for row, column in np.ndindex(grown.shape):
-            for down, right in NEIGHBORS if grown[row, column] else []:
-                y, x = row + down, column + right
-                is_uncovered = not grown[y].any() or not grown[:, x].any()
-                grown[y, x] |= union[y, x] and is_uncovered
-
-
-def grow_on_matrices(forward, backward):
-    """Grow-diag-final-and on matrices, as the authors describe it."""
-    forward, backward = link_matrix(forward), link_matrix(backward)
-    grown = forward & backward
-    grow_diagonal(grown, forward | backward)
-    for direction in (forward, backward):
-        for row, column in np.argwhere(direction):
-            grown[row, column] |= not grown[row].any() and not grown[:, column].any()
-    return {Link(int(column), int(row)) for row, column in np.argwhere(grown)}
 
 
 def test_argmax_links_to_largest_weight_but_not_to_eos():
@@ -88,17 +52,6 @@ def test_token_without_attention_has_no_link():
     assert extract_links(np.zeros((0, 3)), symmetrized_links) == []
 
 
-@given(forward=some_links, backward=some_links)
-def test_grow_diag_final_and_equals_matrix_implementation(forward, backward):
-    assert grow_diag_final_and(forward, backward) == grow_on_matrices(forward, backward)
-
-
-@given(forward=some_links, backward=some_links)
-def test_symmetrized_links_lie_between_intersection_and_union(forward, backward):
-    grown = grow_diag_final_and(forward, backward)
-    assert forward & backward <= grown <= forward | backward
-
-
 @given(weights=some_weights)
 def test_links_are_sorted_and_exclude_eos(weights):
     for aligner in (argmax_links, partial(threshold_links, threshold=0.3), symmetrized_links):
@@ -106,11 +59,6 @@ def test_links_are_sorted_and_exclude_eos(weights):
         assert links == sorted(links, key=lambda link: (link.target, link.source))
         assert all(link.source < weights.shape[1] - 1 for link in links)
         assert all(link.target < len(weights) for link in links)
-
-
-@given(links=some_links)
-def test_pharaoh_format_round_trips(links):
-    assert parse_alignment(format_pharaoh(links)).sure == links
 
 
 def test_word_links_leave_out_tokens_without_word():

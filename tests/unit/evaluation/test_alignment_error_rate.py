@@ -1,13 +1,16 @@
 """Alignment error rate by hand (Och & Ney 2003)."""
 
+import gzip
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heedful.aligners.links import AlignmentLinks, parse_alignment
 from heedful.evaluation.annotation_metrics import (
     AlignmentErrorRate,
-    AlignmentLinks,
-    parse_alignment,
+    AlignmentPrecision,
+    AlignmentRecall,
 )
 from heedful.evaluation.base import compute_score
 
@@ -43,6 +46,35 @@ def test_alignment_error_rate_matches_the_formula(result, sure, possible):
     above = len(result & sure) + len(result & everything)
     expected = 100 * (1 - above / below) if below else 0
     assert rate([line(result)], [line(sure, possible - sure)]) == pytest.approx(expected)
+
+
+@given(LINKS, LINKS, LINKS)
+def test_precision_and_recall_match_the_formula(result, sure, possible):
+    outputs, references = [line(result)], [line(sure, possible - sure)]
+    precision = compute_score(AlignmentPrecision(), outputs, references).value
+    recall = compute_score(AlignmentRecall(), outputs, references).value
+    num_possible = len(result & (possible | sure))
+    assert precision == pytest.approx(100 * num_possible / len(result) if result else 100)
+    assert recall == pytest.approx(100 * len(result & sure) / len(sure) if sure else 100)
+
+
+SYSTEMS = {  # AER, precision and recall, published with the data
+    "giza_grow_diag": (5.94, 97.54, 89.70),
+    "fast_align_grow_diag": (10.48, 90.84, 87.77),
+    "awesome_align": (4.07, 96.27, 95.42),
+}
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_published_systems_on_hansards(heedful_data, system):
+    folder = heedful_data / "alignments"
+    gold, links = (
+        gzip.decompress((folder / f"hansards.{name}.gz").read_bytes()).decode().splitlines()
+        for name in ("gold", system)
+    )
+    metrics = AlignmentErrorRate(), AlignmentPrecision(), AlignmentRecall()
+    scores = tuple(round(compute_score(metric, links, gold).value, 2) for metric in metrics)
+    assert scores == SYSTEMS[system]
 
 
 @given(LINKS, LINKS, st.data())

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.evaluation.base import MetricScore, as_multi_reference, compute_score
-from heedful.evaluation.registry import METRICS
+from heedful.evaluation.registry import ALIGNMENT_METRICS, METRICS
 
 WORDS = st.lists(st.sampled_from("abcde"), min_size=4, max_size=9).map(" ".join)
 TAGS = st.lists(st.sampled_from(["O", "B-x", "I-x", "B-y", "I-y"]), max_size=6).map(" ".join)
 LINKS = st.sets(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=6).map(
     lambda links: " ".join(f"{source}-{target}" for source, target in sorted(links))
 )
-TEXTS = {"aer": LINKS, "span-f1": TAGS, "span-f1-iob2": TAGS}
+TEXTS = {**dict.fromkeys(ALIGNMENT_METRICS, LINKS), "span-f1": TAGS, "span-f1-iob2": TAGS}
 
 every_metric = pytest.mark.parametrize("name", METRICS)
 
@@ -74,13 +74,14 @@ def test_compute_accepts_leading_dimensions(name, data):
 
 @every_metric
 def test_unequal_numbers_are_an_error(name):
+    references = ["0-0"] if name in ALIGNMENT_METRICS else ["O"]
     with pytest.raises(ValueError, match=r"shorter|longer"):
-        compute_score(METRICS[name], ["0-0", "1-1"], ["0-0"] if name == "aer" else ["O"])
+        compute_score(METRICS[name], ["0-0", "1-1"], references)
 
 
 @every_metric
 def test_signature_has_the_number_of_references(name):
-    choices = [["0-0", "1-1"]] if name == "aer" else [["O", "B-x"]]
+    choices = [["0-0", "1-1"]] if name in ALIGNMENT_METRICS else [["O", "B-x"]]
     assert "nrefs:2" in METRICS[name].signature(choices)
     mixed = METRICS[name].signature([*choices, ["O"]])
     assert "nrefs:var" in mixed

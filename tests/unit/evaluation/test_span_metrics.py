@@ -28,7 +28,16 @@ def test_tags_without_type_and_with_hyphens():
 
 
 def test_invalid_predicted_tag_is_outside():
-    assert marked("B-a <unk> I-a E-a Bx") == {Span(0, 0, "a"), Span(2, 2, "a")}
+    assert marked("B-a <unk> I-a L-a Bx") == {Span(0, 0, "a"), Span(2, 2, "a")}
+
+
+def test_bioes_tags_end_spans():
+    assert marked("B-a E-a S-a I-a O E-b") == {
+        Span(0, 1, "a"),
+        Span(2, 2, "a"),
+        Span(3, 3, "a"),
+        Span(5, 5, "b"),
+    }
 
 
 def test_span_needs_both_ends_and_its_type():

@@ -4,7 +4,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from heedful.inspection.attention_map import MAX_COLUMNS_WITH_DIGITS, AttentionMap, render_svg
+from heedful.inspection.attention_map import (
+    MAX_COLUMNS,
+    MAX_COLUMNS_WITH_DIGITS,
+    AttentionMap,
+    render_svg,
+    render_svg_grid,
+)
 from heedful.plotting.svg import DARK, LIGHT
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
@@ -101,3 +107,24 @@ def test_single_cell_is_drawn():
 def test_empty_map_says_so(rows, columns):
     root = parse(AttentionMap(["a"] * columns, ["x"] * rows, np.zeros((rows, columns))))
     assert [node.text for node in root.iter(f"{NAMESPACE}text")] == ["nothing to draw"]
+
+
+def test_long_source_is_cut_into_bands_with_all_weights():
+    size = 2 * MAX_COLUMNS + 22
+    weights = np.random.default_rng(0).dirichlet(np.ones(size), size=3)
+    source = [f"word{index}" for index in range(size)]
+    long = AttentionMap(source, ["a", "b", "c"], weights, title="A text", caption="mean of heads")
+    root = parse(long)
+    bands = [node for node in root if node.tag == f"{NAMESPACE}svg"]
+    drawn = [[float(cell.get("data-weight")) for cell in cells_of(band)] for band in bands]
+    joined = np.concatenate([np.reshape(cells, (3, -1)) for cells in drawn], axis=1)
+    np.testing.assert_allclose(joined, weights, rtol=5e-4, atol=5e-5)
+    assert [node.text for node in of_class(root, "text", "source")] == source
+    assert [node.text for node in of_class(root, "text", "title")] == ["A text"]
+    assert [node.text for node in of_class(root, "text", "note") if "tokens" in node.text] == [
+        "mean of heads, source tokens 1 to 64",
+        "source tokens 65 to 128",
+        "source tokens 129 to 150",
+    ]
+    both = ElementTree.fromstring(render_svg_grid([long, long]))
+    assert len(cells_of(both)) == 2 * 3 * size

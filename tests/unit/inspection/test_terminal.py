@@ -1,4 +1,5 @@
 import io
+import itertools
 
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from heedful.inspection.attention_map import AttentionMap, terminal_heatmap
+from heedful.inspection.attention_map import MAX_COLUMNS, AttentionMap, terminal_heatmap
 from heedful.plotting.svg import LIGHT, weight_color
 
 RULE = "\u2502"
@@ -153,3 +154,24 @@ def test_label_stands_on_the_highest_free_line(latin):
 def test_empty_map_says_so(rows, columns):
     empty = AttentionMap(["a"] * columns, ["x"] * rows, np.zeros((rows, columns)))
     assert terminal_heatmap(empty, width=80).plain == "nothing to draw"
+
+
+def test_long_source_shows_the_parts_that_have_attention():
+    size = 3 * MAX_COLUMNS
+    weights = np.full((2, size), 1e-4)
+    weights[0, 100], weights[1, 5] = 0.9, 0.4
+    drawn = AttentionMap([f"w{index}" for index in range(size)], ["a", "b"], weights)
+    lines = terminal_heatmap(drawn, width=80).plain.splitlines()
+    notes = [line for line in lines if line.startswith("source tokens ")]
+    ends = [tuple(map(int, line.partition(":")[0].split()[2::2])) for line in notes]
+    assert ends[0][0] == 1
+    assert ends[-1][1] == size
+    assert all(last + 1 == first for (_, last), (first, _) in itertools.pairwise(ends))
+    shown = [end for end, line in zip(ends, notes, strict=True) if "none of" not in line]
+    assert [first <= position <= last for (first, last) in shown for position in (6, 101)] == [
+        *(True, False),
+        *(False, True),
+    ]
+    text = "\n".join(lines)
+    assert "w100" in text
+    assert "w50" not in text

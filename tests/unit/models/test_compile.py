@@ -30,6 +30,7 @@ def break_reasons():
     return json.loads(completed.stdout)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("recipe_name", RECIPES)
 def test_training_compiles_without_graph_breaks(recipe_name, break_reasons):
     assert break_reasons[recipe_name] == []

@@ -16,9 +16,11 @@ from heedful.models.masked_language_model import (
     MaskingConfig,
     mask_tokens,
     sample_sentence_pairs,
+    select_targets,
 )
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.models.transformer import TransformerEncoderConfig
+from heedful.pytree import select_rows
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, PAD
 from heedful.training.objectives import negative_log_likelihood
 from tests.shape_checking import unchecked
@@ -140,9 +142,28 @@ def test_next_sentence_loss_adds_up_over_rows():
     pairs = sample_sentence_pairs(tokens, seed="3")
     batch = mask_tokens(pairs.inputs, MaskingConfig(mlm_probability=0.5), vocab_size=SIZE, seed="4")
     batch = pairs._replace(inputs=batch.inputs, targets=batch.targets)
-    parts = [LMBatch(*(part[rows] for part in batch)) for rows in (slice(0, 2), slice(2, 5))]
+    parts = [select_rows(batch, torch.tensor(rows)) for rows in ([0, 1], [2, 3, 4])]
     whole, *others = (model(part).auxiliary_losses["next-sentence"] for part in (batch, *parts))
     torch.testing.assert_close(whole, sum(others))
+
+
+@each_model
+def test_selected_targets_give_the_loss_and_gradients_of_all_positions(name):
+    model, tokens = build(name).eval(), texts(5, 19)
+    pairs = sample_sentence_pairs(tokens, seed="3") if name == "next sentence" else None
+    batch = mask_tokens(tokens, MaskingConfig(), vocab_size=SIZE, seed="5")
+    if pairs is not None:
+        batch = batch._replace(segments=pairs.segments, is_next=pairs.is_next)
+    selected = select_targets(batch)
+    assert selected.targets.shape == (5, 8)
+    assert selected.num_targets == batch.num_targets
+    results = []
+    for examples in (batch, selected):
+        output = model(examples)
+        loss = negative_log_likelihood(output.log_probs, examples.targets, 0.1)
+        total = sum(output.auxiliary_losses.values(), loss)
+        results.append((total, *torch.autograd.grad(total, list(model.parameters()))))
+    torch.testing.assert_close(results[1], results[0])
 
 
 def test_segments_change_outputs_and_default_to_the_first():

@@ -81,7 +81,8 @@ def test_translation_model_rejects_running_text():
     assert message(data={"train": TEXT}) == (
         "data.train.type: the model (type: encoder-decoder) learns from pairs of texts, "
         "not from 'text'\n"
-        "  choose from: csv, jsonl, mixture, parallel-files, parquet, prepared, synthetic, tsv"
+        "  choose from: conll, csv, jsonl, mixture, parallel-files, parquet, prepared, "
+        "synthetic, tsv"
     )
 
 

@@ -2,7 +2,13 @@
 
 from heedful.data.synthetic.corpus import Corpus
 from heedful.data.synthetic.latin.corpus import LatinCorpus
-from heedful.data.synthetic.toy_corpora import ArithmeticCorpus, DatesCorpus, SequenceCorpus
+from heedful.data.synthetic.toy_corpora import (
+    ARITHMETIC_SPLITS,
+    RESERVED_NUMBERS,
+    ArithmeticCorpus,
+    DatesCorpus,
+    SequenceCorpus,
+)
 from heedful.errors import DataError, check_choice
 
 __all__ = ["SYNTHETIC_CORPORA", "Corpus", "get_corpus"]
@@ -12,6 +18,12 @@ SYNTHETIC_CORPORA: dict[str, Corpus] = {
     for corpus in (
         LatinCorpus(),
         ArithmeticCorpus(),
+        ArithmeticCorpus(
+            "arithmetic-gaps",
+            "the same, but eight numbers are operands in the split `numbers` only",
+            (*ARITHMETIC_SPLITS, "numbers"),
+            RESERVED_NUMBERS,
+        ),
         DatesCorpus(),
         SequenceCorpus("copy", "letters, and the same letters again", list),
         SequenceCorpus("reverse", "letters, and the same backwards", lambda letters: letters[::-1]),

@@ -15,9 +15,13 @@ from typing_extensions import override
 from heedful.data.pair_dataset import Pair
 from heedful.data.synthetic.corpus import Corpus
 
-MAX_NUMBER, MAX_TERM, MAX_FACTOR = 9999, 99, 20
+MAX_NUMBER = 9999
 OPERATORS = ("plus", "minus", "times")
-MAX_OPERATORS = 3
+_NUM_OPERATORS, _TERMS, _FACTORS = (1, 3), (0, 99), (0, 20)  # smallest and largest
+_LONGER, _LARGER, _NUMBERS = "longer", "larger", "numbers"
+_MORE_OPERATORS, _LARGER_TERMS, _LARGER_FACTORS = (4, 6), (100, 999), (21, 99)
+RESERVED_NUMBERS = (27, 34, 48, 56, 61, 73, 89, 92)  # made of words that other numbers have, too
+ARITHMETIC_SPLITS = ("train", "dev", "test", _LONGER, _LARGER)
 
 # fmt: off
 _BELOW_TWENTY = (
@@ -29,25 +33,42 @@ _BELOW_TWENTY = (
 _TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 
 
+@dataclass(frozen=True)
 class ArithmeticCorpus(Corpus):
-    """Sums in words: two times three times three equals -> eighteen."""
+    """Sums in words: two times three times three equals -> eighteen.
 
-    name = "arithmetic"
-    description = "sums in English words, and their results"
+    Further splits are beyond the training data: `longer` has four to six operators instead of one
+    to three, `larger` operands above all of training, `numbers` the reserved numbers, which are
+    operands in no other split.
+    """
+
+    name: str = "arithmetic"
+    description: str = "sums in English words, and their results"
+    splits: tuple[str, ...] = ARITHMETIC_SPLITS
+    reserved_numbers: tuple[int, ...] = ()
 
     @override
     def generate(self, split: str, random: Random) -> Iterator[Pair]:
+        is_larger = split == _LARGER
+        terms, factors = (_LARGER_TERMS, _LARGER_FACTORS) if is_larger else (_TERMS, _FACTORS)
+        num_operators = _MORE_OPERATORS if split == _LONGER else _NUM_OPERATORS
         while True:
-            operators = random.choices(OPERATORS, k=random.randint(1, MAX_OPERATORS))
+            operators = random.choices(OPERATORS, k=random.randint(*num_operators))
             neighbors = zip(["", *operators], [*operators, ""], strict=True)
-            numbers = [
-                random.randint(0, MAX_FACTOR if "times" in pair else MAX_TERM) for pair in neighbors
-            ]
+            numbers = [random.randint(*(factors if "times" in p else terms)) for p in neighbors]
             result = evaluate_expression(numbers, operators)
             if 0 <= result <= MAX_NUMBER:
                 words = [number_to_words(number) for number in numbers]
-                terms = zip(words, [*operators, "equals"], strict=True)
-                yield Pair(" ".join(chain.from_iterable(terms)), number_to_words(result))
+                parts = zip(words, [*operators, "equals"], strict=True)
+                yield Pair(" ".join(chain.from_iterable(parts)), number_to_words(result))
+
+    @override
+    def is_in_split(self, pair: Pair, split: str) -> bool:
+        words = pair.source.split()
+        has_reserved = any(number_to_words(number) in words for number in self.reserved_numbers)
+        if has_reserved or split == _NUMBERS:
+            return has_reserved and split == _NUMBERS
+        return split in (_LONGER, _LARGER) or super().is_in_split(pair, split)
 
 
 def evaluate_expression(numbers: Sequence[int], operators: Sequence[str]) -> int:

@@ -1,8 +1,9 @@
-"""Connections between the layers of a recurrent encoder: plain, residual or fast-forward.
+"""What is between the layers of a recurrent encoder: connections, lower attention, experts.
 
-Invariant: a connection looks at one position at a time.
+Connections are plain, residual or fast-forward. Invariant: one sees a single position at a time.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import torch
@@ -10,10 +11,12 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from typing_extensions import override
 
+from heedful.attention.attention import Attention
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
 from heedful.errors import check
-from heedful.shapes import Float, LayerInputs, LayerOutputs
+from heedful.layers.mixture_of_experts import MoESublayer
+from heedful.shapes import Float, LayerInputs, LayerOutputs, SourceMask
 
 NextInputs = Float[Tensor, "B S X"]
 
@@ -124,3 +127,45 @@ ConnectionConfig = Annotated[
     Field(discriminator="type"),
     allow_bare_type(Literal["plain", "residual", "fast-forward"] | _Connections),
 ]
+
+
+class RecurrentLayerWrapper(nn.Module):
+    """What happens before and after the cells of a layer.
+
+    With `lower_attention`, the cells also read a context of the outputs of the layer below; its
+    queries are the layer's input.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        dropout: float,
+        lower_attention: Attention | None,
+        experts: MoESublayer | None,
+    ) -> None:
+        super().__init__()
+        self.connection = connection
+        self.dropout = nn.Dropout(dropout)
+        self.lower_attention = lower_attention
+        self.experts = experts
+
+    def prepare_input(
+        self, layer_input: LayerInputs, lower_outputs: LayerOutputs, mask: SourceMask
+    ) -> NextInputs:
+        """Return the input of the cells."""
+        cell_input = self.dropout(layer_input)
+        if self.lower_attention is None:
+            return cell_input
+        memory = self.lower_attention.build_memory(lower_outputs, mask.unsqueeze(1))
+        context = self.lower_attention(cell_input, memory, need_weights=False).context
+        return torch.cat([cell_input, context], dim=-1)
+
+    def connect_output(
+        self, layer_input: LayerInputs, layer_output: LayerOutputs, mask: SourceMask
+    ) -> tuple[NextInputs, Mapping[str, Tensor]]:
+        """Return the input of the next layer and its auxiliary losses."""
+        connected = self.connection(layer_input, layer_output)
+        if self.experts is None:
+            return connected, {}
+        moe_output = self.experts(connected, mask)
+        return moe_output.outputs, moe_output.auxiliary_losses

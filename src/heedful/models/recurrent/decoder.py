@@ -1,7 +1,5 @@
 """The recurrent decoder: a bridge, a wiring around recurrent cells, and an output head.
 
-A bridge computes the first hidden state of each layer from the encoder's output; cell states of
-LSTMs start at zero unless the bridge copies those of the encoder, other parts of a state are empty.
 Invariant: a known target decoded at once matches one decoded step by step.
 """
 
@@ -10,18 +8,31 @@ from typing import Annotated, Literal, NamedTuple
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 from typing_extensions import override
 
 from heedful.attention.alignments import AlignmentOutput, concat_alignments
 from heedful.attention.attention import Attention
 from heedful.attention.config import AttentionConfig
 from heedful.attention.memory import Memory
-from heedful.config import BaseConfig
 from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.models.base import Decoder, DecoderOutput, EncoderOutput, EncoderStateSizes
-from heedful.models.output_heads import OutputHead, OutputHeadConfig, SoftmaxHeadConfig
+from heedful.models.copying import (
+    CopyNetHead,
+    CopyNetHeadConfig,
+    OutputHeadConfig,
+    check_copying,
+    check_parallel,
+)
+from heedful.models.output_heads import (
+    CopyInputs,
+    CopySource,
+    HeadSizes,
+    OutputHead,
+    SoftmaxHeadConfig,
+)
+from heedful.models.recurrent.bridge import Bridge, BridgeConfig, TanhBridgeConfig
 from heedful.models.recurrent.deep_fusion import DeepFusionConfig
 from heedful.models.recurrent.wiring import (
     AttendThenStepConfig,
@@ -40,120 +51,14 @@ from heedful.models.recurrent.without_attention import (
 )
 from heedful.models.scheduled_sampling import InputSampler
 from heedful.search import StepOutput
-from heedful.shapes import Embedded, Float, Hidden, SourceWeights, StepTokens, TokenIds
+from heedful.shapes import Embedded, Float, LogProbs, SourceWeights, StepTokens, TokenIds
 from heedful.tokenization.vocabulary import PAD
-
-
-class Bridge(nn.Module):
-    """The first hidden state of each decoder layer.
-
-    tanh: tanh(W summary + b)
-    linear: W summary + b
-    backward: tanh(W h_1), h_1 the backward state at the first token, which is the last values of
-        the top layer's final state  (Bahdanau et al. 2015, A.2.2)
-    copy: the final state of the encoder layer at the same height
-    zeros: 0
-    """
-
-    def __init__(self, kind: str, input_size: int, hidden_size: int, num_layers: int) -> None:
-        super().__init__()
-        self.kind = kind
-        self.input_size = input_size
-        self.hidden_size = hidden_size
-        self.num_layers = num_layers
-        num_projections = 0 if kind in {"copy", "zeros"} else num_layers
-        projections = [nn.Linear(input_size, hidden_size) for _ in range(num_projections)]
-        self.layers = nn.ModuleList(projections)
-
-    @override
-    def forward(self, encoder_output: EncoderOutput) -> list[Hidden]:
-        """Return the first hidden states, bottom layer first."""
-        states, final_states = encoder_output.states, encoder_output.final_states
-        if self.kind == "copy":
-            return list(final_states)
-        if self.kind == "zeros":
-            return [states.new_zeros(len(states), self.hidden_size)] * self.num_layers
-        is_backward = self.kind == "backward"
-        source = final_states[-1][:, -self.input_size :] if is_backward else encoder_output.summary
-        projected = [layer(source) for layer in self.layers]
-        return projected if self.kind == "linear" else [hidden.tanh() for hidden in projected]
-
-
-class BridgeConfigBase(BaseConfig):
-    """How the encoder's output becomes the first decoder state."""
-
-    type: str
-
-    def build(
-        self, summary_size: int, encoder: EncoderStateSizes, decoder: RecurrentDecoderConfigBase
-    ) -> Bridge:
-        return Bridge(self.type, summary_size, decoder.hidden_size, decoder.num_layers)
-
-
-class TanhBridgeConfig(BridgeConfigBase):
-    """A tanh layer from the source summary to each first state."""
-
-    type: Literal["tanh"] = "tanh"
-
-
-class LinearBridgeConfig(BridgeConfigBase):
-    """A linear layer from the source summary to each first state."""
-
-    type: Literal["linear"] = "linear"
-
-
-class BackwardBridgeConfig(BridgeConfigBase):
-    """A tanh layer from the backward state at the first token (Bahdanau et al. 2015)."""
-
-    type: Literal["backward"] = "backward"
-
-    @override
-    def build(
-        self, summary_size: int, encoder: EncoderStateSizes, decoder: RecurrentDecoderConfigBase
-    ) -> Bridge:
-        message = "'backward' needs a backward cell in the encoder's last layer, but there is none"
-        hint = "choose 'tanh', or set encoder.direction to 'bidirectional'"
-        check(encoder.backward_size, "bridge.type", message, hint)
-        return super().build(encoder.backward_size, encoder, decoder)
-
-
-class CopyBridgeConfig(BridgeConfigBase):
-    """The encoder's final hidden and cell states, layer by layer (Sutskever et al. 2014)."""
-
-    type: Literal["copy"] = "copy"
-
-    @override
-    def build(
-        self, summary_size: int, encoder: EncoderStateSizes, decoder: RecurrentDecoderConfigBase
-    ) -> Bridge:
-        actual = ", ".join(map(str, encoder.final_state_sizes)) or "unknown"
-        needed = ", ".join([str(decoder.hidden_size)] * decoder.num_layers)
-        message = f"'copy' needs encoder layers of sizes {needed}, but they are {actual}"
-        hint = "give both the same num_layers and hidden_size, or choose 'tanh'"
-        check(actual == needed, "bridge.type", message, hint)
-        return super().build(summary_size, encoder, decoder)
-
-
-class ZerosBridgeConfig(BridgeConfigBase):
-    """Zeros; the decoder sees the source only through attention or a context."""
-
-    type: Literal["zeros"] = "zeros"
-
-
-BridgeConfig = Annotated[
-    TanhBridgeConfig
-    | LinearBridgeConfig
-    | BackwardBridgeConfig
-    | CopyBridgeConfig
-    | ZerosBridgeConfig,
-    Field(discriminator="type"),
-]
 
 
 class PendingToken(NamedTuple):
     """A token that is not chosen yet: the features it is predicted from, and the weights."""
 
-    pre_output_input: Float[Tensor, "B X"] | Float[Tensor, "B S X"]
+    features: Float[Tensor, "B 1 D"] | Float[Tensor, "B 1 S D"]
     weights: Float[Tensor, "B 1 S"]
 
 
@@ -162,7 +67,8 @@ class RecurrentDecoderState(NamedTuple):
 
     wiring: WiringState
     memory: Memory
-    pending: PendingToken | None = None  # if the next step uses its alignment posterior
+    pending: PendingToken | None = None  # if the next step uses its posterior over positions
+    copy_source: CopySource | None = None  # if the output head copies
 
 
 class RecurrentDecoder(Decoder):
@@ -186,15 +92,15 @@ class RecurrentDecoder(Decoder):
         cell_states = encoder_output.final_cell_states if self.needs_cell_states else ()
         cells = self.wiring.cells.initial_state(self.bridge(encoder_output), cell_states)
         state = self.wiring.initial_state(cells, memory, encoder_output.summary)
-        return RecurrentDecoderState(state, memory)
+        copy_source = self.build_copy_source(encoder_output)
+        return RecurrentDecoderState(state, memory, copy_source=copy_source)
 
     @override
     def step(
         self, tokens: StepTokens, state: RecurrentDecoderState
     ) -> StepOutput[RecurrentDecoderState]:
-        output, next_state = self._step(tokens, self.embedding(tokens), state)
-        features = self.wiring.compute_features(output.pre_output_input.unsqueeze(1))
-        log_probs = self.output_head(features, output.weights)
+        output, next_state = self._step(tokens, self.embed(tokens, state.copy_source), state)
+        log_probs = self._predict(output, next_state)
         return StepOutput(log_probs.squeeze(1), next_state, output.weights.squeeze(1))
 
     @override
@@ -206,23 +112,31 @@ class RecurrentDecoder(Decoder):
         With experts, which process all tokens at once, run layer by layer instead.
         """
         state, outputs = self.initial_state(encoder_output), []
-        embeddings = self.embedding(tokens)
+        source, pending_features = state.copy_source, []
+        embeddings = self.embed(tokens, source)
         if self.wiring.cells.experts:
             # In eval mode tokens are independent, and one that a search returns may be PAD.
             mask = tokens != PAD if self.training else torch.ones_like(tokens, dtype=torch.bool)
             unrolled = self.wiring.unroll(embeddings, state.wiring, state.memory, mask)
-            features = self.wiring.compute_features(unrolled.pre_output_input)
-            log_probs = self.output_head(features, unrolled.weights)
+            pre_output_input = self.wiring.pre_output.concat_parts(unrolled.vectors)
+            features = self.wiring.compute_features(pre_output_input)
+            copying = source and CopyInputs(source, unrolled.vectors.gate_inputs)
+            log_probs = self.output_head(features, unrolled.weights, copying)
             attention = self._collect_attention([unrolled])
             return DecoderOutput(log_probs, *attention, unrolled.auxiliary_losses)
         steps = zip(tokens.unbind(dim=1), embeddings.unbind(dim=1), strict=True)
         for step_tokens, embedded in steps:
             output, state = self._step(step_tokens, embedded, state)
             outputs.append(output)
+            pending_features += [] if state.pending is None else [state.pending.features]
         weights, attention_records = self._collect_attention(outputs)
-        pre_output_input = torch.stack([output.pre_output_input for output in outputs], dim=1)
-        features = self.wiring.compute_features(pre_output_input)  # (B, T, D) or (B, T, S, D)
-        return DecoderOutput(self.output_head(features, weights), weights, attention_records)
+        if pending_features:  # computed again, they would differ by dropout
+            features = torch.cat(pending_features, dim=1)
+        else:
+            pre_output_input = torch.stack([output.pre_output_input for output in outputs], dim=1)
+            features = self.wiring.compute_features(pre_output_input)
+        log_probs = self.output_head(features, weights, _copy_inputs(outputs, source))
+        return DecoderOutput(log_probs, weights, attention_records)
 
     @override
     def forward_scheduled_sampling(
@@ -234,10 +148,10 @@ class RecurrentDecoder(Decoder):
         log_probs: list[Tensor] = []
         for gold_tokens in tokens.unbind(dim=1):
             input_tokens = sampler.choose(gold_tokens, log_probs[-1] if log_probs else None)
-            output, state = self._step(input_tokens, self.embedding(input_tokens), state)
+            embedded = self.embed(input_tokens, state.copy_source)
+            output, state = self._step(input_tokens, embedded, state)
             outputs.append(output)
-            features = self.wiring.compute_features(output.pre_output_input.unsqueeze(1))
-            log_probs.append(self.output_head(features, output.weights).squeeze(1))
+            log_probs.append(self._predict(output, state).squeeze(1))
         return DecoderOutput(torch.stack(log_probs, dim=1), *self._collect_attention(outputs))
 
     def _collect_attention(
@@ -249,25 +163,50 @@ class RecurrentDecoder(Decoder):
         alignments = [output.alignment for output in outputs if output.alignment is not None]
         return weights, ((self.wiring.attention, concat_alignments(alignments)),)
 
+    def _predict(self, output: WiringOutput, next_state: RecurrentDecoderState) -> LogProbs:
+        """Return the log-probabilities (B, 1, N) after a step."""
+        if next_state.pending is None:
+            features = self.wiring.compute_features(output.pre_output_input.unsqueeze(1))
+        else:
+            features = next_state.pending.features
+        copying = _copy_inputs([output], next_state.copy_source)
+        return self.output_head(features, output.weights, copying)
+
     def _step(
         self, tokens: StepTokens, embedded: Embedded, state: RecurrentDecoderState
     ) -> tuple[WiringOutput, RecurrentDecoderState]:
-        """Step the wiring; first replace the last weights by their posterior given the token."""
-        wiring_state = state.wiring
-        if state.pending is not None:
+        """Step the wiring; first use the posterior over source positions given the token.
+
+        It replaces the last weights, or selects the states that CopyNet reads.
+        """
+        wiring_state, pending, head = state.wiring, state.pending, self.output_head
+        if isinstance(head, CopyNetHead) and head.reads_selectively:
+            assert state.copy_source is not None
+            features = None if pending is None else pending.features
+            read = head.selective_read(features, tokens, state.copy_source)
+            embedded = torch.cat([embedded, read], dim=-1)
+        elif pending is not None:
             assert wiring_state.attention_state is not None
-            features = self.wiring.compute_features(state.pending.pre_output_input.unsqueeze(1))
-            posterior = self.output_head.alignment_posterior(
-                features, state.pending.weights, tokens.unsqueeze(1)
+            posterior = head.alignment_posterior(
+                pending.features, pending.weights, tokens.unsqueeze(1)
             )
             attention_state = wiring_state.attention_state._replace(
                 last_weights=posterior.squeeze(1)
             )
             wiring_state = wiring_state._replace(attention_state=attention_state)
         output = self.wiring(embedded, wiring_state, state.memory)
-        needs_posterior = self.output_head.has_alignment_posterior and self.wiring.uses_history
-        pending = PendingToken(output.pre_output_input, output.weights) if needs_posterior else None
-        return output, RecurrentDecoderState(output.state, state.memory, pending)
+        pending = None
+        if head.reads_selectively or (head.has_alignment_posterior and self.wiring.uses_history):
+            features = self.wiring.compute_features(output.pre_output_input.unsqueeze(1))
+            pending = PendingToken(features, output.weights)
+        return output, state._replace(wiring=output.state, pending=pending)
+
+
+def _copy_inputs(outputs: Sequence[WiringOutput], source: CopySource | None) -> CopyInputs | None:
+    if source is None:
+        return None
+    gate_inputs = torch.stack([output.vectors.gate_inputs for output in outputs], dim=1)
+    return CopyInputs(source, gate_inputs)
 
 
 WiringConfig = Annotated[
@@ -292,26 +231,38 @@ class RecurrentDecoderConfig(RecurrentDecoderConfigBase):
     output_head: OutputHeadConfig = SoftmaxHeadConfig()
     """How the features become log-probabilities of tokens."""
 
+    @override
+    def input_size(self, memory_size: int) -> int:
+        head = self.output_head
+        is_selective = isinstance(head, CopyNetHeadConfig) and head.selective_read
+        return self.embedding_size + (memory_size if is_selective else 0)
+
     def build(
         self, *, vocab_size: int, memory_size: int, encoder_sizes: EncoderStateSizes | None = None
     ) -> RecurrentDecoder:
         if isinstance(self.wiring, DeepFusionConfig) and encoder_sizes is not None:
             self.wiring.check_encoder(encoder_sizes)
         wiring = self.wiring.build(self, memory_size=memory_size)
+        gate_size = memory_size + self.hidden_size + self.input_size(memory_size)
         decoder = RecurrentDecoder(
             TokenEmbedding(vocab_size, self.embedding_size, dropout=self.dropout),
             self.bridge.build(memory_size, encoder_sizes or EncoderStateSizes(), self),
             wiring,
-            self.output_head.build(feature_size=wiring.pre_output.size, vocab_size=vocab_size),
+            self.output_head.build(
+                HeadSizes(wiring.pre_output.size, vocab_size, gate_size, memory_size)
+            ),
         )
         message = f"wiring {self.wiring.type!r} uses the output of experts in the next step"
         hint = "choose 'bottom-layer-attention', or 'step-then-attend' with `input_feeding: false`"
         can_have_experts = self.experts is None or wiring.can_unroll
         check(can_have_experts, "experts", message, hint)
+        if self.experts:
+            check_parallel(decoder.output_head)
         if decoder.needs_cell_states and encoder_sizes is not None:
             _check_copied_cell_states(wiring, encoder_sizes.final_cell_state_sizes)
         if isinstance(wiring, AttentionWiring):
             self._check_attention(wiring, decoder.output_head)
+            check_copying(decoder.output_head, wiring.attention, self.output_head.type, "attention")
         else:
             self._check_no_attention()
         return decoder

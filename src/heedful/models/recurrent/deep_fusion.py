@@ -60,10 +60,10 @@ class DeepFusion(AttentionWiring):
         context, cell_context = attended.context.squeeze(1).chunk(2, dim=-1)
         added = self.gate(torch.cat([context, embedded], dim=-1)).sigmoid() * cell_context
         cells = self.cells(torch.cat([embedded, added], dim=-1), state.cells)
-        vectors = StepVectors(state.cells[-1][0], cells[-1][0], embedded)
+        vectors = StepVectors(state.cells[-1][0], cells[-1][0], embedded, context)
         next_state = WiringState(cells, attention_state=attended.state)
         features = self.pre_output.concat_parts(vectors)
-        return WiringOutput(features, attended.weights, attended.alignment, next_state)
+        return WiringOutput(features, attended.weights, attended.alignment, next_state, vectors)
 
 
 class DeepFusionConfig(BaseConfig):
@@ -78,7 +78,7 @@ class DeepFusionConfig(BaseConfig):
         check(encoder.has_cell_states, "encoder.cell.type", message, hint)
 
     def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
-        cell, embedding_size = decoder.cell, decoder.embedding_size
+        cell, embedding_size = decoder.cell, decoder.input_size(memory_size)
         size, query_size = decoder.hidden_size, embedding_size + memory_size
         if not isinstance(cell, LSTMNCellConfig):
             message = f"wiring 'deep-fusion' needs 'lstmn' cells, but this is {cell.type!r}"

@@ -12,7 +12,6 @@ from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.attention import Attention
 from heedful.attention.auxiliary_losses import sum_losses
 from heedful.attention.config import AttentionConfig, build_self_attention
 from heedful.attention.memory import padding_mask
@@ -20,21 +19,20 @@ from heedful.attention.positional_encoding import PositionalEncodingConfig
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
 from heedful.layers.embeddings import TokenEmbedding
-from heedful.layers.mixture_of_experts import MoESublayer, MoESublayerConfig
+from heedful.layers.mixture_of_experts import MoESublayerConfig
 from heedful.layers.pooling import LastStatePoolingConfig, Pooling, PoolingConfig
 from heedful.layers.rnn import RecurrentLayer, reverse_padded
 from heedful.layers.rnn_cell_config import CellConfig, GRUCellConfig
 from heedful.layers.self_attentive_cells import SelfAttentiveLSTMCell, StateHistory
 from heedful.models.base import Encoder, EncoderOutput, EncoderStateSizes
 from heedful.models.recurrent.connections import (
-    Connection,
     ConnectionConfig,
-    NextInputs,
     PlainConnectionConfig,
+    RecurrentLayerWrapper,
     ResidualConnectionConfig,
 )
 from heedful.pytree import map_pairs
-from heedful.shapes import LayerInputs, LayerOutputs, Lengths, SourceMask, SourceTokens
+from heedful.shapes import LayerInputs, LayerOutputs, Lengths, SourceTokens
 
 
 class BidirectionalConfig(BaseConfig):
@@ -98,48 +96,6 @@ DirectionConfig = Annotated[
 ]
 
 
-class RecurrentLayerWrapper(nn.Module):
-    """What happens before and after the cells of a layer.
-
-    With `lower_attention`, the cells also read a context of the outputs of the layer below; its
-    queries are the layer's input.
-    """
-
-    def __init__(
-        self,
-        connection: Connection,
-        dropout: float,
-        lower_attention: Attention | None,
-        experts: MoESublayer | None,
-    ) -> None:
-        super().__init__()
-        self.connection = connection
-        self.dropout = nn.Dropout(dropout)
-        self.lower_attention = lower_attention
-        self.experts = experts
-
-    def prepare_input(
-        self, layer_input: LayerInputs, lower_outputs: LayerOutputs, mask: SourceMask
-    ) -> NextInputs:
-        """Return the input of the cells."""
-        cell_input = self.dropout(layer_input)
-        if self.lower_attention is None:
-            return cell_input
-        memory = self.lower_attention.build_memory(lower_outputs, mask.unsqueeze(1))
-        context = self.lower_attention(cell_input, memory, need_weights=False).context
-        return torch.cat([cell_input, context], dim=-1)
-
-    def connect_output(
-        self, layer_input: LayerInputs, layer_output: LayerOutputs, mask: SourceMask
-    ) -> tuple[NextInputs, Mapping[str, Tensor]]:
-        """Return the input of the next layer and its auxiliary losses."""
-        connected = self.connection(layer_input, layer_output)
-        if self.experts is None:
-            return connected, {}
-        moe_output = self.experts(connected, mask)
-        return moe_output.outputs, moe_output.auxiliary_losses
-
-
 class RecurrentEncoder(Encoder):
     """Stacked recurrent layers; without a pooling the summary is the top layer's final state."""
 
@@ -152,6 +108,7 @@ class RecurrentEncoder(Encoder):
         input_projection: nn.Module,
         pooling: Pooling | None,
         summary_layer: nn.Module,
+        layer_input_sizes: Sequence[int],
         size: int,
     ) -> None:
         super().__init__()
@@ -161,6 +118,7 @@ class RecurrentEncoder(Encoder):
         self.layer_wrappers = cast(Sequence[RecurrentLayerWrapper], nn.ModuleList(layer_wrappers))
         self.pooling = pooling
         self.summary_layer = summary_layer
+        self.layer_input_sizes = tuple(layer_input_sizes)
         self.output_size = size
         final_sizes = tuple(sum(cell.hidden_size for cell in layer.cells) for layer in layers)
         backward_cell = layers[-1].backward_cell
@@ -171,12 +129,21 @@ class RecurrentEncoder(Encoder):
 
     @override
     def forward(
-        self, tokens: SourceTokens, lengths: Lengths, *, need_cell_states: bool = False
+        self,
+        tokens: SourceTokens,
+        lengths: Lengths,
+        *,
+        need_cell_states: bool = False,
+        layer_inputs: list[Tensor] | None = None,
     ) -> EncoderOutput:
-        return self.encode(self.embedding(tokens), lengths, need_cell_states)
+        return self.encode(self.embedding(tokens), lengths, need_cell_states, layer_inputs)
 
     def encode(
-        self, embedded: LayerInputs, lengths: Lengths, need_cell_states: bool
+        self,
+        embedded: LayerInputs,
+        lengths: Lengths,
+        need_cell_states: bool,
+        layer_inputs: list[Tensor] | None = None,
     ) -> EncoderOutput:
         """Encode embeddings."""
         mask = padding_mask(lengths, embedded.size(1)).squeeze(1)  # (B, S)
@@ -187,6 +154,8 @@ class RecurrentEncoder(Encoder):
         final_cell_states: list[Tensor] = []
         auxiliary_losses: list[Mapping[str, Tensor]] = []
         for layer, wrapper in zip(self.layers, self.layer_wrappers, strict=True):
+            if layer_inputs is not None:
+                layer_inputs.append(layer_input)
             cell_input = wrapper.prepare_input(layer_input, layer_output, mask)
             layer_output, cell_states, final_cell_state = _run_with_cell_states(
                 layer, cell_input, lengths, need_final=need_cell_states
@@ -248,7 +217,12 @@ class TwoColumnEncoder(Encoder):
 
     @override
     def forward(
-        self, tokens: SourceTokens, lengths: Lengths, *, need_cell_states: bool = False
+        self,
+        tokens: SourceTokens,
+        lengths: Lengths,
+        *,
+        need_cell_states: bool = False,
+        layer_inputs: list[Tensor] | None = None,
     ) -> EncoderOutput:
         embedded = self.embedding(tokens)
         outputs = [column.encode(embedded, lengths, need_cell_states) for column in self.columns]
@@ -354,6 +328,7 @@ class RecurrentEncoderConfig(BaseConfig):
             input_projection=input_projection,
             pooling=pooling,
             summary_layer=nn.Sequential(*tanh_layer),
+            layer_input_sizes=input_sizes,
             size=size,
         )
 

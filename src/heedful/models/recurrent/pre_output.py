@@ -29,6 +29,12 @@ class StepVectors(NamedTuple):
     token_embedding: Float[Tensor, "*B E"]
     context: Float[Tensor, "*B V"] | None = None  # maybe one per source position
 
+    @property
+    def gate_inputs(self) -> Float[Tensor, "*B G"]:
+        """Context, state and token embedding (See et al. 2017, equation 8)."""
+        assert self.context is not None, "a gate of copying reads the context of attention"
+        return torch.cat([self.context, self.state, self.token_embedding], dim=-1)
+
 
 class PreOutputParts(NamedTuple):
     """The vectors that a wiring predicts the next token from, in the order of its paper."""

@@ -76,6 +76,10 @@ class RecurrentDecoderConfigBase(BaseConfig):
     pre_output: PreOutputConfig = TanhPreOutputConfig()
     """How state, context and token embedding become the features of the output head."""
 
+    def input_size(self, memory_size: int) -> int:
+        """Return the size of what the decoder reads for a token."""
+        return self.embedding_size
+
     def build_attention(self, memory_size: int) -> Attention:
         """Build attention with hidden states as queries."""
         return self.attention.build(query_size=self.hidden_size, memory_size=memory_size)
@@ -129,7 +133,7 @@ class RecurrentDecoderConfigBase(BaseConfig):
             "previous_state": self.hidden_size,
             "state": self.hidden_size,
             "context": memory_size,
-            "token_embedding": self.embedding_size,
+            "token_embedding": self.input_size(memory_size),
         }
         return self.pre_output.build(parts, sizes, self.dropout)
 
@@ -150,12 +154,13 @@ class WiringOutput(NamedTuple):
     weights: Float[Tensor, "B 1 S"]
     alignment: AlignmentOutput | None
     state: WiringState
+    vectors: StepVectors
 
 
 class UnrolledWiringOutput(NamedTuple):
     """Output of all steps of a decoder."""
 
-    pre_output_input: Float[Tensor, "B T X"]
+    vectors: StepVectors
     weights: Float[Tensor, "B T S"]
     alignment: AlignmentOutput | None
     auxiliary_losses: Losses
@@ -193,16 +198,16 @@ class Wiring(nn.Module, ABC):
         """Take all tokens, layer by layer: equal to steps, unless experts are balanced."""
         raise NotImplementedError(f"{type(self).__name__} runs step by step")
 
-    def concat_unrolled(
+    def unrolled_vectors(
         self,
         states: HiddenStates,
         state: WiringState,
         embedded: LayerInputs,
         context: Float[Tensor, "B T V"] | None,
-    ) -> Float[Tensor, "B T X"]:
-        """Return the input of the pre-output layer, given the top layer's states and first one."""
+    ) -> StepVectors:
+        """Return the vectors of all steps, given the top layer's states and first one."""
         previous = torch.cat([state.cells[-1][0].unsqueeze(1), states[:, :-1]], dim=1)
-        return self.pre_output.concat_parts(StepVectors(previous, states, embedded, context))
+        return StepVectors(previous, states, embedded, context)
 
     def compute_features(self, pre_output_input: PreOutputInput) -> Features:
         """Compute the features of any number of steps at once."""
@@ -246,7 +251,7 @@ class AttendThenStep(AttentionWiring):
         vectors = StepVectors(previous, cells[-1][0], embedded, context)
         next_state = WiringState(cells, attention_state=attended.state)
         features = self.pre_output.concat_parts(vectors)
-        return WiringOutput(features, attended.weights, attended.alignment, next_state)
+        return WiringOutput(features, attended.weights, attended.alignment, next_state, vectors)
 
 
 class AttendThenStepConfig(BaseConfig):
@@ -257,7 +262,7 @@ class AttendThenStepConfig(BaseConfig):
     def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
         return AttendThenStep(
             decoder.build_attention(memory_size),
-            decoder.build_cells(decoder.embedding_size + memory_size),
+            decoder.build_cells(decoder.input_size(memory_size) + memory_size),
             decoder.build_pre_output(AttendThenStep.pre_output_parts, memory_size),
         )
 
@@ -304,7 +309,7 @@ class StepThenAttend(AttentionWiring):
             features = self.pre_output(features)
         next_feed = features if self.input_feeding else None
         next_state = WiringState(cells, next_feed, attended.state)
-        return WiringOutput(features, attended.weights, attended.alignment, next_state)
+        return WiringOutput(features, attended.weights, attended.alignment, next_state, vectors)
 
     @override
     def unroll(
@@ -312,8 +317,8 @@ class StepThenAttend(AttentionWiring):
     ) -> UnrolledWiringOutput:
         states, losses = self.cells.unroll(embedded, state.cells, mask)
         attended = self.attention(states, memory, state.attention_state)
-        features = self.concat_unrolled(states, state, embedded, attended.context)
-        return UnrolledWiringOutput(features, attended.weights, attended.alignment, losses)
+        vectors = self.unrolled_vectors(states, state, embedded, attended.context)
+        return UnrolledWiringOutput(vectors, attended.weights, attended.alignment, losses)
 
     @override
     def compute_features(self, pre_output_input: PreOutputInput) -> Features:
@@ -334,7 +339,7 @@ class StepThenAttendConfig(BaseConfig):
         input_feed_size = pre_output.size if self.input_feeding else 0
         return StepThenAttend(
             decoder.build_attention(memory_size),
-            decoder.build_cells(decoder.embedding_size + input_feed_size),
+            decoder.build_cells(decoder.input_size(memory_size) + input_feed_size),
             pre_output,
             self.input_feeding,
         )
@@ -362,7 +367,7 @@ class BottomLayerAttention(AttentionWiring):
         vectors = StepVectors(top, cells[-1][0], embedded, context)
         next_state = WiringState(cells, attention_state=attended.state)
         features = self.pre_output.concat_parts(vectors)
-        return WiringOutput(features, attended.weights, attended.alignment, next_state)
+        return WiringOutput(features, attended.weights, attended.alignment, next_state, vectors)
 
     @override
     def unroll(
@@ -380,10 +385,10 @@ class BottomLayerAttention(AttentionWiring):
         states, losses = self.cells.unroll(
             torch.stack(bottom, dim=1), state.cells, mask, context, num_done=1
         )
-        features = self.concat_unrolled(states, state, embedded, context)
+        vectors = self.unrolled_vectors(states, state, embedded, context)
         weights = torch.cat([output.weights for output in outputs], dim=1)
         alignment = concat_alignments([output.alignment for output in outputs])
-        return UnrolledWiringOutput(features, weights, alignment, losses)
+        return UnrolledWiringOutput(vectors, weights, alignment, losses)
 
 
 class BottomLayerAttentionConfig(BaseConfig):
@@ -394,6 +399,6 @@ class BottomLayerAttentionConfig(BaseConfig):
     def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
         return BottomLayerAttention(
             decoder.build_attention(memory_size),
-            decoder.build_cells(decoder.embedding_size, memory_size),
+            decoder.build_cells(decoder.input_size(memory_size), memory_size),
             decoder.build_pre_output(BottomLayerAttention.pre_output_parts, memory_size),
         )

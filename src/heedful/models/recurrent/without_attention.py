@@ -34,7 +34,7 @@ class FinalStateWiring(Wiring):
         vectors = StepVectors(state.cells[-1][0], cells[-1][0], embedded, state.summary)
         features = self.pre_output.concat_parts(vectors)
         zero_weights = torch.zeros_like(memory.mask, dtype=vectors.state.dtype)  # (B, 1, S)
-        return WiringOutput(features, zero_weights, None, state._replace(cells=cells))
+        return WiringOutput(features, zero_weights, None, state._replace(cells=cells), vectors)
 
     @override
     def unroll(
@@ -44,9 +44,9 @@ class FinalStateWiring(Wiring):
         if context is not None:
             context = context.unsqueeze(1).expand(-1, embedded.size(1), -1)
         states, losses = self.cells.unroll(embedded, state.cells, mask, context)
-        features = self.concat_unrolled(states, state, embedded, context)
+        vectors = self.unrolled_vectors(states, state, embedded, context)
         zero_weights = states.new_zeros(*embedded.shape[:2], memory.mask.size(-1))
-        return UnrolledWiringOutput(features, zero_weights, None, losses)
+        return UnrolledWiringOutput(vectors, zero_weights, None, losses)
 
 
 class FinalStateWiringConfig(BaseConfig):

@@ -10,6 +10,7 @@ const { sentences, strong, faint } = JSON.parse(document.getElementById("maps").
 
 const WHOLE_MAP = { row: null, column: null };
 const MIN_LINK_WEIGHT = 0.01;
+const MAX_LINKED = 64; // more words than these are running text without links
 const SVG = "http://www.w3.org/2000/svg";
 
 function create(tag, className, text = "") {
@@ -76,6 +77,18 @@ function drawLinks(weights) {
     svg.append(link);
   }));
   return svg;
+}
+
+// ----- running text -----
+
+// Weights over hundreds of words are small: a word is as dark as its weight relative to the largest.
+// Of the whole map, the weights of all output words are added.
+function relativeWeights(weights, row) {
+  const values = row === null
+    ? weights[0].map((_, column) => weights.reduce((sum, other) => sum + other[column], 0))
+    : weights[row];
+  const largest = Math.max(...values);
+  return values.map((value) => (largest > 0 ? value / largest : 0));
 }
 
 // Words stand in two rows if each fits on a line, else in two columns, so that no link has to pass
@@ -180,10 +193,11 @@ function drawView(figure, attentionMap) {
   const columns = source.map((_, column) => weights.map((row) => row[column]));
   const sourceRow = drawWords("source", source, (word, i) => describeWeights(word, target, columns[i]));
   const targetRow = drawWords("target", target, (word, i) => describeWeights(word, source, weights[i]));
-  const links = drawLinks(weights);
+  const isLong = Math.max(source.length, target.length) > MAX_LINKED;
+  const links = drawLinks(isLong ? [] : weights);
   const table = drawMap(attentionMap);
 
-  const alignment = create("div", "alignment");
+  const alignment = create("div", isLong ? "alignment running" : "alignment");
   alignment.append(links, sourceRow, targetRow);
   const map = create("div", "map");
   map.append(table);
@@ -192,10 +206,10 @@ function drawView(figure, attentionMap) {
   figure.append(views);
 
   const [sources, targets] = [[...sourceRow.children], [...targetRow.children]];
-  const parts = { sources, targets, links, table };
+  const parts = { sources, targets, links, table, isLong };
   const arrange = () => {
     fitHeader(table);
-    placeLinks(links, targets, sources, arrangeWords(alignment, [sourceRow, targetRow]));
+    if (!isLong) placeLinks(links, targets, sources, arrangeWords(alignment, [sourceRow, targetRow]));
   };
   arrange();
   new ResizeObserver(() => requestAnimationFrame(arrange)).observe(alignment);
@@ -207,7 +221,7 @@ function choose(nodes, isChosen) {
   nodes.forEach((node, index) => node.classList.toggle("chosen", isChosen(node, index)));
 }
 
-function show({ row, column }, { sources, targets, links, table }, weights) {
+function show({ row, column }, { sources, targets, links, table, isLong }, weights) {
   const isShown = (node) =>
     (row ?? +node.dataset.row) === +node.dataset.row &&
     (column ?? +node.dataset.column) === +node.dataset.column;
@@ -215,6 +229,12 @@ function show({ row, column }, { sources, targets, links, table }, weights) {
     const isShownWord = row !== null && (column ?? index) === index;
     setWeight(word, isShownWord ? weights[row][index] : null);
   });
+  if (isLong && column === null) {
+    relativeWeights(weights, row).forEach((weight, index) => {
+      sources[index].style.setProperty("--weight", weight);
+      sources[index].classList.toggle("strong", weight > strong);
+    });
+  }
   targets.forEach((word, index) => {
     const isShownWord = column !== null && (row ?? index) === index;
     setWeight(word, isShownWord ? weights[index][column] : null);

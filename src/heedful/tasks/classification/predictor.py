@@ -25,6 +25,7 @@ from heedful.evaluation.base import (
     compute_score,
     count_references,
 )
+from heedful.evaluation.confusion import mean_f1
 from heedful.inspection.attention_layers import (
     AttentionLayer,
     Axes,
@@ -254,14 +255,6 @@ class MacroF1(Metric):
     def signature(self, references: Sequence[Sequence[str]]) -> str:
         num_labels = len({choices[0] for choices in references})
         return f"labels:{num_labels}|{count_references(references)}"
-
-
-def mean_f1(counts: Array) -> Array:
-    """Return the mean F1 (*B) of counts (*B, labels, 3) over labels that occur."""
-    true_positives, errors = counts[..., 0], counts[..., 1] + counts[..., 2]
-    denominator = 2 * true_positives + errors
-    f1 = 2 * true_positives / np.maximum(denominator, 1)
-    return f1.sum(axis=-1) / np.maximum((denominator > 0).sum(axis=-1), 1)
 
 
 METRICS: Mapping[str, Metric] = {"accuracy": LabelAccuracy(), "macro-f1": MacroF1()}

@@ -1,27 +1,31 @@
 """Text classification as a task: pairs of a text and its label."""
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.data.batching import Batch
 from heedful.data.examples import LABELED_TEXTS
-from heedful.errors import RunError, check
+from heedful.errors import check
+from heedful.evaluation.confusion import (
+    ConfusionMatrix,
+    confusion_sums,
+    finalize_confusion,
+    format_label_metrics,
+)
 from heedful.evaluation.registry import ACCURACY, LOSS, MetricSpec
 from heedful.models.scheduled_sampling import TeacherForcingConfig
 from heedful.pytree import to_float64
 from heedful.shapes import Int
 from heedful.tasks.classification.command import FILE_OPTIONS
 from heedful.tasks.classification.model import TextClassifier, TextClassifierConfig
-from heedful.tasks.classification.predictor import METRICS, Classifier, mean_f1
+from heedful.tasks.classification.predictor import METRICS, Classifier
 from heedful.tasks.pair_task import PairTask
 from heedful.tasks.prediction import DevEvaluator, SystemOutputs, round_weights
-from heedful.tasks.task import ExperimentConfig, LoadedRun, RunLoader
+from heedful.tasks.task import ExperimentConfig, LoadedRun, RunLoader, combine_labelers
 from heedful.tokenization.tokenizer import LabelTokenizerConfig
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 from heedful.training.callbacks import LoggedSample
@@ -93,6 +97,7 @@ class ClassificationTask(PairTask):
     }
     evaluation_metrics = comparison_metrics = METRICS
     default_metrics = tuple(METRICS)
+    has_labels = True
     dev_evaluator = SampleClassifier
 
     @override
@@ -124,66 +129,31 @@ class ClassificationTask(PairTask):
         log_probs = to_float64(model(batch).log_probs.squeeze(1))
         labels = label_indices(batch).to(log_probs.device)
         is_known = labels >= 0
-        log_probs, labels = log_probs[is_known], labels[is_known]
-        loss = nn.functional.nll_loss(log_probs, labels, reduction="sum")
-        num_labels = log_probs.size(1)
-        cells = labels * num_labels + log_probs.argmax(dim=-1)
-        confusion = torch.bincount(cells, minlength=num_labels**2)
-        return torch.cat([loss[None], (~is_known).sum()[None], confusion]).double().cpu()
+        loss = nn.functional.nll_loss(log_probs[is_known], labels[is_known], reduction="sum")
+        return confusion_sums(loss, log_probs.argmax(dim=-1), labels, log_probs.size(1))
 
     @override
     def finalize_metrics(self, sums: Tensor) -> dict[str, float]:
         """Return the metrics; texts with unknown labels count as errors of accuracy."""
-        loss, num_unknown, *cells = sums.tolist()
-        num_labels = math.isqrt(len(cells))
-        confusion = np.reshape(cells, (num_labels, num_labels))  # expected, predicted
-        num_known = max(float(confusion.sum()), 1)
-        correct = np.diag(confusion)
-        errors = confusion.sum(axis=0) - correct, confusion.sum(axis=1) - correct
-        return {
-            "loss": loss / num_known,
-            "accuracy": float(correct.sum()) / (num_known + num_unknown),
-            "macro-f1": float(mean_f1(np.stack([correct, *errors], axis=1))),
-        }
+        return finalize_confusion(sums)
 
     @override
     def format_metrics(self, metrics: Mapping[str, float]) -> str:
-        return (
-            f"validation loss {metrics['loss']:.4f}, accuracy {100 * metrics['accuracy']:.1f} %, "
-            f"macro-F1 {100 * metrics['macro-f1']:.1f}"
-        )
+        return format_label_metrics(metrics)
 
     @override
     def build_predictor(
         self, members: Sequence[LoadedRun], device: torch.device, load_run: RunLoader
     ) -> Classifier:
-        classifiers: list[Classifier] = []
-        for folder, config, tokenizers, model in members:
-            if not isinstance(model, TextClassifier):
-                message = f"this run {config.task.description}, but {members[0].folder} classifies"
-                raise RunError(str(folder), message, "leave it out")
-            classifiers.append(Classifier(model, tokenizers, device=device))
-            different = sorted(set(classifiers[0].labels) ^ set(classifiers[-1].labels))
-            message = f"its labels differ from those of {members[0].folder}: {', '.join(different)}"
-            check(not different, str(folder), message, "use runs with the same labels", RunError)
-        first, *first.ensemble_with = classifiers
-        return first
+        def build(member: LoadedRun) -> Classifier:
+            return Classifier(cast(TextClassifier, member.model), member.tokenizers, device=device)
+
+        return combine_labelers(members, TextClassifier, build)
 
     @override
-    def format_details(self, outputs: SystemOutputs) -> Iterator[str]:
-        """Yield a table of precision, recall and F1 of each label."""
-        references = outputs.references
-        statistics = METRICS["macro-f1"].sentence_statistics(outputs.texts, references)
-        counts = statistics.sum(axis=0).reshape(-1, 3)
-        labels = sorted({choices[0].strip() for choices in references})
-        width = max(len("label"), *map(len, labels))
-        yield ""
-        yield f"{'label':<{width}}  texts  precision  recall     F1"
-        for label, (true, false, missed) in zip(labels, counts, strict=True):
-            num_texts = true + missed
-            precision, recall = 100 * true / max(true + false, 1), 100 * true / max(num_texts, 1)
-            f1 = 200 * true / max(2 * true + false + missed, 1)
-            yield f"{label:<{width}}  {num_texts:5.0f}  {precision:9.2f}  {recall:6.2f}  {f1:5.1f}"
+    def confusion(self, outputs: SystemOutputs) -> ConfusionMatrix:
+        labels = [choices[0].strip() for choices in outputs.references]
+        return ConfusionMatrix.from_labels("texts", labels, outputs.texts)
 
 
 TASK = ClassificationTask()

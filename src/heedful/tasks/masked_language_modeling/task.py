@@ -24,6 +24,7 @@ from heedful.models.masked_language_model import (
     MaskingConfig,
     mask_tokens,
     sample_sentence_pairs,
+    select_targets,
 )
 from heedful.models.scheduled_sampling import TeacherForcingConfig
 from heedful.tasks.task import ExperimentConfig, LoadedRun, RunLoader
@@ -105,7 +106,8 @@ class MaskFiller(TextPredictor):
             mask_tokens(window.inputs, masking, vocab_size=vocab_size, seed=f"measure {index}")
             for index, window in enumerate(windows)
         )
-        token_loss = compute_token_loss(self.model, batches, device=self.device)
+        selected = map(select_targets, batches)
+        token_loss = compute_token_loss(self.model, selected, device=self.device)
         return token_loss.token_scores(
             f"context:{self.lm_batching.context_length}|chosen:{masking.mlm_probability:g}"
             f"|hidden:{masking.mask_replace_prob:g}|replaced:{masking.random_replace_prob:g}"
@@ -160,7 +162,7 @@ class MaskedTextDataModule(TextDataModule):
         if model.next_sentence_prediction:
             batch = sample_sentence_pairs(batch.inputs, seed=seed)
         masked = mask_tokens(batch.inputs, model.masking, vocab_size=vocab_size, seed=seed)
-        return batch._replace(inputs=masked.inputs, targets=masked.targets)
+        return select_targets(batch._replace(inputs=masked.inputs, targets=masked.targets))
 
 
 class MaskedLanguageModelingTask(TextTask):
@@ -171,6 +173,7 @@ class MaskedLanguageModelingTask(TextTask):
     next_command = "evaluate {run} FILE"
     model_configs = (MaskedLanguageModelConfig,)
     data_module_class = MaskedTextDataModule
+    comparison_hint = "compare runs with equal `tokenizers`, `data.lm_batching` and `model.masking`"
 
     @override
     def check_config(self, config: ExperimentConfig) -> None:

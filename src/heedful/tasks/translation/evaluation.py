@@ -7,14 +7,22 @@ from typing import Any
 
 from typing_extensions import override
 
+from heedful.aligners.links import format_pharaoh
 from heedful.data.pair_dataset import Pair
 from heedful.decoding.requests import Request
 from heedful.decoding.translation import Translation
-from heedful.decoding.word_alignment import argmax_links, format_pharaoh, word_alignment
+from heedful.decoding.word_alignment import argmax_links, word_alignment
 from heedful.errors import ConfigError, DataError, check
 from heedful.evaluation.annotation_metrics import attention_entropies, format_numbers
 from heedful.evaluation.base import Metric, compute_score
-from heedful.evaluation.registry import METRICS, MODEL_METRICS, VALIDATION_METRICS
+from heedful.evaluation.registry import (
+    ALIGNMENT_METRICS,
+    MAX_NBEST,
+    MODEL_METRICS,
+    NBEST_METRICS,
+    VALIDATION_METRICS,
+)
+from heedful.evaluation.text_metrics import join_outputs
 from heedful.search.hypotheses import NaNLogProbsError
 from heedful.tasks.prediction import DevEvaluator, SystemOutputs, round_weights
 from heedful.tasks.task import METRIC_SETTING, SHOWN_METRICS_SETTING
@@ -35,13 +43,17 @@ class TranslationOutputs(SystemOutputs):
 
     Most metrics score output texts; perplexity scores log-probabilities of the references, AER
     their word alignments, attention entropy the weights of the outputs. Invariant: sources are
-    decoded at most once and references scored at most once, and only if a metric needs it.
+    decoded at most once, and once more for n-best lists, references scored at most once, and only
+    if a metric needs it.
     """
 
     @override
     def metric_inputs(self, metric: Metric) -> Sequence[str]:
-        if metric is METRICS["aer"]:
-            name, lines = "aer", self._scored["alignment"]
+        if metric in ALIGNMENT_METRICS.values():
+            name = next(name for name, other in ALIGNMENT_METRICS.items() if other is metric)
+            lines = self._scored["alignment"]
+        elif metric in NBEST_METRICS.values():
+            return self._nbest
         elif metric is MODEL_METRICS["attention-entropy"]:
             name, lines = "attention-entropy", self._outputs["entropies"]
         else:
@@ -59,6 +71,17 @@ class TranslationOutputs(SystemOutputs):
     @cached_property
     def _outputs(self) -> dict[str, list[str]]:
         return self._decode(self.sources)
+
+    @cached_property
+    def _nbest(self) -> list[str]:
+        """The best outputs of each source; the search has as many hypotheses, or more."""
+        translator: Any = self.predictor
+        stream = translator.predict(self.sources, n_best=MAX_NBEST)
+        translations = self.with_progress(stream, len(self.sources))
+        return [
+            join_outputs(output.text for output in (best, *best.alternatives))
+            for best in translations
+        ]
 
     @cached_property
     def _scored(self) -> dict[str, list[str]]:

@@ -16,10 +16,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TextIO
 
+from heedful.aligners.links import format_pharaoh
 from heedful.data.text_files import STANDARD_INPUT, display_name, read_lines
 from heedful.decoding.requests import Request
 from heedful.decoding.translation import Translation
-from heedful.decoding.word_alignment import Aligner, format_pharaoh, word_alignment
+from heedful.decoding.word_alignment import Aligner, word_alignment
 from heedful.errors import DataError, check, choices_hint, did_you_mean
 from heedful.storage.atomic import explain_os_errors
 from heedful.storage.json_files import MAX_BYTES, parse_json

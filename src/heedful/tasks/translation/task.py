@@ -1,7 +1,7 @@
 """Translation: write a target text for a source text, with an encoder-decoder or a prefix LM."""
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from typing_extensions import override
@@ -10,7 +10,12 @@ from heedful.acceleration.registry import accelerate_for_inference
 from heedful.decoding.forbidden_text import vocabulary_texts
 from heedful.errors import ConfigError, RunError, check
 from heedful.evaluation.base import Metric
-from heedful.evaluation.registry import DEFAULT_METRICS, METRICS, MODEL_METRICS, VALIDATION_METRICS
+from heedful.evaluation.registry import (
+    ALL_METRICS,
+    DEFAULT_METRICS,
+    SOURCE_METRICS,
+    VALIDATION_METRICS,
+)
 from heedful.models.base import DecodableModel, Seq2SeqModel
 from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.models.ensembles import Ensemble, ShallowFusion
@@ -18,10 +23,15 @@ from heedful.models.language_model import LanguageModel
 from heedful.models.prefix_lm import PrefixLanguageModelConfig
 from heedful.tasks.command_line import PARALLEL_FILES
 from heedful.tasks.pair_task import PairTask
-from heedful.tasks.task import LoadedRun, RunLoader
+from heedful.tasks.task import ExperimentConfig, LoadedRun, RunLoader
 from heedful.tasks.translation.evaluation import GreedyTranslationEvaluator, TranslationOutputs
+from heedful.tasks.translation.guided_alignment import build_link_table
 from heedful.tasks.translation.translator import Translator
-from heedful.tokenization.tokenizer import Tokenizer
+from heedful.tokenization.tokenizer import PositionTokenizerConfig, Tokenizer
+from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig
+from heedful.training.config import TrainingConfig
+from heedful.training.guided_alignment import NO_LINKS, AlignmentGuide
+from heedful.training.objectives import CrossEntropyObjective, Objective
 
 _LANGUAGE_MODEL = "decoding.shallow_fusion.run"
 
@@ -37,13 +47,54 @@ class TranslationTask(PairTask):
     metrics = VALIDATION_METRICS
     validation_metrics = ("bleu", "chrf")
     has_search = True
-    evaluation_metrics: ClassVar[Mapping[str, Metric]] = {**METRICS, **MODEL_METRICS}
+    evaluation_metrics = ALL_METRICS
     comparison_metrics: ClassVar[Mapping[str, Metric]] = {
-        name: spec.metric for name, spec in VALIDATION_METRICS.items() if spec.metric
+        **{name: spec.metric for name, spec in VALIDATION_METRICS.items() if spec.metric},
+        **SOURCE_METRICS,
     }
     default_metrics = DEFAULT_METRICS
     system_outputs = TranslationOutputs
     dev_evaluator = GreedyTranslationEvaluator
+
+    @override
+    def add_guided_alignment(
+        self,
+        objective: Objective,
+        training: TrainingConfig,
+        data_module: Any = None,
+        log: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        config, location = training.guided_alignment, "training.guided_alignment"
+        if config is None:
+            return
+        message = f"works with the objective 'cross-entropy', not {training.objective.type!r}"
+        if not isinstance(objective, CrossEntropyObjective):
+            raise ConfigError(location, message, f"remove {location}")
+        table = NO_LINKS if data_module is None else build_link_table(config, data_module, log)
+        objective.guide = AlignmentGuide(table, config.weight)
+
+    @override
+    def check_config(self, config: ExperimentConfig) -> None:
+        super().check_config(config)
+        model, tokenizers = config.model, config.tokenizers
+        copies = isinstance(model, EncoderDecoderConfig) and model.copies_source
+        points = isinstance(model, EncoderDecoderConfig) and model.points_to_source
+        is_shared = isinstance(tokenizers, SharedTokenizerConfig)
+        target = tokenizers.tokenizer if is_shared else tokenizers.target
+        message = "copying needs the same token ids in source and target"
+        hint = "set tokenizers.type to 'shared'; words with `open_vocabulary: true`"
+        check(is_shared or not copies, "tokenizers.type", message, hint)
+        message = "only an output head that copies can predict words beyond the vocabulary"
+        hint = "remove it, or set model.decoder.output_head.type to 'pointer-generator'"
+        is_open = getattr(target, "open_vocabulary", False)
+        check(copies or not is_open, "tokenizers.tokenizer.open_vocabulary", message, hint)
+        message = "output head 'pointer' and target tokenizer 'position' need one another"
+        hint = "set model.decoder.output_head.type to 'pointer', and tokenizers.target.type to "
+        is_valid = points == isinstance(target, PositionTokenizerConfig)
+        check(is_valid, "tokenizers.target.type", message, hint + "'position'")
+        message = "most tokens of an extended vocabulary have probability 0, which has no logarithm"
+        is_valid = not (config.training.label_smoothing and (copies or points))
+        check(is_valid, "training.label_smoothing", message, "set it to 0")
 
     @override
     def build_predictor(

@@ -8,11 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from heedful.acceleration.registry import accelerate_for_inference
-from heedful.data.batching import Batch, collate_sources
+from heedful.data.batching import Batch, collate_pairs, collate_sources
 from heedful.data.pair_dataset import Pair
 from heedful.decoding.config import DecodingConfig, check_search_tree
 from heedful.decoding.requests import EncodedRequest, Request, RequestEncoder, to_request
@@ -29,7 +31,9 @@ from heedful.inspection.attention_layers import (
     without_words,
 )
 from heedful.inspection.attention_trace import TraceRecord, trace_attention
+from heedful.inspection.copy_shares import compute_copy_shares, find_copying_head
 from heedful.models.base import DecodableModel, Decoder, Seq2SeqModel
+from heedful.models.ensembles import Ensemble
 from heedful.pytree import map_tensors
 from heedful.tasks.prediction import format_predictor
 from heedful.tokenization.tokenizer_pair import TokenizerPair
@@ -57,6 +61,9 @@ class Translator:
         self.device = device
         self._request_encoder = RequestEncoder(tokenizers, config)
         self._translation_builder = TranslationBuilder(tokenizers, config)
+        members = model.members if isinstance(model, Ensemble) else [model]
+        modules = [member for member in members if isinstance(member, nn.Module)]
+        self._copying_models = [module for module in modules if find_copying_head(module)]
 
     def __repr__(self) -> str:
         sizes = f"vocabulary {len(self.tokenizers.source)} to {len(self.tokenizers.target)}"
@@ -118,7 +125,7 @@ class Translator:
         if need_tree:
             check_search_tree(config, "need_tree")
         strategy = DecodingStrategy(
-            self.model, config, detokenize=self.tokenizers.target.decode, device=self.device
+            self.model, config, tokenizers=self.tokenizers, device=self.device
         )
         stream = map(to_request, requests)
         while window := list(islice(stream, _SORT_WINDOW)):
@@ -163,8 +170,22 @@ class Translator:
                 yield self._translation_builder.build_empty(request, need_tree=need_tree)
                 continue
             layers = self._trace(request, output.hypotheses[0].tokens) if need_layers else ()
-            translation = self._translation_builder.build(request, output)
+            shares = self._copy_shares(request, output)
+            translation = self._translation_builder.build(request, output, shares)
             yield translation._replace(attention_layers=layers)
+
+    def _copy_shares(
+        self, request: EncodedRequest, output: DecodingOutput
+    ) -> list[NDArray[np.float32]] | None:
+        """Decode outputs once more, with teacher forcing; the mean over the members that copy."""
+        if not self._copying_models:
+            return None
+        batch = collate_pairs([(request.source, item.tokens) for item in output.hypotheses])
+        batch = map_tensors(lambda tensor: tensor.to(self.device), batch)
+        shares = [compute_copy_shares(model, batch) for model in self._copying_models]
+        mean = torch.stack([item for item in shares if item is not None]).mean(dim=0)
+        rows = mean.float().cpu().numpy()
+        return [row[: len(item.tokens)] for row, item in zip(rows, output.hypotheses, strict=True)]
 
     @torch.inference_mode()
     def _trace(self, request: EncodedRequest, tokens: list[int]) -> Sequence[AttentionLayer]:
@@ -197,10 +218,17 @@ class Translator:
             return "self", target, source.followed_by(target_inputs)
 
         layers = collect_layers(records, axes_of)
-        decoder = getattr(self.model, "decoder", None)
-        is_mean = isinstance(decoder, Decoder) and decoder.averages_layers
-        kind = "self" if decoder is None else "cross"
-        return mark_default(layers, kind, is_mean=is_mean)
+        return _mark_default(layers, getattr(self.model, "decoder", None))
+
+
+def _mark_default(
+    layers: Sequence[AttentionLayer], decoder: Decoder | None
+) -> Sequence[AttentionLayer]:
+    """Mark the layers whose attention comes with the output; none if it has chosen heads."""
+    if decoder is None:
+        return mark_default(layers, "self")
+    kind = "" if decoder.has_alignment_heads else "cross"
+    return mark_default(layers, kind, is_mean=decoder.averages_layers)
 
 
 def _batches(

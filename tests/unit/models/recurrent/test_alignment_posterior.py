@@ -35,7 +35,8 @@ def test_posterior_replaces_weights_once_token_is_known():
     torch.testing.assert_close(
         weights, first.state.wiring.attention_state.last_weights.unsqueeze(1)
     )
-    token_probs = model.output_head.projection(features).softmax(dim=-1)[[0, 1], :, tokens]
+    logits = model.output_head.projection(features.squeeze(1))
+    token_probs = logits.softmax(dim=-1)[[0, 1], :, tokens]
     posterior = token_probs * weights[:, 0] / (token_probs * weights[:, 0]).sum(-1, keepdim=True)
     settled = first.state.wiring._replace(
         attention_state=first.state.wiring.attention_state._replace(last_weights=posterior)
@@ -65,10 +66,11 @@ def test_posterior_uses_dropout_mask_of_prediction():
     torch.manual_seed(5)
     first = model.step(torch.tensor([1, 1]), model.initial_state(source()))
     features, weights = first.state.pending
-    token_probs = (model.output_head.projection(features).softmax(dim=-1) * weights.mT).sum(dim=1)
+    logits = model.output_head.projection(features.squeeze(1))
+    token_probs = (logits.softmax(dim=-1) * weights.mT).sum(dim=1)
     torch.testing.assert_close(first.log_probs.exp(), token_probs)
     settled = model.output_head.alignment_posterior(
-        features[:, None], weights, torch.tensor(tokens)[:, None]
+        features, weights, torch.tensor(tokens)[:, None]
     )
     torch.manual_seed(6)
     second = model.step(torch.tensor(tokens), first.state)

@@ -7,7 +7,8 @@ from heedful.errors import ConfigError
 from heedful.layers.rnn import RecurrentLayer
 from heedful.layers.rnn_cells import ResetAfterGRUCell
 from heedful.models.base import EncoderOutput, EncoderStateSizes
-from heedful.models.recurrent.decoder import Bridge, RecurrentDecoderConfig
+from heedful.models.recurrent.bridge import Bridge
+from heedful.models.recurrent.decoder import RecurrentDecoderConfig
 
 BIDIRECTIONAL_SIZES = EncoderStateSizes(final_state_sizes=(4, 4), backward_size=3)
 

@@ -126,7 +126,7 @@ def test_runs_with_different_labels_are_rejected(write):
 
 def test_run_of_another_task_is_rejected(write, trained):
     one = write("one")
-    expected = f"{trained}: this run translates, but {one} classifies\n  leave it out"
+    expected = f"{trained}: this run translates, but {one} classifies texts\n  leave it out"
     assert error_message(one, trained) == expected
 
 

@@ -7,6 +7,7 @@ every step; a step whose loss or gradient is not finite changes no parameter.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +17,7 @@ from torch import Tensor
 from torch.optim import Adam, AdamW, Optimizer
 from typing_extensions import override
 
+from heedful.acceleration.cuda_graphs import StaticFunction, leave_capture
 from heedful.models.scheduled_sampling import TeacherForcingConfig
 from heedful.pytree import map_pairs, map_tensors, tensors_of
 from heedful.shapes import Float
@@ -23,17 +25,30 @@ from heedful.training.config import TrainingConfig
 from heedful.training.distributed import DistributedContext
 from heedful.training.trainer import StepLosses, Trainer, get_rng_states, set_rng_states
 
+MAX_GRAPHS = 256  # batches of other shapes run as plain steps
 
-def plain_step_reason(
-    config: TrainingConfig, device: torch.device, dist_context: DistributedContext
-) -> str:
+
+def capture_steps(
+    trainer: Trainer,
+    config: TrainingConfig,
+    pad_batch: Callable[[Any], Any],
+    log: Callable[[str], None],
+) -> None:
+    """Let a trainer on a GPU run its steps as CUDA graphs, or log why it cannot."""
+    if reason := plain_step_reason(config, trainer.dist_context):
+        log(f"training steps run without CUDA graphs: {reason}")
+    else:
+        trainer.captured_update = CapturedUpdate(trainer, pad_batch, log)
+
+
+def plain_step_reason(config: TrainingConfig, dist_context: DistributedContext) -> str:
     """Return why steps with these settings cannot be captured; empty if they can."""
     objective, sampling, optimizer = config.objective, config.scheduled_sampling, config.optimizer
     reasons = {
-        "CUDA graphs need a CUDA device": device.type != "cuda",
         "several processes exchange gradients": dist_context.world_size > 1,
         f"the objective {objective.type!r} decodes": objective.type != "cross-entropy",
         "scheduled sampling changes with the step": not isinstance(sampling, TeacherForcingConfig),
+        "guided alignment looks up links on the CPU": config.guided_alignment is not None,
         "the loss scale of fp16 changes with the step": config.precision == "fp16",
         f"the optimizer {optimizer.type!r} has no fused step": not optimizer.type.startswith(
             "adam"
@@ -103,83 +118,71 @@ class CapturedStep(StaticStep):
 
     def __init__(self, trainer: Trainer, batches: Sequence[Any], pool: Any) -> None:
         super().__init__(trainer, batches)
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            self.warm_up()
-        torch.cuda.current_stream().wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, pool=pool):
-            super().run()
+        self._function = StaticFunction(super().run)
+        self._function.capture(pool, self.warm_up)
         trainer.optimizer.zero_grad(set_to_none=True)
 
     @override
     def run(self) -> None:
-        self.graph.replay()
+        self._function.run()
 
 
-class CapturedTrainer(Trainer):
-    """A trainer that captures a step for each batch shape, and replays it from then on.
+class CapturedUpdate:
+    """The update of a trainer: captures a step for each batch shape, and replays it from then on.
 
     H200, Multi30k, real target tokens per second: see docs/performance.md.
     """
 
     def __init__(
-        self,
-        *args: Any,
-        pad_batch: Callable[[Any], Any],
-        log: Callable[[str], None],
-        **settings: Any,
+        self, trainer: Trainer, pad_batch: Callable[[Any], Any], log: Callable[[str], None]
     ) -> None:
         """`pad_batch` adds empty rows to a batch, so that few shapes occur."""
-        super().__init__(*args, **settings)
-        assert isinstance(self.optimizer, Adam | AdamW), self.optimizer
+        assert isinstance(trainer.optimizer, Adam | AdamW), trainer.optimizer
+        self.trainer = trainer
         self._pad_batch = pad_batch
         self._log = log
         self._steps: dict[object, CapturedStep] = {}
+        self._counts: Counter[object] = Counter()
         self._pool = torch.cuda.graph_pool_handle()
         self._is_capturable = True
 
-    @override
-    def _update(self, micro_batches: Sequence[Any], learning_rate: float) -> tuple[StepLosses, str]:
+    def __call__(
+        self, micro_batches: Sequence[Any], learning_rate: float
+    ) -> tuple[StepLosses, str]:
+        """Update the parameters, or return why not."""
+        trainer = self.trainer
         # The first step creates the state of the optimizer, which outlives every graph.
-        if not (self._is_capturable and self.optimizer.state):
-            return super()._update(micro_batches, learning_rate)
+        if not (self._is_capturable and trainer.optimizer.state):
+            return trainer.update(micro_batches, learning_rate)
         batches = [self._pad_batch(batch) for batch in micro_batches]
         step = self._find_step(batches)
         if step is None:
-            return super()._update(micro_batches, learning_rate)
-        normalizer = sum(self.objective.normalizer(batch) for batch in micro_batches)
+            return trainer.update(micro_batches, learning_rate)
+        normalizer = sum(trainer.objective.normalizer(batch) for batch in micro_batches)
         step.load(batches, normalizer, learning_rate)
         step.run()
         losses = StepLosses.from_values(step.loss_names, step.losses.tolist())
         if losses.are_finite and math.isfinite(losses.grad_norm):
             return losses, ""
-        set_rng_states(self.rng_states_before_step)  # nothing was updated: the plain step says why
-        return super()._update(micro_batches, learning_rate)
+        # Nothing was updated; the plain step describes what is not finite.
+        set_rng_states(trainer.rng_states_before_step)
+        return trainer.update(micro_batches, learning_rate)
 
     def _find_step(self, batches: Sequence[Any]) -> CapturedStep | None:
-        """Return the captured step for batches of these shapes; None if it cannot be captured."""
+        """Return the captured step for batches of these shapes; None for a plain step."""
+        trainer = self.trainer
         key = tuple(tensor.shape for batch in batches for tensor in tensors_of(batch))
-        if key not in self._steps:
+        self._counts[key] += 1  # a shape that occurs once is not worth a graph
+        if key not in self._steps and self._counts[key] > 1 and len(self._steps) < MAX_GRAPHS:
             rng_states = get_rng_states()
             try:
-                self._steps[key] = CapturedStep(self, batches, self._pool)
+                self._steps[key] = CapturedStep(trainer, batches, self._pool)
             except RuntimeError as error:
                 self._is_capturable = False
+                self._steps.clear()  # with their memory
                 reason = str(error).split("\n", 1)[0]
-                self._log(f"training steps run without a CUDA graph: {reason}")
-                self.optimizer.zero_grad(set_to_none=True)
-                _leave_capture(self.device)
+                self._log(f"training steps run without CUDA graphs: {reason}")
+                trainer.optimizer.zero_grad(set_to_none=True)
+                leave_capture(trainer.device)
                 set_rng_states(rng_states)
         return self._steps.get(key)
-
-
-def _leave_capture(device: torch.device | str) -> None:
-    """Give the default generator a new state.
-
-    After a capture that failed, the old one refuses random numbers outside of a graph.
-    """
-    index = torch.device(device).index or torch.cuda.current_device()
-    generator = torch.cuda.default_generators[index]
-    generator.graphsafe_set_state(torch.Generator(generator.device).graphsafe_get_state())

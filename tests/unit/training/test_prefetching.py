@@ -3,11 +3,10 @@ import threading
 import pytest
 import torch
 
-from heedful.acceleration.prefetching import NUM_PREFETCHED, PrefetchedBatches, prefetch
 from heedful.data.batching import BatchingConfig, BatchStream, DataCursor
 from heedful.pytree import tensors_of
+from heedful.training.prefetching import NUM_PREFETCHED, PrefetchedBatches, prefetch
 from tests.catalogue import store
-
 
 START = DataCursor(0, 0)
 

@@ -1,0 +1,184 @@
+"""Confusion matrices of labels: sums over batches, tables of precision and recall, a page.
+
+Row r, column p counts what has the reference label r and the predicted label p.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from heedful.evaluation.base import Array
+from heedful.plotting import html
+from heedful.plotting.svg import (
+    DARK_TEXT_THRESHOLD,
+    FAINT_THRESHOLD,
+    PADDING,
+    SVG_STYLE,
+    add_rect,
+    add_text,
+    escape_invisible,
+    svg_document,
+    to_svg,
+)
+from heedful.shapes import Int, Scalar
+
+_MAX_CONFUSIONS = 30  # listed on the page
+_CELL, _GAP, _CHARACTER = 44, 3, 9.2  # pixels
+LabelCounts = tuple[str, int, int, int]
+"""A label with its true positives, false positives and false negatives."""
+
+
+# ----- validation: sums over batches
+
+
+def confusion_sums(
+    loss: Scalar, predicted: Int[Tensor, "M"], labels: Int[Tensor, "M"], num_labels: int
+) -> Tensor:
+    """Return summed loss, number of unknown labels (below 0), and confusion counts, as float64."""
+    is_known = labels >= 0
+    cells = labels[is_known] * num_labels + predicted[is_known]
+    counts = torch.bincount(cells, minlength=num_labels**2)
+    return torch.cat([loss[None], (~is_known).sum()[None], counts]).double().cpu()
+
+
+def finalize_confusion(sums: Tensor) -> dict[str, float]:
+    """Return loss, accuracy and macro-F1; unknown labels are errors of accuracy."""
+    loss, num_unknown, *cells = sums.tolist()
+    num_labels = math.isqrt(len(cells))
+    confusion = np.reshape(cells, (num_labels, num_labels))
+    num_known = max(float(confusion.sum()), 1)
+    correct = np.diag(confusion)
+    errors = confusion.sum(axis=0) - correct, confusion.sum(axis=1) - correct
+    return {
+        "loss": loss / num_known,
+        "accuracy": float(correct.sum()) / (num_known + num_unknown),
+        "macro-f1": float(mean_f1(np.stack([correct, *errors], axis=1))),
+    }
+
+
+def format_label_metrics(metrics: Mapping[str, float]) -> str:
+    """Return the metrics of a validation in one line."""
+    others = dict(metrics)
+    loss, accuracy, f1 = (others.pop(name) for name in ("loss", "accuracy", "macro-f1"))
+    return (
+        f"validation loss {loss:.4f}, accuracy {100 * accuracy:.1f} %, macro-F1 {100 * f1:.1f}"
+        + "".join(f", {name} {score:.2f}" for name, score in others.items())
+    )
+
+
+def mean_f1(counts: Array) -> Array:
+    """Return the mean F1 (*B) of counts (*B, labels, 3) over labels that occur."""
+    true_positives, errors = counts[..., 0], counts[..., 1] + counts[..., 2]
+    denominator = 2 * true_positives + errors
+    f1 = 2 * true_positives / np.maximum(denominator, 1)
+    return f1.sum(axis=-1) / np.maximum((denominator > 0).sum(axis=-1), 1)
+
+
+# ----- evaluation: tables and a page
+
+
+def format_label_table(unit: str, rows: Iterable[LabelCounts]) -> Iterator[str]:
+    """Yield a table of precision, recall and F1 of each label, in percent."""
+    rows = list(rows)
+    label_width = max([len("label"), *(len(label) for label, *_ in rows)])
+    width = max(len(unit), 5)
+    yield f"{'label':<{label_width}}  {unit:>{width}}  precision  recall     F1"
+    for label, true, false, missed in rows:
+        precision = 100 * true / max(true + false, 1)
+        recall = 100 * true / max(true + missed, 1)
+        f1 = 200 * true / max(2 * true + false + missed, 1)
+        yield (
+            f"{label:<{label_width}}  {true + missed:{width}}  {precision:9.2f}  {recall:6.2f}  "
+            f"{f1:5.1f}"
+        )
+
+
+class ConfusionMatrix(NamedTuple):
+    """How often each reference label was predicted as each label."""
+
+    unit: str  # what has a label, in the plural
+    labels: Sequence[str]
+    counts: NDArray[np.int64]  # (reference, predicted)
+
+    @classmethod
+    def from_labels(cls, unit: str, references: Iterable[str], predicted: Iterable[str]) -> Self:
+        """Count pairs of labels."""
+        pairs = Counter(zip(references, predicted, strict=True))
+        labels = sorted({label for pair in pairs for label in pair})
+        counts = np.array([[pairs[row, column] for column in labels] for row in labels])
+        return cls(unit, labels, counts.reshape(len(labels), len(labels)))
+
+    def format_table(self) -> Iterator[str]:
+        """Yield a table of precision, recall and F1 of each label."""
+        true = np.diag(self.counts)
+        false, missed = self.counts.sum(axis=0) - true, self.counts.sum(axis=1) - true
+        columns = (column.tolist() for column in (true, false, missed))
+        return format_label_table(self.unit, zip(self.labels, *columns, strict=True))
+
+    def errors(self) -> list[tuple[str, str, int]]:
+        """Return reference label, predicted label and count of all confusions, largest first."""
+        pairs = np.argwhere(self.counts * (1 - np.eye(len(self.labels), dtype=np.int64))).tolist()
+        errors = [(self.labels[r], self.labels[p], int(self.counts[r, p])) for r, p in pairs]
+        return sorted(errors, key=lambda error: -error[2])
+
+    def render_svg(self) -> str:
+        """Draw the matrix; the opacity of a cell is its share of the row."""
+        labels = [escape_invisible(label) for label in self.labels]
+        side = _CHARACTER * max(map(len, labels), default=0) + 12
+        left, top = PADDING + side, PADDING + side
+        size = _CELL * len(labels)
+        title = f"Confusion of {len(labels)} labels"
+        errors = [f"{true} as {wrong}: {count}" for true, wrong, count in self.errors()[:5]]
+        description = "Rows: reference; columns: predicted. Most frequent confusions: "
+        root = svg_document(
+            left + size + PADDING,
+            top + size + PADDING,
+            title=title,
+            description=description + ("; ".join(errors) or "none"),
+            heading="",
+        )
+        totals = np.maximum(self.counts.sum(axis=1), 1)
+        for row, label in enumerate(labels):
+            middle = top + _CELL * (row + 0.5) + 5
+            add_text(root, "target", label, x=left - 12, y=middle)
+            x, y = left + _CELL * (row + 0.5) + 5, top - 10
+            add_text(root, "source", label, x=x, y=y).set("transform", f"rotate(-90 {x:g} {y:g})")
+            for column, count in enumerate(self.counts[row].tolist()):
+                box = (left + _CELL * column, top + _CELL * row, _CELL - _GAP, _CELL - _GAP)
+                add_rect(root, "empty-cell", box, radius=4)
+                share = count / totals[row]
+                cell = add_rect(root, "full-cell", box, radius=4)
+                cell.set("fill-opacity", f"{share:.3f}")
+                if count:
+                    css_class = "digits strong" if share > DARK_TEXT_THRESHOLD else "digits"
+                    css_class += " faint" if share < FAINT_THRESHOLD else ""
+                    add_text(root, css_class, str(count), x=box[0] + box[2] / 2, y=middle)
+        return to_svg(root)
+
+    def render_page(self, title: str) -> str:
+        """Return a page with the matrix, the most frequent confusions, and a table of labels."""
+        errors = [
+            [html.row_header(true), html.element("td", wrong), html.element("td", str(count))]
+            for true, wrong, count in self.errors()[:_MAX_CONFUSIONS]
+        ]
+        heads = [html.column_header(name) for name in ("reference", "predicted", self.unit)]
+        caption = "Rows: reference labels; columns: predicted labels. Color: share of the row."
+        content = [
+            html.element("p", caption),
+            html.element("div", html.embed_svg(self.render_svg()), css_class="wide"),
+            html.table(heads, errors, css_class="numbers", caption="Most frequent confusions"),
+            html.element("pre", "\n".join(self.format_table())),
+        ]
+        return html.render_page(
+            html.serialize(*content),
+            title=title,
+            styles=["attention_map.css"],
+            scripts=[],
+            extra_style=f"svg {{ {SVG_STYLE} }}\n",
+        )

@@ -1,0 +1,151 @@
+"""Forecasts as CSV, JSON lines, a summary for the terminal, fan charts and a page.
+
+Invariant: the rows of the CSV are in the order of the series and of time.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from heedful.evaluation import forecast_metrics
+from heedful.evaluation.base import Array
+from heedful.evaluation.forecast_metrics import QUANTILE_LEVELS
+from heedful.plotting import html
+from heedful.plotting.axes import CategoryTick
+from heedful.plotting.charts import CHART_STYLE, Band, LineSeries, render_line_chart
+from heedful.tasks.forecasting.predictor import Forecast
+
+_MAX_CHARTS = 60  # on a page
+_MAX_TICKS = 6
+_HISTORY_RATIO = 3  # values shown before a forecast, per forecast value
+_BARS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
+
+
+def format_csv(forecasts: Sequence[Forecast], levels: Sequence[float]) -> Iterator[str]:
+    """Yield the lines of a CSV file: id, time, mean and quantiles."""
+    yield _csv_line(["id", "time", "mean", *(f"q{level:g}" for level in levels)])
+    for forecast in forecasts:
+        columns = zip(forecast.times, forecast.mean, forecast.quantiles(levels), strict=True)
+        for time, mean, quantiles in columns:
+            numbers = (f"{value:.6g}" for value in (mean, *quantiles))
+            yield _csv_line([forecast.series.id, time, *numbers])
+
+
+def format_paths_csv(forecasts: Sequence[Forecast]) -> str:
+    """Return all sample paths as CSV: id, path, time, value."""
+    rows = [_csv_line(["id", "path", "time", "value"])]
+    for forecast in forecasts:
+        times = forecast.times
+        for index, path in enumerate(forecast.samples, start=1):
+            cells = zip(times, path, strict=True)
+            rows += [
+                _csv_line([forecast.series.id, str(index), time, f"{value:.6g}"])
+                for time, value in cells
+            ]
+    return "".join(f"{row}\n" for row in rows)
+
+
+def format_json_lines(forecasts: Sequence[Forecast], levels: Sequence[float]) -> Iterator[str]:
+    """Yield one JSON object for each forecast."""
+    for forecast in forecasts:
+        yield json.dumps(forecast.to_json(levels), ensure_ascii=False)
+
+
+def _csv_line(cells: Sequence[str]) -> str:
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="").writerow(cells)
+    return stream.getvalue()
+
+
+def format_summary(forecasts: Sequence[Forecast]) -> Iterator[str]:
+    """Yield a line for each forecast: last values and medians as bars, the last interval."""
+    width = max(len("series"), *(len(forecast.series.id) for forecast in forecasts))
+    yield f"{'series':<{width}}  {'from':<16}  {'history | median':<41}  80 % interval at the end"
+    for forecast in forecasts:
+        start, times = forecast.forecast_start, forecast.times
+        history = forecast.series.values[max(0, start - 20) : start]
+        low, median, high = forecast.quantiles([0.1, 0.5, 0.9]).T
+        shown = np.concatenate([history, median[:20]])
+        bars = sparkline(shown)
+        chart = f"{bars[: len(history)]}|{bars[len(history) :]}"
+        interval = f"{low[-1]:.4g} to {high[-1]:.4g} at {times[-1]}"
+        yield f"{forecast.series.id:<{width}}  {times[0]:<16}  {chart:<41}  {interval}"
+
+
+def sparkline(values: Array) -> str:
+    """Return a character for each value, higher for larger ones; a space where it is missing."""
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    steps = (values - low) / ((high - low) or 1) * (len(_BARS) - 1)
+    return "".join(" " if np.isnan(step) else _BARS[round(float(step))] for step in steps)
+
+
+def render_fan_chart(forecast: Forecast, levels: Sequence[float]) -> str:
+    """Draw the end of a series, the median and the intervals between pairs of quantiles."""
+    start, steps = forecast.forecast_start, forecast.samples.shape[1]
+    first = max(0, start - _HISTORY_RATIO * steps)
+    lows = [level for level in levels if level < 0.5]
+    bands = []
+    for level in lows:
+        low, high = forecast.quantiles([level, 1 - level]).T
+        name = f"{100 * (1 - 2 * level):g} % interval"
+        bands.append(Band(name, _points(low, start), _points(high, start), style_index=1))
+    known = np.append(forecast.series.values[first:start], forecast.targets)
+    actual = [
+        (first + index, None if np.isnan(value) else float(value))
+        for index, value in enumerate(known)
+    ]
+    median = _points(forecast.quantiles([0.5])[:, 0], start)
+    lines = [
+        LineSeries("actual", actual, max_markers=0, style_index=0),
+        LineSeries("median", median, max_markers=0, style_index=1),
+    ]
+    positions = np.linspace(first, start + steps - 1, _MAX_TICKS).round().astype(int)
+    ticks = [
+        CategoryTick(position, forecast.series.format_times(position, position + 1)[0])
+        for position in dict.fromkeys(positions.tolist())
+    ]
+    return render_line_chart(
+        lines, title=forecast.series.id, bands=bands, category_ticks=ticks, x_label="time"
+    )
+
+
+def _points(values: Array, start: int) -> list[tuple[float, float]]:
+    return [(start + index, float(value)) for index, value in enumerate(values)]
+
+
+def render_calibration_chart(forecasts: Sequence[Forecast]) -> str:
+    """Draw the fraction of actual values that are not above each quantile against its level."""
+    targets = np.stack([forecast.targets for forecast in forecasts])
+    quantiles = np.stack([forecast.quantiles(QUANTILE_LEVELS) for forecast in forecasts])
+    below = forecast_metrics.coverage(targets, quantiles)
+    diagonal = [(level, level) for level in QUANTILE_LEVELS]
+    lines = [
+        LineSeries("forecasts", list(zip(QUANTILE_LEVELS, below.tolist(), strict=True))),
+        LineSeries("calibrated", diagonal, dashed=True, max_markers=0, style_index=5),
+    ]
+    x_label, y_label = "level of the quantile", "values not above it"
+    return render_line_chart(lines, title="Calibration", x_label=x_label, y_label=y_label)
+
+
+def render_forecast_page(forecasts: Sequence[Forecast], levels: Sequence[float]) -> str:
+    """Return a page with a fan chart of each series, and the calibration if values are known."""
+    charts = [render_fan_chart(forecast, levels) for forecast in forecasts[:_MAX_CHARTS]]
+    if any((~np.isnan(forecast.targets)).any() for forecast in forecasts):
+        charts.insert(0, render_calibration_chart(forecasts))
+    steps, paths = forecasts[0].samples.shape[1], forecasts[0].samples.shape[0]
+    text = f"{len(forecasts)} forecasts of {steps} steps; quantiles of {paths} sample paths."
+    if len(forecasts) > _MAX_CHARTS:
+        text += f" The first {_MAX_CHARTS} are drawn."
+    content = [html.element("p", text)]
+    content += [html.element("div", html.embed_svg(chart)) for chart in charts]
+    return html.render_page(
+        html.serialize(*content),
+        title="Forecasts",
+        styles=["attention_map.css", "run.css"],
+        scripts=[],
+        extra_style=CHART_STYLE,
+        page_type="run",
+    )

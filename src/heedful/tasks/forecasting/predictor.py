@@ -1,0 +1,347 @@
+"""The forecaster: a trained model, or an ensemble, that samples what follows a series.
+
+Invariant: the forecast of a series does not depend on the other series.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar, overload
+
+import numpy as np
+import torch
+
+from heedful.acceleration.registry import accelerate_for_inference
+from heedful.data.series import Series, SeriesFileConfig
+from heedful.data.series_batching import SeriesDataset, Window
+from heedful.errors import DataError, check
+from heedful.evaluation import forecast_metrics
+from heedful.evaluation.base import Array, MetricScore
+from heedful.evaluation.forecast_metrics import QUANTILE_LEVELS
+from heedful.inspection.attention_layers import (
+    AttentionLayer,
+    TokenAxis,
+    collect_layers,
+    mark_default,
+    without_words,
+)
+from heedful.inspection.attention_trace import TraceRecord, trace_attention
+from heedful.pytree import map_tensors
+from heedful.tasks.forecasting.model import ForecastingModel, ForecastingModelConfig
+from heedful.tasks.prediction import format_predictor
+
+DEFAULT_NUM_SAMPLES = 200
+_MAX_ROWS = 2048  # sampled at once
+_EVALUATED_INTERVALS = (50, 80)  # in percent; from QUANTILE_LEVELS
+_DIGITS = 6
+
+Item = TypeVar("Item")
+
+
+class Forecast(NamedTuple):
+    """Sample paths of a series from some position on."""
+
+    series: Series
+    forecast_start: int
+    samples: Array  # (paths, steps)
+    attention_layers: Sequence[AttentionLayer] = ()  # of its last window, if they were requested
+    attention_map: None = None
+
+    @property
+    def times(self) -> list[str]:
+        """The times of the steps."""
+        start = self.forecast_start
+        return self.series.format_times(start, start + self.samples.shape[1])
+
+    @property
+    def targets(self) -> Array:
+        """The values of the steps; NaN where they are not known."""
+        targets = np.full(self.samples.shape[1], np.nan)
+        known = self.series.values[self.forecast_start :][: len(targets)]
+        targets[: len(known)] = known
+        return targets
+
+    @property
+    def mean(self) -> Array:
+        """The mean of the paths at each step."""
+        return self.samples.mean(axis=0)
+
+    def quantiles(self, levels: Sequence[float]) -> Array:
+        """Return quantiles of the paths at each step, (steps, levels)."""
+        return np.quantile(self.samples, levels, axis=0).T
+
+    @property
+    def tokens(self) -> Sequence[str]:
+        """The medians as they are shown."""
+        return [f"{median:.4g}" for median in self.quantiles([0.5])[:, 0]]
+
+    @property
+    def text(self) -> str:
+        """The medians in one line."""
+        return " ".join(self.tokens)
+
+    def to_json(
+        self, levels: Sequence[float] = (0.1, 0.5, 0.9), *, has_paths: bool = False
+    ) -> dict[str, Any]:
+        """Return JSON values; docs/forecasting.md explains each field."""
+        columns = zip(levels, self.quantiles(levels).T, strict=True)
+        fields: dict[str, Any] = {
+            "id": self.series.id,
+            "times": self.times,
+            "mean": _rounded(self.mean),
+            "quantiles": {f"{level:g}": _rounded(column) for level, column in columns},
+        }
+        if not np.isnan(self.targets).all():
+            fields["actual"] = [None if np.isnan(z) else z for z in self.targets.tolist()]
+        if has_paths:
+            fields["paths"] = [_rounded(path) for path in self.samples]
+        return fields
+
+
+def _rounded(values: Array) -> list[float]:
+    return [float(f"{value:.{_DIGITS}g}") for value in values]
+
+
+class Forecaster:
+    """A trained model of time series, and the rest of its ensemble."""
+
+    def __init__(
+        self,
+        model: ForecastingModel,
+        config: ForecastingModelConfig,
+        *,
+        num_windows: int = 1,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.model = accelerate_for_inference(model, device)
+        self.config = config
+        self.num_windows = num_windows  # of `evaluate`
+        self.device = device
+        self.file_settings: Mapping[str, str | None] = {}  # columns of the training file
+        self.ensemble_with: Sequence[Forecaster] = ()  # with the same prediction length
+
+    def __repr__(self) -> str:
+        shape = self.config.shape
+        return format_predictor(self, f"{shape.prediction_length} from {shape.context_length}")
+
+    @overload
+    def forecast(self, series: Series, *, num_samples: int = ..., seed: int = ...) -> Forecast: ...
+    @overload
+    def forecast(
+        self, series: Iterable[Series], *, num_samples: int = ..., seed: int = ...
+    ) -> list[Forecast]: ...
+    def forecast(
+        self,
+        series: Series | Iterable[Series],
+        *,
+        num_samples: int = DEFAULT_NUM_SAMPLES,
+        seed: int = 0,
+    ) -> Forecast | list[Forecast]:
+        """Forecast what follows the last value of a series, or of each series."""
+        many = [series] if isinstance(series, Series) else list(series)
+        results = list(self.stream(many, num_samples=num_samples, seed=seed))
+        return results[0] if isinstance(series, Series) else results
+
+    def stream(
+        self, series: Sequence[Series], *, num_samples: int = DEFAULT_NUM_SAMPLES, seed: int = 0
+    ) -> Iterator[Forecast]:
+        """Forecast what follows each series, as the forecasts are made."""
+        ends = [Window(index, len(single.values)) for index, single in enumerate(series)]
+        return self._forecast(series, ends, num_samples=num_samples, seed=seed)
+
+    def read(self, path: str, columns: Mapping[str, str | None] | None = None) -> list[Series]:
+        """Read the series of a CSV file; columns that are not named are those of training.
+
+        Columns of a wide file that are covariates are no series.
+        """
+        named = {name: column for name, column in (columns or {}).items() if column}
+        settings = {"path": path, **self.file_settings, **named}
+        series = SeriesFileConfig.model_validate(settings).read()
+        return [single for single in series if single.id not in self.config.covariates.columns]
+
+    def backtest(
+        self,
+        series: Iterable[Series],
+        *,
+        num_windows: int = 1,
+        num_samples: int = DEFAULT_NUM_SAMPLES,
+        seed: int = 0,
+    ) -> Iterator[Forecast]:
+        """Forecast the last values of each series, `num_windows` prediction ranges of them."""
+        many = list(series)
+        windows = self._dataset(many).last_windows(num_windows)
+        horizon, lengths = self.config.prediction_length, [len(single.values) for single in many]
+        message = f"the longest series has {max(lengths, default=0)} values, too few to hold out "
+        message += f"{horizon} and forecast them"
+        location = many[0].location if many else "series"
+        check(windows, location, message, "give longer series", DataError)
+        return self._forecast(many, windows, num_samples=num_samples, seed=seed)
+
+    def predict(
+        self, requests: Iterable[Series | str], *, location: str = "series", start_index: int = 1
+    ) -> Iterator[Forecast]:
+        """Forecast series, or those of CSV files, as they come."""
+        del location, start_index  # series know where they are from
+        for request in requests:
+            yield from self.stream([request] if isinstance(request, Series) else self.read(request))
+
+    def predict_with_attention(self, requests: Iterable[Series | str]) -> Iterator[Forecast]:
+        """Forecast, and return the attention of each layer while it reads the last window."""
+        for forecast in self.predict(requests):
+            series, length = forecast.series, self.config.shape.length
+            start = max(1, len(series.values) - self.config.prediction_length)
+            batch = self._dataset([series]).collate([Window(0, start)])
+            batch = map_tensors(lambda tensor: tensor.to(self.device), batch)
+            with torch.inference_mode(), trace_attention(self.model, device="cpu") as records:
+                self.model(batch)
+            first = start - self.config.context_length
+            axis = without_words(series.format_times(first, first + length))
+            yield forecast._replace(attention_layers=_collect_layers(records, axis))
+
+    def evaluate(self, examples: Sequence[Series]) -> list[MetricScore]:
+        """Return the metrics of the last values of each series, and of the seasonal naive."""
+        forecasts = list(self.backtest(examples, num_windows=self.num_windows))
+        scores = score_forecasts(forecasts, self.config.season_length)
+        naive = score_seasonal_naive(forecasts, self.config.season_length)
+        signature = f"windows:{len(forecasts)}|steps:{self.config.prediction_length}"
+        sampled = f"{signature}|samples:{DEFAULT_NUM_SAMPLES}|season:{self.config.season_length}"
+        rows = [MetricScore("negative log-likelihood", self._mean_loss(forecasts), signature)]
+        rows += [MetricScore(name, value, sampled) for name, value in scores.items()]
+        rows += [
+            MetricScore(f"{name}, seasonal naive", value, sampled) for name, value in naive.items()
+        ]
+        return rows
+
+    def count_tokens(self, examples: Sequence[Series]) -> int:
+        """Return the number of values that `evaluate` forecasts."""
+        windows = self._dataset(examples).last_windows(self.num_windows)
+        return self.config.prediction_length * len(windows)
+
+    def _dataset(self, series: Sequence[Series]) -> SeriesDataset:
+        for single in series:
+            check_counts(single, self.config)
+        return SeriesDataset(series, self.config.shape, self.config.covariates)
+
+    @torch.inference_mode()
+    def _mean_loss(self, forecasts: Sequence[Forecast]) -> float:
+        """Return -log p per value; of the first member, as mixtures have no closed form."""
+        total, count, horizon = 0.0, 0, self.config.prediction_length
+        for chunk in _chunks(forecasts, _MAX_ROWS):
+            dataset = self._dataset([forecast.series for forecast in chunk])
+            windows = [Window(row, forecast.forecast_start) for row, forecast in enumerate(chunk)]
+            batch = dataset.collate(windows)
+            count += int(batch.is_observed[:, -horizon:].sum())
+            output = self.model(map_tensors(lambda tensor: tensor.to(self.device), batch))
+            total -= float(output.log_probs[:, -horizon:].double().sum())
+        return total / max(count, 1)
+
+    def _forecast(
+        self, series: Sequence[Series], windows: Sequence[Window], *, num_samples: int, seed: int
+    ) -> Iterator[Forecast]:
+        members = (self, *self.ensemble_with)
+        num_paths = -(-num_samples // len(members))
+        for chunk in _chunks(windows, max(1, _MAX_ROWS // num_samples)):
+            samples = [
+                member._sample(series, chunk, num_paths, f"{seed} {index}")
+                for index, member in enumerate(members)
+            ]
+            for row, window in enumerate(chunk):
+                paths = np.concatenate([array[row] for array in samples])[:num_samples]
+                yield Forecast(series[window.series_index], window.forecast_start, paths)
+
+    def _sample(
+        self, series: Sequence[Series], windows: Sequence[Window], num_paths: int, seed: str
+    ) -> Array:
+        batch = self._dataset(series).collate(windows)
+        batch = map_tensors(lambda tensor: tensor.to(self.device), batch)
+        generators = [_generator(f"{seed} {start} {series[index].id}") for index, start in windows]
+        paths = self.model.sample_paths(batch, num_paths, generators)
+        return paths.cpu().double().numpy()
+
+
+def _collect_layers(records: list[TraceRecord], axis: TokenAxis) -> list[AttentionLayer]:
+    layers = collect_layers(records, lambda record: (record.role, axis, axis))
+    return mark_default(layers, "self")
+
+
+def _generator(key: str) -> torch.Generator:
+    digest = blake2b(key.encode(), digest_size=7).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest, "big"))
+
+
+def _chunks(items: Sequence[Item], size: int) -> Iterator[list[Item]]:
+    stream = iter(items)
+    while chunk := list(islice(stream, size)):
+        yield chunk
+
+
+def check_counts(series: Series, config: ForecastingModelConfig) -> None:
+    """Raise DataError if a model of counts gets other values."""
+    if config.head.type != "negative-binomial":
+        return
+    values = series.values[~np.isnan(series.values)]
+    bad = values[(values < 0) | (values % 1 != 0)]
+    message = f"series {series.id!r} has the value {bad[0] if len(bad) else 0:g}, and a "
+    message += "negative-binomial distribution has 0, 1, 2, ..."
+    hint = "set model.head to gaussian or student-t"
+    check(not len(bad), series.location, message, hint, DataError)
+
+
+def score_forecasts(forecasts: Sequence[Forecast], season_length: int) -> dict[str, float]:
+    """Return the metrics of forecasts by name."""
+    quantiles = np.stack([forecast.quantiles(QUANTILE_LEVELS) for forecast in forecasts])
+    targets = np.stack([forecast.targets for forecast in forecasts])
+    below = forecast_metrics.coverage(targets, quantiles)
+    scores = _score(targets, quantiles, forecasts, season_length)
+    for percent in _EVALUATED_INTERVALS:
+        low, high = (quantiles[..., _level_index(50 + sign * percent / 2)] for sign in (-1, 1))
+        is_inside = np.where(np.isnan(targets), np.nan, (targets >= low) & (targets <= high))
+        scores[f"coverage of the {percent} % interval"] = 100 * float(np.nanmean(is_inside))
+    scores["calibration error"] = 100 * float(np.abs(below - QUANTILE_LEVELS).mean())
+    return scores
+
+
+def _level_index(percent: float) -> int:
+    return int(np.argmin(np.abs(np.array(QUANTILE_LEVELS) - percent / 100)))
+
+
+def score_seasonal_naive(forecasts: Sequence[Forecast], season_length: int) -> dict[str, float]:
+    """Return the metrics of the seasonal naive forecast of the same windows."""
+    rows = [
+        forecast_metrics.seasonal_naive(
+            forecast.series.values[: forecast.forecast_start],
+            season_length,
+            forecast.samples.shape[1],
+        )
+        for forecast in forecasts
+    ]
+    targets = np.stack([forecast.targets for forecast in forecasts])
+    quantiles = np.repeat(np.stack(rows)[..., None], len(QUANTILE_LEVELS), axis=-1)
+    return _score(targets, quantiles, forecasts, season_length)
+
+
+def _score(
+    targets: Array, quantiles: Array, forecasts: Sequence[Forecast], season_length: int
+) -> dict[str, float]:
+    medians = quantiles[..., len(QUANTILE_LEVELS) // 2]
+    errors = [
+        forecast_metrics.seasonal_error(
+            forecast.series.values[: forecast.forecast_start], season_length
+        )
+        for forecast in forecasts
+    ]
+    loss = forecast_metrics.weighted_quantile_loss(targets, quantiles, QUANTILE_LEVELS)
+    return {
+        "weighted quantile loss": loss,
+        "MASE": forecast_metrics.mase(targets, medians, np.array(errors)),
+        "sMAPE": forecast_metrics.smape(targets, medians),
+    }
+
+
+SCORE_NAMES: Mapping[str, str] = {
+    "weighted-quantile-loss": "weighted quantile loss",
+    "mase": "MASE",
+    "smape": "sMAPE",
+    "calibration-error": "calibration error",
+}
+"""Validation metrics, and their names in `score_forecasts`."""

@@ -1,0 +1,159 @@
+"""`heedful tag`, and the file options of sequence labeling; imports no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from typer import Argument, Option
+
+from heedful.errors import check
+from heedful.tasks.command_line import (
+    COLUMN_OPTIONS,
+    ConllFileOption,
+    EnsembleWith,
+    FileOption,
+    FileOptions,
+    PredictorLoader,
+    Split,
+    parse_column,
+)
+from heedful.terminal import handle_stdout_errors, is_typed, prompt
+
+if TYPE_CHECKING:
+    from heedful.data.conll_files import ConllSentence
+    from heedful.tasks.tagging.predictor import Tagger
+
+InputFormat = Literal["text", "raw", "conll"]
+_CONLL_SUFFIXES = {".conll", ".conllu", ".conllup", ".bio", ".iob", ".iob2"}
+_COLUMN_HELP = "column of the {} in a CoNLL file: its number or its name"
+
+
+def tag(
+    load: PredictorLoader,
+    file: Annotated[str, Argument(help="sentences, one per line; - is standard input")] = "-",
+    *,
+    input_format: Annotated[
+        InputFormat | None,
+        Option(
+            help="text: words separated by spaces; raw: punctuation is split off; conll: columns",
+            show_default="conll for .conll and .conllu, else text",
+        ),
+    ] = None,
+    source_column: Annotated[
+        str | None, Option(metavar="COLUMN", help=_COLUMN_HELP.format("words"))
+    ] = None,
+    target_column: Annotated[
+        str | None, Option(metavar="COLUMN", help=_COLUMN_HELP.format("tags, which are replaced"))
+    ] = None,
+    ensemble_with: EnsembleWith = None,
+    output: Annotated[
+        Path | None, Option("--output", "-o", help="write to this file instead")
+    ] = None,
+    as_json: Annotated[
+        bool, Option("--json", help="print JSON lines with probabilities and spans")
+    ] = False,
+    as_conll: Annotated[
+        bool, Option("--conll", help="print a word and its tag per line, as for CoNLL input")
+    ] = False,
+) -> None:
+    """Tag the words of sentences: one line of tags per sentence, in the order of the input.
+
+    A CoNLL file is printed as it is, with new tags; its column of tags is that of the training data
+    by default. Without a file, type the sentences.
+
+    Example: heedful tag runs/pos sentences.txt
+
+    Example: echo "Don't panic." | heedful tag runs/pos --input-format raw --conll
+
+    Example: heedful tag runs/pos test.conllu --target-column upos -o tagged.conllu
+
+    Example: heedful tag runs/ner-1 --ensemble-with runs/ner-2 posts.conll --json
+    """
+    from heedful.storage.atomic import write_text
+
+    message, hint = "given together with --json", "leave out one of the two"
+    check(not (as_json and as_conll), "--conll", message, hint)
+    suffixes = {suffix.lower() for suffix in Path(file).suffixes}
+    chosen = input_format or ("conll" if suffixes & _CONLL_SUFFIXES else "text")
+    columns = {"source_column": source_column, "target_column": target_column}
+    for name in COLUMN_OPTIONS:
+        message, hint = "works only with CoNLL input", "add --input-format conll"
+        flag = f"--{name.replace('_', '-')}"
+        check(chosen == "conll" or columns[name] is None, flag, message, hint)
+    tagger = load(ensemble_with=ensemble_with or ())
+    if chosen == "conll":
+        lines = _tag_conll(tagger, file, columns, as_json=as_json)
+    else:
+        lines = _tag_text(tagger, file, chosen, as_json=as_json, as_conll=as_conll)
+    if output is not None:
+        write_text(output, "".join(f"{line}\n" for line in lines))
+        typer.echo(f"wrote {output}", err=True)
+        return
+    with handle_stdout_errors():
+        for line in lines:
+            typer.echo(line)
+
+
+def _tag_text(
+    tagger: Tagger, file: str, input_format: InputFormat, *, as_json: bool, as_conll: bool
+) -> Iterator[str]:
+    from heedful.data.text_files import display_name, read_lines
+    from heedful.tokenization.tokenizer import split_words
+
+    texts = read_lines(file)
+    chunks: Iterable[Iterable[str]] = [texts]
+    if is_typed(file):  # one by one: the next is asked for when this is answered
+        chunks = ([text] for text in prompt(texts))
+    for chunk in chunks:
+        sentences = (
+            text.split() if input_format == "text" else [*map(str.strip, split_words(text))]
+            for text in chunk
+        )
+        words = ([word for word in sentence if word] for sentence in sentences)
+        for result in tagger.predict(words, location=display_name(file)):
+            if as_json:
+                yield json.dumps(result.to_json(), ensure_ascii=False)
+            elif as_conll:
+                yield from map("\t".join, zip(result.words, result.tags, strict=True))
+                yield ""
+            else:
+                yield result.text
+
+
+def _tag_conll(
+    tagger: Tagger, file: str, columns: Mapping[str, str | None], *, as_json: bool
+) -> Iterator[str]:
+    from heedful.data.conll_files import read_conll
+    from heedful.data.text_files import display_name
+
+    words, tags = (
+        parse_column(columns[name], name) if columns[name] else default
+        for name, default in zip(COLUMN_OPTIONS, tagger.conll_columns, strict=True)
+    )
+    waiting: list[ConllSentence] = []
+
+    def sentences() -> Iterator[list[str]]:
+        for sentence in read_conll(file, word_column=words, tag_column=tags):
+            waiting.append(sentence)
+            yield list(sentence.words)
+
+    for result in tagger.predict(sentences(), location=display_name(file)):
+        sentence = waiting.pop(0)
+        if as_json:
+            yield json.dumps(result.to_json(), ensure_ascii=False)
+        else:
+            yield from sentence.with_tags(result.tags)
+            yield ""
+
+
+_HELP: Mapping[Split, str] = {
+    "train": "tagged words for a tagger, in columns: CoNLL-U, CoNLL-2003 and the like",
+    "dev": "tagged words to validate on; default: some training sentences",
+    "test": "tagged words for a tagger, in columns",
+}
+FILE_OPTIONS = FileOptions((), {}, ConllFileOption(FileOption("conll", "path", _HELP)))
+COMMANDS = (tag,)

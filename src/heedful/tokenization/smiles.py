@@ -1,0 +1,56 @@
+"""The tokenizer of SMILES, the notation of molecules as text.
+
+Invariant: the tokens of a text concatenate to it, also where it is not SMILES: a character that the
+notation does not have is a token of its own.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from typing_extensions import override
+
+from heedful.errors import DataError
+from heedful.tokenization.tokenizer import VocabularyTokenizer, VocabularyTokenizerConfig
+
+# Atoms in brackets, atoms, branches, bonds, rings, and > between the parts of a reaction.
+_TOKEN = re.compile(
+    r"(\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>|\*|\$"
+    r"|\%[0-9]{2}|[0-9])|.",
+    re.DOTALL,
+)
+
+
+class SMILESTokenizer(VocabularyTokenizer):
+    """Atoms, bonds, branches and rings by the regular expression of Schwaller et al. 2019.
+
+    "C[C@H](N)Cl" is C, [C@H], (, N, ), Cl.
+    """
+
+    @staticmethod
+    @override
+    def tokenize(text: str) -> list[str]:
+        return [match[0] for match in _TOKEN.finditer(text)]
+
+
+class SMILESTokenizerConfig(VocabularyTokenizerConfig):
+    """Atoms and other signs of molecules in SMILES notation (Schwaller et al. 2019)."""
+
+    tokenizer_class = SMILESTokenizer
+    type: Literal["smiles"] = "smiles"
+    strict: bool = True
+    """Whether other characters in the training texts are an error, as in the authors' code; if not,
+    each is a token."""
+
+    @override
+    def train(self, texts: Iterable[str]) -> VocabularyTokenizer:
+        return super().train(self._check(texts) if self.strict else texts)
+
+    def _check(self, texts: Iterable[str]) -> Iterator[str]:
+        for number, text in enumerate(texts, start=1):
+            for match in _TOKEN.finditer(self.normalization.normalize(text)):
+                if match[1] is None:
+                    where = f"character {match.start() + 1} is {match[0]!r}"
+                    hint = "remove it, or set `strict: false` in the tokenizer"
+                    raise DataError(f"text {number}", f"{where}, which SMILES does not have", hint)
+            yield text

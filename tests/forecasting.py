@@ -1,0 +1,62 @@
+"""Small series and forecasters for tests."""
+
+import numpy as np
+import torch
+
+from heedful.data.series import Series, TimeGrid
+from heedful.data.series_batching import SeriesDataset
+from heedful.tasks.forecasting.model import ForecastingModelConfig
+
+BACKBONES = {
+    "lstm": {"backbone": {"type": "recurrent", "cell": {"type": "lstm"}, "hidden_size": 6}},
+    "gru": {"backbone": {"type": "recurrent", "cell": {"type": "gru"}, "hidden_size": 6}},
+    "transformer": {
+        "backbone": {
+            "type": "transformer",
+            "hidden_size": 8,
+            "num_layers": 2,
+            "attention": {"score": {"type": "scaled-dot"}, "multi_head": {"num_heads": 2}},
+            "dropout": 0.0,
+        },
+        "input_size": 8,
+        "positional_encoding": {"type": "sinusoidal"},
+    },
+}
+HEADS = ("gaussian", "student-t", "negative-binomial")
+HOURLY = TimeGrid("seconds", 3600, 0, precision="m")
+
+
+def small_config(backbone: str = "lstm", **settings) -> ForecastingModelConfig:
+    """Return a forecaster of 3 values from 6."""
+    values = {
+        "context_length": 6,
+        "prediction_length": 3,
+        "covariates": {"calendar": ["hour-of-day"]},
+        "lags": [1, 4],
+        **BACKBONES[backbone],
+        **settings,
+    }
+    return ForecastingModelConfig.model_validate(values)
+
+
+def small_model(config: ForecastingModelConfig, seed: int = 0):
+    torch.manual_seed(seed)
+    return config.build().eval().double()
+
+
+def count_series(count: int = 3, length: int = 20, seed: int = 0) -> list[Series]:
+    """Return series of small counts, with a value missing in each."""
+    rng = np.random.default_rng(seed)
+    series = []
+    for index in range(count):
+        values = rng.poisson(5, length + index).astype(float)
+        values[length - 5] = np.nan
+        series.append(Series(f"s{index}", values, HOURLY))
+    return series
+
+
+def collate(config: ForecastingModelConfig, series: list[Series]):
+    """Return the last window of each series, in float64."""
+    dataset = SeriesDataset(series, config.shape, config.covariates)
+    batch = dataset.collate(dataset.last_windows(1))
+    return batch._replace(values=batch.values.double(), covariates=batch.covariates.double())

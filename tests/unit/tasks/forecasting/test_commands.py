@@ -1,0 +1,170 @@
+"""Training, resuming, forecasting and evaluating series by the commands, and their messages."""
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import heedful
+from heedful.cli.main import app
+from heedful.data.series import SeriesFileConfig
+from heedful.errors import ConfigError, DataError, RunError
+from tests.forecasting import BACKBONES
+
+RECIPE = {
+    "data": {"series_batching": {"batch_size": 4, "batches_per_epoch": 3}},
+    "tokenizers": {"type": "none"},
+    "model": {
+        "type": "forecaster",
+        "context_length": 6,
+        "prediction_length": 3,
+        "season_length": 4,
+        "covariates": {"calendar": ["hour-of-day"], "columns": ["price"]},
+        **BACKBONES["lstm"],
+    },
+    "training": {
+        "max_steps": 4,
+        "validate_every": 2,
+        "num_logged_samples": 1,
+        "lr_scheduler": {"type": "constant"},
+    },
+}
+
+
+def write_series(path, count=2, length=40, future=3):
+    """Write a long file with missing values and a covariate that is known for longer."""
+    rows = ["id,time,value,price"]
+    for index in range(count):
+        for t in range(length + future):
+            value = "" if t in (9, 17) or t >= length else round(10 + index + math.sin(t), 3)
+            rows.append(f"s{index},2020-01-{1 + t // 24:02}T{t % 24:02}:00,{value},{t % 5}")
+    path.write_text("\n".join(rows) + "\n")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("forecasting")
+    series = write_series(folder / "series.csv")
+    result = heedful.train(RECIPE, folder / "run", series=series, device="cpu")
+    assert result.step == 4
+    return folder / "run", series
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_forecast_prints_quantiles_in_order_from_the_end_of_each_series(trained):
+    run, series = trained
+    output = invoke("forecast", run, series, "--quantiles", "0.9,0.1", "--device", "cpu").stdout
+    rows = list(csv.DictReader(io.StringIO(output)))
+    assert list(rows[0]) == ["id", "time", "mean", "q0.1", "q0.9"]
+    assert [row["id"] for row in rows] == ["s0"] * 3 + ["s1"] * 3
+    assert rows[0]["time"] == "2020-01-02T16:00"
+    assert all(float(row["q0.1"]) < float(row["q0.9"]) for row in rows)
+
+
+def test_forecast_writes_all_its_files_and_prints_a_summary(trained, tmp_path):
+    run, series = trained
+    names = {"-o": "f.jsonl", "--html": "f.html", "--svg": "f.svg", "--save-paths": "p.csv"}
+    files = [part for option, name in names.items() for part in (option, tmp_path / name)]
+    result = invoke(
+        *("forecast", run, series, "--json", "--num-samples", 7, "--backtest", 2, *files),
+        *("--device", "cpu"),
+    )
+    assert result.exit_code == 0, result.output
+    assert "80 % interval at the end" in result.output
+    forecasts = [json.loads(line) for line in (tmp_path / "f.jsonl").read_text().splitlines()]
+    assert [forecast["id"] for forecast in forecasts] == ["s0", "s0", "s1", "s1"]
+    values = SeriesFileConfig(path=series).read()[0].values
+    assert forecasts[1]["actual"] == values[-3:].tolist()
+    assert len((tmp_path / "p.csv").read_text().splitlines()) == 1 + 4 * 7 * 3
+    assert "Calibration" in (tmp_path / "f.html").read_text()
+    assert 'class="band"' in (tmp_path / "f.svg").read_text()
+
+
+def test_evaluate_scores_the_model_beside_the_seasonal_naive(trained):
+    run, series = trained
+    output = invoke("evaluate", run, series, "--json", "--device", "cpu").stdout
+    scores = {entry["name"]: entry for entry in json.loads(output)}
+    assert {"negative log-likelihood", "MASE", "MASE, seasonal naive"} <= scores.keys()
+    many = SeriesFileConfig(path=series).read()
+    errors, differences = [], []
+    for single in many:
+        before, after = single.values[:-3], single.values[-3:]
+        errors.append(np.abs(after - before[-4:-1]).mean())
+        differences.append(np.nanmean(np.abs(before[4:] - before[:-4])))
+    expected = np.mean(np.array(errors) / differences)
+    assert scores["MASE, seasonal naive"]["value"] == pytest.approx(expected)
+
+
+def test_resumed_training_ends_with_the_parameters_of_an_uninterrupted_one(trained, tmp_path):
+    run, series = trained
+    for steps in (2, 4):
+        settings = {"training.max_steps": steps}
+        heedful.train(RECIPE, tmp_path / "run", series=series, settings=settings, device="cpu")
+    assert (tmp_path / "run/weights.safetensors").read_bytes() == (
+        run / "weights.safetensors"
+    ).read_bytes()
+
+
+def test_changed_series_cannot_resume_a_run(trained, tmp_path):
+    _, series = trained
+    copy = tmp_path / "series.csv"
+    text = Path(series).read_text()
+    copy.write_text(text)
+    heedful.train(RECIPE, tmp_path / "run", series=copy, device="cpu")
+    copy.write_text(text.replace("10.0,", "10.5,", 1))
+    settings = {"training.max_steps": 6}
+    with pytest.raises(RunError, match="the training data has changed"):
+        heedful.train(RECIPE, tmp_path / "run", series=copy, settings=settings, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"model.prediction_length": 30}, DataError, "has 40 values, but one needs 61 values"),
+        ({"model.head": "negative-binomial"}, DataError, "and a negative-binomial distribution"),
+        ({"model.covariates.columns": ["cost"]}, DataError, "series 's0' has no column 'cost'"),
+        ({"tokenizers": {"type": "shared"}}, ConfigError, "a forecaster reads numbers"),
+        ({"training.label_smoothing": 0.1}, ConfigError, "a forecaster has no tokens to smooth"),
+        ({"training.objective.type": "minimum-risk"}, ConfigError, "needs tokens, and a foreca"),
+        (
+            {"model.head": "negative-binomial", "model.scaling": "standard"},
+            ConfigError,
+            "scaling 'standard' gives negative numbers",
+        ),
+    ],
+)
+def test_wrong_settings_are_reported_and_nothing_is_written(settings, error, message, tmp_path):
+    series = write_series(tmp_path / "series.csv")
+    with pytest.raises(error, match=message):
+        heedful.train(RECIPE, tmp_path / "run", series=series, settings=settings, device="cpu")
+    assert not (tmp_path / "run" / "weights.safetensors").exists()
+
+
+def test_forecast_without_future_covariates_says_which_rows_are_missing(trained, tmp_path):
+    run, _ = trained
+    series = write_series(tmp_path / "series.csv", future=0)
+    output = invoke("forecast", run, series, "--device", "cpu")
+    assert isinstance(output.exception, DataError)
+    assert "has no 'price' at 2020-01-02T16:00" in str(output.exception)
+
+
+def test_series_cannot_be_prepared_as_tokens(tmp_path):
+    series = write_series(tmp_path / "series.csv")
+    result = invoke("prepare", "deepar-2020-small", "--series", series, "-o", tmp_path / "tokens")
+    assert "series have no tokens to prepare" in str(result.exception)
+
+
+def test_quantile_levels_are_checked(trained):
+    run, series = trained
+    for text in ("0.5,x", "1.5"):
+        result = invoke("forecast", run, series, "--quantiles", text)
+        assert "write levels between 0 and 1" in str(result.exception)

@@ -1,0 +1,122 @@
+"""The forecaster: causality, scale, missing values; steps and batches change nothing."""
+
+import numpy as np
+import pytest
+import torch
+
+from heedful.pytree import map_tensors
+from heedful.tasks.forecasting.predictor import Forecaster
+from tests.forecasting import BACKBONES, HEADS, collate, count_series, small_config, small_model
+
+each_backbone = pytest.mark.parametrize("backbone", BACKBONES)
+each_head = pytest.mark.parametrize("head", HEADS)
+
+
+@each_backbone
+def test_distributions_do_not_depend_on_later_values(backbone):
+    config = small_config(backbone, scaling="none")
+    model, batch = small_model(config), collate(config, count_series())
+    changed = batch.values.clone()
+    changed[:, -2] += 9  # z of the second-last step
+    before, _ = model.predict_distributions(batch)
+    after, _ = model.predict_distributions(batch._replace(values=changed))
+    for one, other in zip(before, after, strict=True):
+        torch.testing.assert_close(one[:, :-1], other[:, :-1])
+        assert (one[:, -1] != other[:, -1]).all()
+
+
+def test_scale_is_one_plus_the_mean_absolute_value_of_the_context():
+    config = small_config()
+    series = count_series(1)
+    series[0].values[3] *= -1
+    context = series[0].values[-9:-3]
+    expected = 1 + np.abs(context[~np.isnan(context)]).mean()
+    scale = small_model(config).compute_scale(collate(config, series))
+    assert float(scale.scale) == pytest.approx(expected)
+    assert float(scale.location) == 0
+
+
+@pytest.mark.parametrize("head", ["gaussian", "student-t"])
+def test_standard_scaling_makes_forecasts_equivariant(head):
+    config = small_config(head=head, scaling="standard", covariates={"age": False})
+    model, series = small_model(config), count_series(1)
+    moved = [series[0]._replace(values=100 + 7 * series[0].values)]
+    one, _ = model.predict_distributions(collate(config, series))
+    other, _ = model.predict_distributions(collate(config, moved))
+    torch.testing.assert_close(100 + 7 * one[0], other[0], rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(7 * one[1], other[1], rtol=1e-4, atol=1e-3)
+
+
+@each_backbone
+@each_head
+def test_log_probs_are_those_of_the_head_and_zero_for_missing_values(backbone, head):
+    config = small_config(backbone, head=head)
+    model, batch = small_model(config), collate(config, count_series())
+    parameters, _ = model.predict_distributions(batch)
+    log_probs = model(batch).log_probs
+    is_observed = batch.is_observed[:, batch.num_lagged :]
+    assert (log_probs[~is_observed] == 0).all()
+    assert (~is_observed).any()
+    targets = batch.values[:, batch.num_lagged :]
+    expected = model.head.log_prob(targets, parameters)[is_observed]
+    torch.testing.assert_close(log_probs[is_observed], expected)
+
+
+@each_backbone
+def test_values_written_for_missing_ones_have_no_influence(backbone):
+    config = small_config(backbone)
+    model, batch = small_model(config), collate(config, count_series())
+    other = batch._replace(values=batch.values.masked_fill(~batch.is_observed, 77.0))
+    torch.testing.assert_close(model(batch).log_probs, model(other).log_probs)
+
+
+@each_backbone
+def test_sampling_step_by_step_uses_the_distributions_of_the_whole_window(backbone, monkeypatch):
+    config = small_config(backbone)
+    model, batch = small_model(config), collate(config, count_series())
+    means: list[torch.Tensor] = []
+
+    def take_mean(parameters, generator):
+        means.append(parameters[0])
+        return parameters[0]
+
+    monkeypatch.setattr(model.head, "sample", take_mean)
+    paths = model.sample_paths(batch, 1, [None] * 3)[:, 0]
+    filled = batch.values.clone()
+    filled[:, -3:] = paths
+    is_observed = batch.is_observed.clone()
+    is_observed[:, -3:] = True
+    whole, _ = model.predict_distributions(batch._replace(values=filled, is_observed=is_observed))
+    torch.testing.assert_close(paths.float(), whole[0][:, -3:].float())
+
+
+@each_backbone
+@each_head
+def test_forecast_of_a_series_does_not_depend_on_its_batch(backbone, head):
+    config = small_config(backbone, head=head)
+    forecaster = Forecaster(small_model(config).float(), config)
+    series = count_series(4)
+    together = forecaster.forecast(series, num_samples=5)
+    alone = [forecaster.forecast(single, num_samples=5) for single in reversed(series)][::-1]
+    for one, other in zip(together, alone, strict=True):
+        np.testing.assert_allclose(one.samples, other.samples, rtol=1e-4, atol=1e-4)
+
+
+def test_sampling_reads_no_value_of_the_prediction_range():
+    config = small_config()
+    model, batch = small_model(config), collate(config, count_series())
+
+    def generators():
+        return [torch.Generator().manual_seed(row) for row in range(3)]
+
+    hidden = map_tensors(torch.clone, batch)
+    hidden.values[:, -3:] = 1e6
+    hidden.is_observed[:, -3:] = False
+    first = model.sample_paths(batch, 4, generators())
+    torch.testing.assert_close(first, model.sample_paths(hidden, 4, generators()))
+
+
+def test_transformer_needs_an_input_layer_of_its_size():
+    config = small_config("transformer", input_size=None, positional_encoding=None)
+    with pytest.raises(Exception, match=r"model.input_size: must be 8, the size of the Transf"):
+        config.build()

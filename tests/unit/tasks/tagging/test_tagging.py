@@ -1,0 +1,232 @@
+"""Sequence labeling: model, objective, metrics, predictor and commands."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import heedful as package
+from heedful.data.batching import collate_pairs
+from heedful.tasks.tagging.model import SequenceTaggerConfig
+from heedful.tasks.tagging.task import TASK, TagLikelihood, count_spans
+from tests.commands import heedful
+from tests.shape_checking import unchecked
+from tests.tagged_words import (
+    TRANSFORMER,
+    conll_text,
+    tagged_sentences,
+    write_tagging_recipe,
+)
+
+VOCAB_SIZE, NUM_LABELS = 12, 3
+# A word is an id below the size of the vocabulary; the ids after it are its characters.
+SENTENCES = [[5, 77, 78, 6, 79, 7, 80], [9, 90, 91, 92, 93], [5, 9, 77]]
+TAGS = [[4, 5, 6], [6], [4, 4]]
+ENCODERS = {
+    "recurrent": {"type": "recurrent", "embedding_size": 8, "hidden_size": 8},
+    "transformer": {"type": "transformer", "hidden_size": 8, "num_layers": 1},
+    "convolutional": {"type": "convolutional", "embedding_size": 8},
+}
+
+
+def build(encoder="recurrent", characters="convolution", head="crf", **settings):
+    torch.manual_seed(0)
+    config = SequenceTaggerConfig(
+        encoder=ENCODERS[encoder], characters=characters, output_head=head, **settings
+    )
+    model = config.build(source_vocab_size=VOCAB_SIZE, target_vocab_size=4 + NUM_LABELS).eval()
+    for parameter in model.head.parameters():
+        torch.nn.init.normal_(parameter)
+    return model
+
+
+def batch_of(*rows):
+    return collate_pairs([(SENTENCES[row], TAGS[row]) for row in rows])
+
+
+@pytest.mark.parametrize("characters", [None, "convolution", "lstm"])
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_log_probs_do_not_depend_on_other_sentences(encoder, characters):
+    model = build(encoder, characters)
+    alone = [model(batch_of(row)).log_probs for row in range(3)]
+    torch.testing.assert_close(model(batch_of(0, 1, 2)).log_probs, torch.cat(alone))
+
+
+@pytest.mark.parametrize("characters", ["convolution", "lstm"])
+def test_words_with_the_same_id_differ_by_their_characters(characters):
+    model = build(characters=characters)
+    one, other = (
+        model.score_tags(collate_pairs([([5, *spelling], [4])]).sources, 2).emissions
+        for spelling in ([77], [78])
+    )
+    assert not torch.equal(one, other)
+    without = build(characters=None)
+    one, other = (
+        without.score_tags(collate_pairs([([5, *spelling], [4])]).sources, 2).emissions
+        for spelling in ([77], [78])
+    )
+    assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("head", ["softmax", "crf"])
+def test_probabilities_of_all_tags_of_a_sentence_sum_to_one(head):
+    model = build(head=head)
+    pairs = [(SENTENCES[2], [4 + a, 4 + b]) for a in range(3) for b in range(3)]
+    total = model(collate_pairs(pairs)).log_probs.exp().sum()
+    torch.testing.assert_close(total, torch.ones(()))
+
+
+def test_word_dropout_keeps_characters():
+    model = build(word_dropout=0.9).train()
+    tokens, _ = model._split_words(batch_of(0, 1, 2).sources, 4)
+    dropped = model._drop_words(tokens)
+    assert torch.equal(dropped[..., 1:], tokens[..., 1:])
+    assert set(dropped[dropped != tokens].tolist()) == {1}
+    assert torch.equal(dropped == 3, tokens == 3)
+
+
+def test_objective_is_divided_by_the_number_of_words():
+    model, batch = build(), batch_of(0, 1, 2)
+    loss = TagLikelihood()(model, batch, 1, model).main_loss
+    torch.testing.assert_close(loss, -model(batch).log_probs.sum())
+    assert TagLikelihood().normalizer(batch) == 6
+
+
+def test_metric_sums_add_up_and_unknown_tags_are_errors():
+    model = build()
+    with torch.no_grad():
+        whole = TASK.metric_sums(model, batch_of(0, 1, 2))
+        parts = sum(TASK.metric_sums(model, batch_of(row)) for row in range(3))
+        torch.testing.assert_close(whole, parts, rtol=1e-6, atol=1e-6)
+        emissions, mask, _ = model.score_tags(batch_of(2).sources, 3)
+        first, second = model.head.decode(emissions, mask)[0, :2].tolist()
+        right = collate_pairs([(SENTENCES[2], [4 + first, 4 + second])])
+        unknown = collate_pairs([(SENTENCES[2], [4 + first, 1])])
+        sums = TASK.metric_sums(model, right) + TASK.metric_sums(model, unknown)
+    metrics = TASK.finalize_metrics(sums)
+    assert metrics["accuracy"] == pytest.approx(3 / 4)
+    assert TASK.format_metrics({**metrics, "span-f1": 50.0}).endswith("span-f1 50.00")
+
+
+def test_spans_are_counted_by_type():
+    references = ["B-X I-X O S-Y", "B-X O"]
+    predicted = ["B-X I-X O B-X", "O O"]
+    assert list(count_spans(references, predicted)) == [
+        ("X", 1, 1, 1),
+        ("Y", 0, 0, 1),
+        ("all", 1, 1, 2),
+    ]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tagged")
+    with unchecked():
+        for name, settings in {
+            "crf": {"scheme": "bio"},
+            "transformer": {"encoder": TRANSFORMER, "head": "softmax", "metric": "accuracy"},
+        }.items():
+            recipe, conll = write_tagging_recipe(folder / name, **settings)
+            package.train(str(recipe), folder / name / "run", conll=conll)
+    return {name: folder / name / "run" for name in ("crf", "transformer")}
+
+
+@pytest.fixture
+def call(capsys, monkeypatch):
+    return lambda *words, stdin="": heedful(capsys, monkeypatch, *words, stdin=stdin)
+
+
+def test_tag_prints_one_line_of_tags_per_sentence(runs, call, tmp_path):
+    (tmp_path / "text").write_text("the Dr Anna sees a cat\n\nDr Bruno\n")
+    ended = call("tag", runs["crf"], tmp_path / "text")
+    assert ended.code == 0, ended.err
+    assert ended.out.splitlines() == ["O B-PER I-PER O O O", "", "B-PER I-PER"]
+
+
+def test_raw_text_is_split_into_words(runs, call):
+    ended = call(
+        "tag", runs["crf"], "--input-format", "raw", "--conll", stdin="Dr Anna, the cat.\n"
+    )
+    assert [line.split("\t")[0] for line in ended.out.splitlines()] == [
+        *("Dr", "Anna", ",", "the", "cat", ".", "")
+    ]
+
+
+def test_conll_file_is_printed_with_new_tags(runs, call, tmp_path):
+    rows = "# id\n1\tDr\t_\tX\t_\t_\t_\t_\t_\t_\n1-2\tDrAnna\t_\t_\t_\t_\t_\t_\t_\t_\n"
+    (tmp_path / "a.conllu").write_text(rows + "2\tAnna\t_\tX\t_\t_\t_\t_\t_\t_\n\n")
+    ended = call("tag", runs["crf"], tmp_path / "a.conllu", "-o", tmp_path / "out.conllu")
+    assert ended.code == 0, ended.err
+    expected = (tmp_path / "a.conllu").read_text()
+    expected = expected.replace("Dr\t_\tX", "Dr\t_\tB-PER").replace("Anna\t_\tX", "Anna\t_\tI-PER")
+    assert (tmp_path / "out.conllu").read_text() == expected
+    ended = call("tag", runs["crf"], tmp_path / "a.conllu", "--target-column", "xpos")
+    assert ended.out.splitlines()[1] == "1\tDr\t_\tX\tB-PER\t_\t_\t_\t_\t_"
+
+
+def test_json_has_probabilities_and_spans(runs, call):
+    (line,) = call("tag", runs["crf"], "--json", stdin="the Dr Anna\n").out.splitlines()
+    result = json.loads(line)
+    assert result["tags"] == ["O", "B-PER", "I-PER"]
+    assert result["spans"] == [{"first": 1, "last": 2, "label": "PER", "text": "Dr Anna"}]
+    for probabilities, tag in zip(result["probabilities"], result["tags"], strict=True):
+        assert sum(probabilities.values()) == pytest.approx(1, abs=1e-5)
+        assert max(probabilities, key=probabilities.get) == tag
+
+
+def test_predictions_do_not_depend_on_other_sentences(runs):
+    tagger = package.load(runs["crf"])
+    sentences = ["cat", ["Dr", "Anna", "sees", "the", "old", "house"], ""]
+    for sentence, result in zip(sentences, tagger.tag(sentences), strict=True):
+        (alone,) = tagger.tag([sentence])
+        assert alone.tags == result.tags
+        np.testing.assert_allclose(alone.probabilities, result.probabilities, atol=1e-5)
+
+
+def test_ensemble_has_the_mean_of_probabilities(runs):
+    sentence = "a Dr Dario and the cat"
+    one, other = (package.load(run).tag(sentence) for run in runs.values())
+    both = package.load(runs["crf"], ensemble_with=[runs["transformer"]]).tag(sentence)
+    order = [other.labels.index(label) for label in one.labels]
+    mean = (one.probabilities + other.probabilities[:, order]) / 2
+    np.testing.assert_allclose(both.probabilities, mean, atol=1e-6)
+    assert both.tags == [one.labels[index] for index in mean.argmax(axis=1)]
+
+
+def test_evaluate_prints_scores_and_tables(runs, call, tmp_path):
+    text = conll_text(tagged_sentences(30, seed=1)) + "\nAnna\tB-GOD\n"
+    (tmp_path / "test.conll").write_text(text)
+    page = tmp_path / "page.html"
+    ended = call("evaluate", runs["crf"], tmp_path / "test.conll", "--html", page)
+    assert ended.code == 0, ended.err
+    lines = ended.out.splitlines()
+    assert lines[1].startswith("token accuracy")
+    assert lines[2].startswith("span F1")
+    assert ["label", "words", "precision", "recall", "F1"] in [line.split() for line in lines]
+    assert ["label", "spans", "precision", "recall", "F1"] in [line.split() for line in lines]
+    assert lines[-1] == (
+        "1 word with tags that were never seen in training, counted as errors: B-GOD"
+    )
+    assert "B-GOD" in page.read_text()
+
+
+def test_show_draws_the_self_attention_of_a_transformer(runs, call):
+    ended = call("show", runs["transformer"], "the old cat")
+    assert ended.code == 0, ended.err
+    assert "encoder self-attention" in ended.out
+    ended = call("show", runs["crf"], "the old cat")
+    assert "this model has no attention to draw" in ended.err
+
+
+def test_resumed_training_equals_uninterrupted_training(tmp_path):
+    recipe, conll = write_tagging_recipe(tmp_path, steps=6, every=3)
+    with unchecked():
+        package.train(str(recipe), tmp_path / "whole", conll=conll)
+        settings = {"training.max_steps": 3}
+        package.train(str(recipe), tmp_path / "resumed", conll=conll, settings=settings)
+        package.train(str(recipe), tmp_path / "resumed", conll=conll)
+    whole, resumed = (
+        package.load(tmp_path / name).model.state_dict() for name in ("whole", "resumed")
+    )
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
