@@ -50,7 +50,10 @@ def compare(
         return [sys.executable, "-m", "heedful", "compare", *options]
 
     if parallel:  # a comparison does not train again what others have trained in its folder
-        for process in [subprocess.Popen(command([system])) for system in systems]:
+        processes = [
+            subprocess.Popen(command([system]), stdout=subprocess.DEVNULL) for system in systems
+        ]
+        for process in processes:
             process.wait()
     subprocess.run(command(systems), check=True)
     comparison = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
