@@ -39,15 +39,23 @@ MAX_TRAINING_OPERATORS, MAX_OPERATORS = 3, 6
 
 
 def compare(
-    systems: Sequence[str], *, budget: str, seeds: int, device: str, folder: Path
+    systems: Sequence[str], *, budget: str, seeds: int, device: str, folder: Path, parallel: bool
 ) -> Mapping[str, Sequence[str]]:
     """Train and compare the systems; return their run folders."""
-    recipes = ",".join(str(FOLDER / f"{system}.yaml") for system in systems)
-    command = ["compare", "--data", str(FOLDER / "data.yaml"), "--recipes", recipes]
-    command += ["--budget", budget, "--num-seeds", str(seeds), "--device", device]
-    subprocess.run(
-        [sys.executable, "-m", "heedful", *command, "--output-dir", str(folder)], check=True
-    )
+
+    def command(names: Sequence[str]) -> list[str]:
+        recipes = ",".join(str(FOLDER / f"{name}.yaml") for name in names)
+        options = ["--data", str(FOLDER / "data.yaml"), "--recipes", recipes, "--budget", budget]
+        options += ["--num-seeds", str(seeds), "--device", device, "--output-dir", str(folder)]
+        return [sys.executable, "-m", "heedful", "compare", *options]
+
+    if parallel:  # a comparison does not train again what others have trained in its folder
+        processes = [
+            subprocess.Popen(command([system]), stdout=subprocess.DEVNULL) for system in systems
+        ]
+        for process in processes:
+            process.wait()
+    subprocess.run(command(systems), check=True)
     comparison = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
     return {system["name"]: system["runs"] for system in comparison["systems"]}
 
@@ -97,12 +105,16 @@ def main(
     only: Annotated[list[str] | None, typer.Option(help="train this system; repeatable")] = None,
     num_sums: Annotated[int, typer.Option(help="sums per number of operators", min=1)] = 200,
     device: Annotated[str, typer.Option(help="cpu, cuda ...")] = "auto",
+    parallel: Annotated[bool, typer.Option(help="train all systems at the same time")] = False,
 ) -> None:
     """Compare systems that answer questions in words; draw their scores against length.
 
     Example: python -m experiments.question_answering --budget 1m --only attention
     """
-    runs = compare(only or SYSTEMS, budget=budget, seeds=seeds, device=device, folder=folder)
+    systems = only or SYSTEMS
+    runs = compare(
+        systems, budget=budget, seeds=seeds, device=device, folder=folder, parallel=parallel
+    )
     typer.echo((folder / "table.md").read_text(encoding="utf-8"))
     sums, lines = sums_by_length(num_sums), []
     typer.echo(heading(["operators", *map(str, sums)]))

@@ -55,6 +55,7 @@ SECTIONS = {
     "Layers and models": [
         "layers.pooling",
         "layers.self_attention",
+        "layers.sublayers",
         "layers.transformer",
         "models.base",
         "models.encoder_decoder",
@@ -64,7 +65,9 @@ SECTIONS = {
     "Data and inspection": [
         "data.batching",
         "tokenization.tokenizer",
+        "tokenization.position",
         "inspection.attention_map",
+        "inspection.terminal_heatmap",
         "inspection.attention_trace",
     ],
 }

@@ -29,11 +29,10 @@ from heedful.attention.memory import Memory, as_position_mask
 from heedful.attention.multi_head import MultiHeadAttention
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.self_attention import FullSelfAttention, KVCache, SelfAttentionCache
+from heedful.layers.sublayers import CrossAttention, SublayerConnection
 from heedful.layers.transformer import (
-    CrossAttention,
     Memories,
     OutputsWithLosses,
-    SublayerConnection,
     TransformerLayer,
     TransformerLayerState,
     TransformerStack,

@@ -100,7 +100,7 @@ def align(
     if train_source:
         more = {"source": train_source, "target": train_target}
         corpora.append(_read_words(more, lowercase=lowercase))
-    gold_lines = _read_gold(gold, len(corpora[0][0])) if gold else None
+    gold_lines = _read_gold(gold, *corpora[0]) if gold else None
     settings = {"type": model, "num_iterations": iterations, "alpha": alpha}
     config: AlignerConfigBase = TypeAdapter[Any](AlignerConfig).validate_python(settings)
     console = stderr_console(quiet=quiet)
@@ -160,13 +160,21 @@ def _number_words(corpora: Sequence[tuple[Words, Words]]) -> list[ParallelTokens
     ]
 
 
-def _read_gold(path: str, num_pairs: int) -> list[str]:
+def _read_gold(path: str, sources: Words, targets: Words) -> list[str]:
+    """Read gold links and check them, before anything is trained."""
+    from heedful.aligners.links import parse_alignment
     from heedful.data.text_files import read_lines
 
     lines = list(read_lines(path))
-    message = f"{len(lines)} lines of gold links, but {num_pairs} pairs of texts"
+    message = f"{len(lines)} lines of gold links, but {len(sources)} pairs of texts"
     hint = "line n of the links must belong to pair n"
-    check(len(lines) == num_pairs, path, message, hint, DataError)
+    check(len(lines) == len(sources), path, message, hint, DataError)
+    hint = "words are separated by white space, in the texts and for the links"
+    for number, (line, *texts) in enumerate(zip(lines, sources, targets, strict=True), start=1):
+        for link in parse_alignment(line, location=f"{path}:{number}").possible:
+            for name, word, words in zip(("source", "target"), link, texts, strict=True):
+                message = f"a link to {name} word {word}, but there are {len(words)}, from 0"
+                check(word < len(words), f"{path}:{number}", message, hint, DataError)
     return lines
 
 

@@ -125,7 +125,7 @@ def print_attention(maps: Sequence[Sequence[AttentionMap]]) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from heedful.inspection.attention_map import terminal_heatmap
+    from heedful.inspection.terminal_heatmap import terminal_heatmap
 
     console = Console()
     for of_text in maps:

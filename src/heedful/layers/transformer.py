@@ -14,7 +14,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from heedful.attention.alignments import AlignmentOutput
-from heedful.attention.attention import Attention, AttentionOutput
+from heedful.attention.attention import Attention
 from heedful.attention.auxiliary_losses import sum_losses
 from heedful.attention.config import AttentionConfig, build_self_attention
 from heedful.attention.dot_product_scores import ScaledDotScoreConfig
@@ -33,73 +33,14 @@ from heedful.layers.self_attention import (
     SelfAttentionCache,
     SelfAttentionConfig,
 )
+from heedful.layers.sublayers import CrossAttention, NormOrder, SublayerConnection
 from heedful.shapes import AnyMask, Float, HiddenStates, Int, Lengths, Losses, TargetMask, Values
 
-NormOrder = Literal["pre", "post"]
 NormType = Literal["layer", "rms"]
 Probability = Annotated[float, Field(ge=0, lt=1)]
 Memories = tuple[Memory, ...]
 """The memory of each layer with cross-attention."""
 OutputsWithLosses = tuple[HiddenStates, Losses]
-
-
-class SublayerConnection(nn.Module):
-    """A residual connection with a norm, and dropout on the sublayer output.
-
-    With `drop_path` a training row skips the sublayer with that probability, drawn for each row,
-    and the others are scaled to keep the mean (stochastic depth, Huang et al. 2016).
-    """
-
-    def __init__(
-        self, norm: nn.Module, *, norm_order: NormOrder, dropout: float, drop_path: float = 0.0
-    ) -> None:
-        super().__init__()
-        self.norm = norm
-        self.norm_order = norm_order
-        self.dropout = nn.Dropout(dropout)
-        self.drop_path = drop_path
-
-    def sublayer_input(self, inputs: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
-        """Return the input of the sublayer: normalized with pre-norm."""
-        return self.norm(inputs) if self.norm_order == "pre" else inputs
-
-    def add_residual(
-        self, inputs: Float[Tensor, "*B D"], update: Float[Tensor, "*B D"]
-    ) -> Float[Tensor, "*B D"]:
-        """Add the sublayer output, after dropout, to its input; post-norm normalizes the sum."""
-        update = self.dropout(update)
-        if self.training and self.drop_path:
-            is_kept = torch.rand(len(update), 1, 1, device=update.device) >= self.drop_path
-            update = update * is_kept / (1 - self.drop_path)
-        outputs = inputs + update
-        return self.norm(outputs) if self.norm_order == "post" else outputs
-
-
-class CrossAttention(nn.Module):
-    """The sublayer that attends to a source."""
-
-    def __init__(self, attention: Attention, residual: SublayerConnection) -> None:
-        super().__init__()
-        self.attention = attention
-        self.residual = residual
-
-    def initial_state(self, memory: Memory) -> AttentionState | None:
-        """Return the state before the first query, or None if attention does not depend on it."""
-        return self.attention.initial_state(memory) if self.attention.needs_positions else None
-
-    def forward(
-        self,
-        inputs: HiddenStates,
-        memory: Memory,
-        state: AttentionState | None,
-        *,
-        need_weights: bool,
-    ) -> tuple[HiddenStates, AttentionOutput]:
-        """Attend to the memory from each position; return the residual sum and the attention."""
-        queries = self.residual.sublayer_input(inputs)
-        needs_weights = need_weights or self.attention.has_auxiliary_losses
-        attended = self.attention(queries, memory, state, need_weights=needs_weights)
-        return self.residual.add_residual(inputs, attended.context), attended
 
 
 class TransformerLayerState(NamedTuple):

@@ -11,7 +11,6 @@ position s, in the source and in its target.
 
 import copy
 import re
-import sys
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -274,71 +273,6 @@ class LabelTokenizer(VocabularyTokenizer):
     @override
     def tokenize(text: str) -> list[str]:
         return [text] if text else []
-
-
-class PositionTokenizer(Tokenizer):
-    """Positions in the source, from 1, as numbers: for output heads that point.
-
-    An extended vocabulary without any words: position s, from 0, is NUM_SPECIAL_TOKENS + s.
-    """
-
-    is_open = True
-
-    def __init__(self, num_positions: int | None = None) -> None:
-        super().__init__(str, ())
-        self.num_positions = num_positions
-
-    @override
-    def for_source(self, text: str, source: Tokenizer) -> "PositionTokenizer":
-        return PositionTokenizer(len(source.encode(text)))
-
-    @override
-    def _encode(self, texts: list[str]) -> list[list[int]]:
-        return [[self._encode_position(word) for word in text.split()] for text in texts]
-
-    def _encode_position(self, word: str) -> int:
-        limit = self.num_positions or sys.maxsize
-        message = f"{word!r} is no position of a source of {limit} tokens"
-        is_valid = word.isascii() and word.isdecimal() and 1 <= int(word) <= limit
-        check(is_valid, "target", message, f"write numbers from 1 to {limit}", DataError)
-        return NUM_SPECIAL_TOKENS - 1 + int(word)
-
-    @override
-    def decode(self, ids: Iterable[int]) -> str:
-        special = {UNK: " " + SPECIAL_TOKENS[UNK]}
-        return join_words(
-            [
-                f" {token_id - NUM_SPECIAL_TOKENS + 1}"
-                if token_id >= NUM_SPECIAL_TOKENS
-                else special.get(token_id, "")
-                for token_id in ids
-            ]
-        )
-
-    @override
-    def ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-        return [self.decode([token_id]) or SPECIAL_TOKENS[token_id] for token_id in ids]
-
-    @override
-    def save(self, folder: Path) -> None:
-        return
-
-
-class PositionTokenizerConfig(BaseConfig):
-    """Positions in the source, from 1: targets of pointer networks (Vinyals et al. 2015)."""
-
-    type: Literal["position"] = "position"
-
-    def train(self, texts: Iterable[str]) -> PositionTokenizer:
-        """Return the tokenizer: there is nothing to train."""
-        return PositionTokenizer()
-
-    def load(self, folder: Path) -> PositionTokenizer:
-        """Return the tokenizer: nothing was saved."""
-        return PositionTokenizer()
-
-    def build_regularizer(self, tokenizer: Tokenizer) -> None:
-        """Return None: there is one way to write a position."""
 
 
 class VocabularyTokenizerConfig(BaseConfig):

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from heedful.config import BaseConfig
+from heedful.tokenization.position import PositionTokenizerConfig
 from heedful.tokenization.smiles import SMILESTokenizerConfig
 from heedful.tokenization.subword import SubwordTokenizerConfig
 from heedful.tokenization.subword_regularization import SubwordRegularizer
@@ -19,7 +20,6 @@ from heedful.tokenization.tokenizer import (
     LabelTokenizer,
     LabelTokenizerConfig,
     NormalizerConfig,
-    PositionTokenizerConfig,
     Tokenizer,
     WordTokenizerConfig,
 )

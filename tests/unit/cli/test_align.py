@@ -67,9 +67,40 @@ def test_gold_links_are_scored(call):
             "short: 1 lines of gold links, but 41 pairs of texts\n"
             "  line n of the links must belong to pair n",
         ),
+        (
+            ["--pairs", "pairs.tsv", "--gold", "malformed", "-o", "links"],
+            "malformed:2: '1:2' is not an alignment link\n"
+            "  write 0-2 for a sure link from word 0 to word 2, 0?2 for a possible one",
+        ),
+        (
+            ["--pairs", "pairs.tsv", "--gold", "outside", "-o", "links"],
+            "outside:3: a link to target word 9, but there are {}, from 0\n"
+            "  words are separated by white space, in the texts and for the links",
+        ),
+        (
+            ["--source", "s", "--target", "short"],
+            "s: 41 lines, but short has 1\n"
+            "  line n of one must belong to line n of the other: look for lost or added lines",
+        ),
+        (
+            ["--source", "none", "--target", "none"],
+            "none: contains no lines\n  give a file with text in it",
+        ),
+        (["--source", "s", "--target", "missing"], "missing: no such file\n  check the path"),
     ],
 )
 def test_bad_input_is_reported(call, tmp_path, words, message):
-    (tmp_path / "short").write_text("0-0\n")
+    files = {"short": ["0-0"], "malformed": [*GOLD[:1], "0-0 1:2", *GOLD[2:]], "none": []}
+    files["outside"] = [*GOLD[:2], "0-9", *GOLD[3:]]
+    for name, lines in files.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
     ended = call(*words)
+    message = message.format(len(ROWS[2]))
     assert (ended.code, ended.out, ended.err) == (2, "", f"heedful: {message}\n")
+    assert not (tmp_path / "links").exists()
+
+
+def test_pairs_without_words_have_no_links(call, tmp_path):
+    (tmp_path / "blank").write_text("\n\n")
+    ended = call("--source", "blank", "--target", "blank", "-q")
+    assert (ended.code, ended.out) == (0, "\n\n")

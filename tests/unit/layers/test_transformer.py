@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from heedful.layers.self_attention import BatchPositions
+from heedful.layers.sublayers import SublayerConnection
 from heedful.layers.transformer import (
     EmbeddedTransformerConfigBase,
-    SublayerConnection,
     TransformerConfigBase,
 )
 

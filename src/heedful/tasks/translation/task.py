@@ -27,7 +27,8 @@ from heedful.tasks.task import ExperimentConfig, LoadedRun, RunLoader
 from heedful.tasks.translation.evaluation import GreedyTranslationEvaluator, TranslationOutputs
 from heedful.tasks.translation.guided_alignment import build_link_table
 from heedful.tasks.translation.translator import Translator
-from heedful.tokenization.tokenizer import PositionTokenizerConfig, Tokenizer
+from heedful.tokenization.position import PositionTokenizerConfig
+from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig
 from heedful.training.config import TrainingConfig
 from heedful.training.guided_alignment import NO_LINKS, AlignmentGuide

@@ -39,6 +39,8 @@ from heedful.tasks.prediction import format_predictor
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import BOS
 
+CopyShares = list[NDArray[np.float32]]  # one array per hypothesis
+
 _SORT_WINDOW = 1024  # texts that are sorted by length together
 
 
@@ -159,33 +161,38 @@ class Translator:
         need_tree: bool,
         need_layers: bool,
     ) -> Iterator[Translation]:
-        outputs: dict[int, DecodingOutput] = {}
+        outputs: dict[int, tuple[DecodingOutput, CopyShares | None]] = {}
         for batch in _batches(requests, strategy.config):
             decoded = strategy.decode(batch, need_tree=need_tree)
             indices = (request.request_index for request in batch)
-            outputs.update(zip(indices, decoded, strict=True))
+            shares = self._copy_shares(batch, decoded)
+            outputs.update(zip(indices, zip(decoded, shares, strict=True), strict=True))
         for request in requests:
-            output = outputs.get(request.request_index)
-            if output is None:
+            if request.request_index not in outputs:
                 yield self._translation_builder.build_empty(request, need_tree=need_tree)
                 continue
+            output, copy_shares = outputs[request.request_index]
             layers = self._trace(request, output.hypotheses[0].tokens) if need_layers else ()
-            shares = self._copy_shares(request, output)
-            translation = self._translation_builder.build(request, output, shares)
+            translation = self._translation_builder.build(request, output, copy_shares)
             yield translation._replace(attention_layers=layers)
 
     def _copy_shares(
-        self, request: EncodedRequest, output: DecodingOutput
-    ) -> list[NDArray[np.float32]] | None:
+        self, requests: Sequence[EncodedRequest], outputs: Sequence[DecodingOutput]
+    ) -> list[CopyShares | None]:
         """Decode outputs once more, with teacher forcing; the mean over the members that copy."""
         if not self._copying_models:
-            return None
-        batch = collate_pairs([(request.source, item.tokens) for item in output.hypotheses])
-        batch = map_tensors(lambda tensor: tensor.to(self.device), batch)
+            return [None] * len(outputs)
+        pairs = [
+            (request.source, hypothesis.tokens)
+            for request, output in zip(requests, outputs, strict=True)
+            for hypothesis in output.hypotheses
+        ]
+        batch = map_tensors(lambda tensor: tensor.to(self.device), collate_pairs(pairs))
         shares = [compute_copy_shares(model, batch) for model in self._copying_models]
         mean = torch.stack([item for item in shares if item is not None]).mean(dim=0)
-        rows = mean.float().cpu().numpy()
-        return [row[: len(item.tokens)] for row, item in zip(rows, output.hypotheses, strict=True)]
+        rows = zip(mean.float().cpu().numpy(), pairs, strict=True)
+        of_hypotheses = iter([row[: len(tokens)] for row, (_, tokens) in rows])
+        return [list(islice(of_hypotheses, len(output.hypotheses))) for output in outputs]
 
     @torch.inference_mode()
     def _trace(self, request: EncodedRequest, tokens: list[int]) -> Sequence[AttentionLayer]:
