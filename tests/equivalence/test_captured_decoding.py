@@ -10,11 +10,15 @@ import pytest
 import torch
 
 from heedful.acceleration import captured_decoding, tuning
-from heedful.acceleration.captured_decoding import CapturedEncoderDecoderModel, round_up
+from heedful.acceleration.captured_decoding import CapturedEncoderDecoderModel
 from heedful.acceleration.registry import REGISTRY, accelerate
+from heedful.acceleration.search_graphs import round_up
 from heedful.models.encoder_decoder import EncoderDecoderModel
-from heedful.search import LengthPenalty
+from heedful.search import BeamSearchOptions, LengthPenalty
+from heedful.search.hypotheses import NaNLogProbsError
+from heedful.search.logits_processors import ForbiddenTokens, MinLength
 from heedful.search.sampling import SamplingOptions
+from heedful.tokenization.vocabulary import EOS
 from tests.catalogue import SYSTEMS, batch, build, store
 
 GPU = torch.device("cuda")
@@ -46,10 +50,14 @@ def sources(rows, device="cpu"):
     return type(batch(store(), rows).sources)(tokens.to(device), lengths.to(device))
 
 
-def search(model, examples, beam_size):
-    limits = torch.full_like(examples.lengths, 7)
+def search(model, examples, beam_size, *processors):
+    limits = examples.lengths + 4
     return model.search(
-        examples, beam_size=beam_size, max_lengths=limits, length_penalty=LengthPenalty()
+        examples,
+        beam_size=beam_size,
+        max_lengths=limits,
+        length_penalty=LengthPenalty(0.6),
+        options=BeamSearchOptions(processors=processors),
     )
 
 
@@ -86,6 +94,29 @@ NAMES = [
 def test_search_with_static_steps_equals_plain_search(name, on_cpu):
     captured = check_searches(name, "cpu")
     assert captured._chain_cache._chains
+
+
+@pytest.mark.parametrize("name", NAMES[1:3])
+def test_greedy_search_on_the_device_equals_plain_search(name, on_cpu):
+    model, captured = build_pair(name)
+    for rows in (*ROWS, ROWS[0], [1], [1], [1]):
+        examples = sources(rows)
+        for processor in ((), (MinLength(examples.lengths, eos=EOS),), (ForbiddenTokens([5]),)):
+            expected = search(model, examples, 1, *processor)
+            assert_same(search(captured, examples, 1, *processor), expected)
+    chains = captured._chain_cache._chains.values()
+    assert [chain.greedy_search is not None for chain in chains] == [True, True]
+
+
+def test_greedy_search_with_a_model_that_fails_reports_what_the_plain_one_does(on_cpu):
+    _, captured = build_pair(NAMES[0])
+    examples = sources(ROWS[0])
+    for _ in range(2):
+        search(captured, examples, 1)
+    with torch.no_grad():
+        captured.decoder.output_head.projection.bias[7] = torch.nan
+    with pytest.raises(NaNLogProbsError):
+        search(captured, examples, 1)
 
 
 def test_samples_with_static_steps_equal_plain_samples(on_cpu):

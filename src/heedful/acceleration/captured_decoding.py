@@ -1,200 +1,131 @@
-"""Decoding steps as CUDA graphs.
+"""Models that decode with CUDA graphs, and greedy search that stays on the device.
 
-The steps of a search form a chain: each reads the state that the one before it has written, so that
-caches grow from step to step as they do without graphs. There is one chain per batch shape, which
-is captured when the shape occurs for the second time. Invariants: captured steps equal plain ones
-up to rounding; only the latest state of a search can be continued.
+Invariant: outputs, scores and weights are those of the plain model, up to rounding.
 """
 
-from collections import Counter, OrderedDict
-from collections.abc import Callable
-from typing import Any, NamedTuple
-from weakref import ref
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from heedful.acceleration import tuning
-from heedful.acceleration.cuda_graphs import StaticFunction, leave_capture
+from heedful.acceleration.cuda_graphs import StaticFunction
+from heedful.acceleration.search_graphs import (
+    CapturedState,
+    ChainCache,
+    EncodedSources,
+    PlainModel,
+    SearchNode,
+)
 from heedful.data.batching import SourceBatch
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.models.prefix_lm import PrefixLanguageModel
-from heedful.pytree import select_rows
-from heedful.search import StepOutput
-from heedful.shapes import Int, StepTokens
+from heedful.search import (
+    BeamSearchOptions,
+    Hypothesis,
+    LengthPenalty,
+    StepOutput,
+    Trellis,
+    heuristic_stopping,
+)
+from heedful.search.logits_processors import MinLength
+from heedful.shapes import Lengths, StepTokens
+from heedful.tokenization.vocabulary import BOS, EOS
 
 GRAPH_DEVICE_TYPE = "cuda"
 
 
-class PlainModel(NamedTuple):
-    """The plain methods of a model."""
+class GreedyStep(SearchNode):
+    """A step of greedy search, whose next token stays on the device."""
 
-    initial_state: Callable[[SourceBatch], Any]
-    step: Callable[[StepTokens, Any], StepOutput[Any]]
-
-
-class SearchNode:
-    """What a search has computed after a number of steps, in fixed tensors."""
-
-    state: Any = None
-
-    def __init__(self, model: PlainModel, sources: SourceBatch, pool: Any, depth: int) -> None:
-        self.model, self.sources, self.pool, self.depth = model, sources, pool, depth
-        self.num_rows = len(sources.lengths)
-        self.children: dict[int, DecodingStep] = {}
-
-    def child(self, num_rows: int) -> "DecodingStep | None":
-        """Return the step that continues this many rows; None if it has to be a plain one.
-
-        The first two steps may have more rows than the one before: samples, or a beam.
-        """
-        if num_rows <= self.num_rows:
-            num_rows = self.num_rows  # those of sentences that have ended are idle
-        elif self.depth > 1:
-            return None
-        num_rows = round_up(num_rows)
-        if num_rows not in self.children:
-            if self.depth >= tuning.MAX_CAPTURED_STEPS:
-                return None
-            self.children[num_rows] = DecodingStep(self, num_rows)
-        return self.children[num_rows]
-
-
-class EncodedSources(SearchNode):
-    """The initial state of a batch of sources."""
-
-    def __init__(self, model: PlainModel, num_rows: int, length: int, device: torch.device) -> None:
-        tokens = torch.zeros(num_rows, length, dtype=torch.long, device=device)
-        sources = SourceBatch(tokens, torch.ones_like(tokens[:, 0]))
-        pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
-        super().__init__(model, sources, pool, depth=0)
-        self._function = StaticFunction(lambda: model.initial_state(sources))
-        if device.type == "cuda":
-            self.state = self._function.capture(pool)
-
-    def run(self, sources: SourceBatch) -> None:
-        """Encode sources; rows beyond them have one token of padding."""
-        num_rows, length = sources.tokens.shape
-        tokens, lengths = self.sources
-        tokens.zero_()
-        tokens[:num_rows, :length] = sources.tokens
-        lengths.fill_(1)
-        lengths[:num_rows] = sources.lengths
-        result = self._function.run()
-        self.state = self.state if result is None else result
-
-
-class DecodingStep(SearchNode):
-    """A step of a search, which continues rows of the state before it."""
-
-    weights: Tensor
-
-    def __init__(self, previous: SearchNode, num_rows: int) -> None:
+    def __init__(self, search: "GreedySearch", previous: Any) -> None:
         super().__init__(previous.model, previous.sources, previous.pool, previous.depth + 1)
-        self.num_rows = num_rows
-        self.tokens = previous.sources.lengths.new_zeros(num_rows)
-        self.rows = torch.zeros_like(self.tokens)
-        self.log_probs: Tensor | None = getattr(previous, "log_probs", None)
-        self._function = StaticFunction(lambda: self._compute(previous.state))
-        if self.tokens.device.type == "cuda":
-            self.state, self.weights = self._function.capture(self.pool)
-            if previous.depth > 1:
+        self.tokens = search.bos
+        self.log_probs = self.weights = self.is_finished = self.all_finished = search.bos
+        self._search, self._previous = search, previous
+        self._function = StaticFunction(self._compute)
+        if search.bos.device.type == "cuda":
+            self._assign(self._function.capture(self.pool))
+            if previous.depth:
                 previous.state = None  # later steps may use its memory
 
-    def _compute(self, previous_state: Any) -> tuple[Any, Tensor]:
-        output = self.model.step(self.tokens, select_rows(previous_state, self.rows))
-        if self.log_probs is None or self.log_probs.shape != output.log_probs.shape:
-            self.log_probs = torch.empty_like(output.log_probs)
-        self.log_probs.copy_(output.log_probs)  # the steps of a search share this memory
-        return output.state, output.weights
+    def _compute(self) -> tuple[Any, ...]:
+        search, previous, num_tokens = self._search, self._previous, self.depth - 1
+        is_later = isinstance(previous, GreedyStep)
+        output = self.model.step(previous.tokens if is_later else search.bos, previous.state)
+        allowed = output.log_probs.clone()
+        allowed[:, EOS].masked_fill_(search.min_lengths > num_tokens, -torch.inf)
+        tokens = allowed.argmax(dim=1).where(search.max_lengths > num_tokens, EOS)
+        log_probs = output.log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1)
+        is_finished = tokens == EOS
+        if is_later:
+            is_finished = is_finished | previous.is_finished
+        return output.state, tokens, log_probs, output.weights, is_finished, is_finished.all()
 
-    def run(self, tokens: StepTokens, rows: Int[Tensor, "R"]) -> None:
-        """Continue these rows with these tokens; further rows repeat the first."""
-        self.tokens[: len(tokens)] = tokens
-        self.rows.zero_()
-        self.rows[: len(rows)] = rows
+    def run(self) -> None:
+        """Choose the next token of each row."""
         if (result := self._function.run()) is not None:
-            self.state, self.weights = result
+            self._assign(result)
+
+    def _assign(self, results: tuple[Any, ...]) -> None:
+        self.state, self.tokens, self.log_probs, self.weights = results[:4]
+        self.is_finished, self.all_finished = results[4:]
 
 
-class SearchSession:
-    """One search that uses a chain; a chain has one at a time."""
+class GreedySearch:
+    """Greedy search on the device: the host sees no token before all sentences have ended."""
 
-    def __init__(self, sources: SourceBatch) -> None:
-        self.source_length = sources.tokens.size(1)
-        self.depth = 0
+    def __init__(self, sources: EncodedSources) -> None:
+        self.sources = sources
+        self.bos = torch.full_like(sources.sources.lengths, BOS)
+        self.max_lengths = torch.zeros_like(self.bos)
+        self.min_lengths = torch.zeros_like(self.bos)
+        self.steps: list[GreedyStep] = []
+
+    def run(self, max_lengths: Lengths, min_lengths: Lengths | None) -> list[GreedyStep]:
+        """Return the steps in which all sentences of the encoded batch have ended."""
+        num_rows = len(max_lengths)
+        self.max_lengths.zero_()  # rows beyond the batch end at once
+        self.max_lengths[:num_rows] = max_lengths
+        self.min_lengths.zero_()
+        if min_lengths is not None:
+            self.min_lengths[:num_rows] = min_lengths
+        for depth in range(int(max_lengths.max()) + 1):
+            if depth == len(self.steps):
+                previous = self.steps[-1] if self.steps else self.sources
+                self.steps.append(GreedyStep(self, previous))
+            self.steps[depth].run()
+            is_checked = depth % tuning.STEPS_PER_CHECK == tuning.STEPS_PER_CHECK - 1
+            if is_checked and bool(self.steps[depth].all_finished):
+                break
+        return self.steps[: depth + 1]
 
 
-class CapturedState(NamedTuple):
-    """Rows of the state after a step of a chain."""
-
-    session: SearchSession
-    node: SearchNode
-    rows: Int[Tensor, "R"]
-
-    def map_rows(self, transform: Callable[[Tensor], Tensor]) -> "CapturedState":
-        """Select rows; the next step copies them."""
-        return self._replace(rows=transform(self.rows))
-
-
-class ChainCache:
-    """The chains of a model by batch shape, those used last."""
-
-    def __init__(self, model: PlainModel) -> None:
-        self.model = model
-        self.plain_reason = ""
-        """Why steps cannot be captured."""
-        self._counts: Counter[tuple[int, int]] = Counter()
-        self._chains: OrderedDict[tuple[int, int], EncodedSources] = OrderedDict()
-        self._sessions: dict[tuple[int, int], ref[SearchSession]] = {}
-
-    def initial_state(self, sources: SourceBatch) -> Any:
-        """Encode sources by a chain; by the plain model where a shape is new."""
-        num_rows, length = sources.tokens.shape
-        key = round_up(num_rows), round_up(length, 4)
-        self._counts[key] += 1
-        is_busy = key in self._sessions and self._sessions[key]() is not None
-        if self.plain_reason or self._counts[key] == 1 or is_busy:
-            return self.model.initial_state(sources)
-        chain = self._chains.pop(key, None)
-        try:
-            chain = chain or EncodedSources(self.model, *key, sources.tokens.device)
-        except RuntimeError as error:
-            self._give_up(error, sources.tokens.device)
-            return self.model.initial_state(sources)
-        self._chains[key] = chain  # as the latest
-        if len(self._chains) > tuning.MAX_CAPTURED_SHAPES:
-            self._chains.popitem(last=False)
-        chain.run(sources)
-        session = SearchSession(sources)
-        self._sessions[key] = ref(session)
-        return CapturedState(session, chain, torch.arange(num_rows, device=sources.tokens.device))
-
-    def step(self, tokens: StepTokens, state: CapturedState) -> StepOutput[Any]:
-        """Run the next step of a chain, or a plain one beyond its end."""
-        session, node, rows = state
-        assert session.depth == node.depth, "only the latest state can be continued"
-        try:
-            following = node.child(len(tokens))
-        except RuntimeError as error:
-            self._give_up(error, tokens.device)
-            following = None
-        if following is None:
-            return self.model.step(tokens, select_rows(node.state, rows))
-        following.run(tokens, rows)
-        session.depth = following.depth
-        assert following.log_probs is not None
-        rows = torch.arange(len(tokens), device=tokens.device)
-        # A copy of the weights: a search reads them at its end.
-        weights = following.weights[: len(tokens), : session.source_length].clone()
-        next_state = CapturedState(session, following, rows)
-        return StepOutput(following.log_probs[: len(tokens)], next_state, weights)
-
-    def _give_up(self, error: RuntimeError, device: torch.device) -> None:
-        """Decode with plain steps from now on."""
-        self.plain_reason = str(error).split("\n", 1)[0]
-        self._chains.clear()
-        leave_capture(device)
+def collect_greedy(
+    steps: Sequence[GreedyStep], sources: SourceBatch, length_penalty: LengthPenalty
+) -> list[list[Hypothesis]] | None:
+    """Return the hypothesis of each source; None if a probability is 0 or not a number."""
+    num_rows, source_length = sources.tokens.shape
+    tokens, log_probs = (
+        torch.stack([getattr(step, name)[:num_rows] for step in steps], dim=1).cpu().numpy()
+        for name in ("tokens", "log_probs")
+    )
+    weights = torch.stack([step.weights[:num_rows, :source_length] for step in steps], dim=1)
+    attended = weights.float().cpu().numpy()
+    lengths = (tokens == EOS).argmax(axis=1)
+    results = []
+    for row, length in enumerate(lengths.tolist()):
+        of_tokens = log_probs[row, : length + 1].astype(np.float64)
+        if not np.isfinite(of_tokens).all():
+            return None
+        total = sum(of_tokens.tolist())
+        score = length_penalty(total, length + 1)
+        rows = attended[row, : length + 1]
+        output = tokens[row, :length].tolist()
+        results.append([Hypothesis(output, total, score, rows[:-1], of_tokens, rows[-1])])
+    return results
 
 
 class CapturedSteps:
@@ -208,7 +139,74 @@ class CapturedSteps:
 
     def initial_state(self, sources: SourceBatch) -> Any:
         """Encode sources; by the plain model if a gradient or a forward hook needs it."""
+        if (cache := self._find_cache(sources)) is not None:
+            return cache.initial_state(sources)
         encode: Callable[[SourceBatch], Any] = super().initial_state  # type: ignore[misc]
+        return encode(sources)
+
+    def step(self, tokens: StepTokens, state: Any) -> StepOutput[Any]:
+        """Run a step of a chain, or of the plain model."""
+        if isinstance(state, CapturedState):
+            assert self._chain_cache is not None
+            return self._chain_cache.step(tokens, state)
+        step: Callable[..., StepOutput[Any]] = super().step  # type: ignore[misc]
+        return step(tokens, state)
+
+    @torch.inference_mode()
+    def search(
+        self,
+        sources: SourceBatch,
+        *,
+        beam_size: int,
+        max_lengths: Lengths,
+        length_penalty: LengthPenalty,
+        options: BeamSearchOptions | None = None,
+        trellis: Trellis | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Return the hypotheses of a beam search; a plain greedy search stays on the device."""
+        hypotheses: list[list[Hypothesis]] | None = None
+        is_short = len(max_lengths) and int(max_lengths.max()) < tuning.MAX_CAPTURED_STEPS
+        if beam_size == 1 and trellis is None and is_short and is_simple(options):
+            hypotheses = self._search_greedily(sources, max_lengths, length_penalty, options)
+        if hypotheses is not None:
+            return hypotheses
+        plain: Callable[..., list[list[Hypothesis]]] = super().search  # type: ignore[misc]
+        return plain(
+            sources,
+            beam_size=beam_size,
+            max_lengths=max_lengths,
+            length_penalty=length_penalty,
+            options=options,
+            trellis=trellis,
+        )
+
+    def _search_greedily(
+        self,
+        sources: SourceBatch,
+        max_lengths: Lengths,
+        length_penalty: LengthPenalty,
+        options: BeamSearchOptions | None,
+    ) -> list[list[Hypothesis]] | None:
+        cache = self._find_cache(sources)
+        if cache is None or not cache.has_seen(sources):
+            return None
+        if (chain := cache.encode(sources)) is None:
+            return None
+        chain.greedy_search = chain.greedy_search or GreedySearch(chain)
+        min_lengths: Lengths | None = None
+        for processor in options.processors if options else ():
+            assert isinstance(processor, MinLength), processor
+            processor.check_lengths(max_lengths.tolist())
+            min_lengths = processor.lengths
+        try:
+            steps = chain.greedy_search.run(max_lengths, min_lengths)
+        except RuntimeError as error:
+            cache.give_up(error, sources.tokens.device)
+            return None
+        return collect_greedy(steps, sources, length_penalty)
+
+    def _find_cache(self, sources: SourceBatch) -> ChainCache | None:
+        """Return the chains; None if a gradient or a forward hook needs plain steps."""
         assert isinstance(self, nn.Module)
         hooks = (
             hook
@@ -222,19 +220,20 @@ class CapturedSteps:
             or torch.is_autocast_enabled(GRAPH_DEVICE_TYPE)
             or any(hooks)
         ):
-            return encode(sources)
+            return None
         if self._chain_cache is None:
-            step = super().step  # type: ignore[misc]
-            self._chain_cache = ChainCache(PlainModel(encode, step))
-        return self._chain_cache.initial_state(sources)
+            plain = PlainModel(super().initial_state, super().step)  # type: ignore[misc]
+            self._chain_cache = ChainCache(plain)
+        return self._chain_cache
 
-    def step(self, tokens: StepTokens, state: Any) -> StepOutput[Any]:
-        """Run a step of a chain, or of the plain model."""
-        if isinstance(state, CapturedState):
-            assert self._chain_cache is not None
-            return self._chain_cache.step(tokens, state)
-        step: Callable[..., StepOutput[Any]] = super().step  # type: ignore[misc]
-        return step(tokens, state)
+
+def is_simple(options: BeamSearchOptions | None) -> bool:
+    """Whether greedy search has no options but a minimum length."""
+    if options is None:
+        return True
+    processors = options.processors
+    is_plain = options._replace(processors=(), stopping=heuristic_stopping) == BeamSearchOptions()
+    return is_plain and (not processors or [type(item) for item in processors] == [MinLength])
 
 
 class CapturedEncoderDecoderModel(CapturedSteps, EncoderDecoderModel):
@@ -243,9 +242,3 @@ class CapturedEncoderDecoderModel(CapturedSteps, EncoderDecoderModel):
 
 class CapturedPrefixLanguageModel(CapturedSteps, PrefixLanguageModel):
     """A prefix language model that decodes with CUDA graphs."""
-
-
-def round_up(count: int, step: int = 1) -> int:
-    """Round up to one of a few numbers, at most a quarter more: multiples of a power of two."""
-    step = max(step, 2 ** (count.bit_length() - 3) if count >= 8 else 1)
-    return -(-count // step) * step

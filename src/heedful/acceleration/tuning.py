@@ -59,3 +59,7 @@ CACHE_GROWTH_FACTOR = 16
 MAX_CAPTURED_STEPS, MAX_CAPTURED_SHAPES = 256, 32
 """Decoding steps of a search, and batch shapes, that are kept as CUDA graphs; a step is captured in
 about the time of two plain ones."""
+
+STEPS_PER_CHECK = 4
+"""Steps of greedy search on a GPU after which the host waits to see whether all sentences have
+ended."""

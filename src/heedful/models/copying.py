@@ -238,7 +238,7 @@ class CopyNetHead(CopyingHead):
         assert source.states is not None
         if features is None:
             return torch.zeros_like(source.states[:, 0])
-        is_same = source.tokens == tokens.unsqueeze(1)  # (B, S)
+        is_same = (source.tokens == tokens.unsqueeze(1)) & (source.tokens != PAD)  # (B, S)
         scores = self._score_positions(features, source).squeeze(1)
         smallest = torch.finfo(scores.dtype).min  # not -inf: a row may have no such position
         rho = scores.masked_fill(~is_same, smallest).softmax(dim=-1) * is_same
