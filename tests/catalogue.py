@@ -24,6 +24,8 @@ from heedful.models.recurrent.decoder import WiringConfig
 from heedful.models.recurrent.pre_output import PreOutputConfig
 from heedful.recipes.recipe import ModelConfig
 from heedful.tokenization.ragged_array import RaggedArray
+from tests.forecasting import BACKBONES as FORECASTING_BACKBONES
+from tests.forecasting import SIZES as FORECASTER
 
 VOCABULARY = 11
 WIDTH = 6
@@ -440,10 +442,16 @@ for member in types_in(PositionalEncodingConfig):
     )
 
 
+FORECASTERS = {
+    f"forecaster, {backbone}": {**FORECASTER, **settings}
+    for backbone, settings in FORECASTING_BACKBONES.items()
+}
+
+
 def build(name: str) -> Seq2SeqModel:
     """Build an untrained model with parameters large enough to give distinct outputs."""
     torch.manual_seed(1)
-    config = TypeAdapter(ModelConfig).validate_python(SYSTEMS[name])
+    config = TypeAdapter(ModelConfig).validate_python((SYSTEMS | FORECASTERS)[name])
     model = config.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY).double().eval()
     with torch.no_grad():
         for weight in model.parameters():

@@ -71,7 +71,7 @@ def test_lab_index_lists_every_page():
     assert pages == {target for target in links(page("README")) if target.endswith(".md")}
 
 
-@pytest.mark.parametrize("name", ["gradients", "cost", "length"])
+@pytest.mark.parametrize("name", ["gradients", "cost", "length", "markov"])
 def test_charts_of_page_exist_with_description(name):
     charts = [LAB / target for target in links(page(name)) if target.endswith(".svg")]
     assert len(charts) == 2

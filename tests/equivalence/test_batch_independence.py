@@ -1,7 +1,8 @@
 """A sentence gives the same output alone, in any batch, order or padding.
 
 Every built-in recipe is tested as it is decoded: greedily, and with its own beam size and length
-penalty; language models by the probabilities of texts and by samples after prompts. Models are made
+penalty; language models by the probabilities of texts and by samples after prompts, forecasters by
+log-probabilities and sample paths of series. Models are made
 small and their parameters drawn so that the source matters for every token. Outputs are compared in
 float64, where rounding does not decide between two tokens of almost equal probability; float32 is
 tested on the scores of given outputs.
@@ -9,6 +10,7 @@ tested on the scores of given outputs.
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from pydantic import TypeAdapter
@@ -16,6 +18,7 @@ from torch.nn.functional import pad
 
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.batching import SourceBatch, collate_sources
+from heedful.data.series import Series
 from heedful.data.token_stream import LMBatch
 from heedful.models.base import Seq2SeqModel
 from heedful.models.language_model import BoundedContextModel
@@ -23,6 +26,8 @@ from heedful.recipes import load_recipe, recipe_names
 from heedful.recipes.recipe import ModelConfig
 from heedful.search.sampling import SamplingOptions, random_generators, sampling_loop
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, PAD
+from tests.forecasting import HOURLY
+from tests.forecasting import collate as collate_series
 from tests.shape_checking import unchecked
 
 VOCABULARY = 13
@@ -30,7 +35,7 @@ LENGTHS = (7, 1, 11)
 MAX_SIZES = {  # small, and so that texts exceed every window and block
     **dict.fromkeys(("size", "embedding_size", "hidden_size", "score_size", "output_size"), 8),
     **{"intermediate_size": 8, "num_layers": 4, "num_heads": 2, "num_experts": 8},
-    **{"num_groups": 4, "cell_state_size": 10, "num_repeats": 1, "half_width": 2},
+    **{"num_groups": 4, "input_size": 8, "cell_state_size": 10, "num_repeats": 1, "half_width": 2},
 }
 POINTING = {"pointer-network-2015"}  # whose outputs are positions
 MAX_LIST_LENGTHS = {"feed_forward": 4}
@@ -56,6 +61,9 @@ each_text_recipe = pytest.mark.parametrize(
 each_language_model = pytest.mark.parametrize(
     "name", [name for name, task in TASKS.items() if task == "language-modeling"]
 )
+
+
+each_forecaster = pytest.mark.parametrize("name", select_recipes("forecasting"))
 
 
 @pytest.fixture(autouse=True)
@@ -205,3 +213,23 @@ def test_continuations_do_not_depend_on_the_batch(name):
     for index, row in enumerate(order):
         for actual, expected in zip(batched, sample([row]), strict=True):
             torch.testing.assert_close(actual[index], expected[0], rtol=1e-9, atol=1e-9)
+
+
+@each_forecaster
+def test_forecasts_do_not_depend_on_the_batch(name):
+    """The series have different lengths; parameters of distributions are float32."""
+    model, config = build(name), load_recipe(name).model
+    rng = np.random.default_rng(3)
+    series = [Series(str(n), rng.normal(9, 2, n), HOURLY) for n in (30, 200, 230)]
+
+    def run(rows):
+        batch = collate_series(config, [series[row] for row in rows])
+        generators = [torch.Generator().manual_seed(row) for row in rows]
+        with torch.no_grad():
+            return model(batch).log_probs, model.sample_paths(batch, 2, generators)
+
+    order = [2, 0, 1]
+    batched = run(order)
+    for index, row in enumerate(order):
+        for actual, expected in zip(batched, run([row]), strict=True):
+            torch.testing.assert_close(actual[index], expected[0], rtol=1e-4, atol=1e-4)

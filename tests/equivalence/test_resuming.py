@@ -12,6 +12,7 @@ import heedful
 from heedful.experiment import train
 from heedful.recipes import load_recipe
 from tests.commands import start_heedful, write_recipe
+from tests.forecasting import BACKBONES, write_series_recipe
 from tests.language_modeling import MODELS as TEXT_MODELS
 from tests.language_modeling import write_text_recipe
 
@@ -126,6 +127,12 @@ def test_training_resumed_after_any_step_matches_uninterrupted_bitwise(
 def test_resumed_language_model_matches_uninterrupted_bitwise(model, tmp_path, monkeypatch):
     recipe = load_recipe(str(write_text_recipe(tmp_path, model, steps=30, every=10)))
     assert_resuming_changes_nothing(recipe, (23,), tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("backbone", [name for name in BACKBONES if name != "gru"])
+def test_resumed_forecaster_matches_uninterrupted_bitwise(backbone, tmp_path, monkeypatch):
+    recipe = load_recipe(str(write_series_recipe(tmp_path, backbone, steps=20, every=10)))
+    assert_resuming_changes_nothing(recipe, (13,), tmp_path, monkeypatch)
 
 
 @pytest.mark.faults

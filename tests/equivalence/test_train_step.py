@@ -5,19 +5,22 @@ import multiprocessing
 import os
 import socket
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from heedful.pytree import select_rows
+from heedful.tasks.forecasting.task import LikelihoodObjective
 from heedful.training.distributed import SINGLE_PROCESS, init_distributed
 from heedful.training.objectives import CrossEntropyObjective
 from heedful.training.trainer import GradientClipper, Trainer
 from tests.catalogue import batch, build, store
+from tests.forecasting import BACKBONES, collate, count_series, small_config, small_model
 
 
-def build_trainer(model, smoothing, ranks=SINGLE_PROCESS):
+def build_trainer(model, objective, ranks=SINGLE_PROCESS):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    objective = CrossEntropyObjective(label_smoothing=smoothing)
     clipping = GradientClipper()
     return Trainer(
         model, objective, optimizer, lambda step: 0.1, clipping=clipping, dist_context=ranks
@@ -27,7 +30,8 @@ def build_trainer(model, smoothing, ranks=SINGLE_PROCESS):
 def train_once(micro_batches, smoothing=0.1, size=12, ranks=SINGLE_PROCESS):
     """Metrics and parameters after one step on these micro-batches."""
     corpus = store(size)
-    trainer = build_trainer(copy.deepcopy(build("gru, attend-then-step")), smoothing, ranks)
+    objective = CrossEntropyObjective(label_smoothing=smoothing)
+    trainer = build_trainer(copy.deepcopy(build("gru, attend-then-step")), objective, ranks)
     metrics = trainer.train_step([batch(corpus, rows, extra) for rows, extra in micro_batches])
     return metrics, dict(trainer.model.named_parameters())
 
@@ -51,6 +55,21 @@ def test_micro_batches_match_one_large_batch(micro_batches):
     assert parts_metrics.num_tokens == whole_metrics.num_tokens
     for name, weight in whole.items():
         torch.testing.assert_close(parts[name], weight)
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_micro_batches_of_series_match_one_large_batch(backbone):
+    """Rows differ in the number of missing values."""
+    config, series = small_config(backbone), count_series(5)
+    series[0].values[-8:-2] = np.nan
+    whole = collate(config, series)
+    parts = [select_rows(whole, torch.tensor(rows)) for rows in ([3, 0], [1], [4, 2])]
+    results = []
+    for micro_batches in ([whole], parts):
+        trainer = build_trainer(small_model(config), LikelihoodObjective())
+        metrics = trainer.train_step(micro_batches)
+        results.append((metrics.loss, metrics.grad_norm, list(trainer.model.parameters())))
+    torch.testing.assert_close(*results)
 
 
 ONE_OF_32 = [(list(range(32)), 0)]

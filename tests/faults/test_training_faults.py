@@ -22,10 +22,10 @@ from heedful.storage.atomic import explain_os_errors
 from heedful.storage.manifest import read_and_verify_manifest
 from tests.commands import start_heedful, write_recipe
 from tests.equivalence.test_resuming import assert_same_end, last_checkpoint, wait_for
+from tests.forecasting import write_series_recipe
 
 pytestmark = pytest.mark.faults
 
-KILLS = 50
 STEPS = 60
 OFTEN = ["training.max_steps=60", "training.save_every=3", "training.validate_every=7"]
 
@@ -57,12 +57,15 @@ def assert_nothing_is_broken(run):
         read_and_verify_manifest(checkpoint)
 
 
-def test_training_killed_at_any_moment_resumes_to_the_same_result(tmp_path, starting):
+@pytest.mark.parametrize(("write", "num_kills"), [(write_recipe, 50), (write_series_recipe, 10)])
+def test_training_killed_at_any_moment_resumes_to_the_same_result(
+    write, num_kills, tmp_path, starting
+):
     """Killed again and again, at moments drawn by chance, while it trains, validates and saves."""
-    recipe = write_recipe(tmp_path, steps=STEPS, every=7)
+    recipe = write(tmp_path, steps=STEPS, every=7)
     chance, kills, runs = random.Random(0), 0, [tmp_path / "run-0"]
     heedful.train(str(recipe), tmp_path / "whole", settings=OFTEN)
-    while kills < KILLS:
+    while kills < num_kills:
         process = starting(recipe, runs[-1])
         # From before the first save to about when it would be done.
         process.join(timeout=chance.uniform(0.2, 2.5))

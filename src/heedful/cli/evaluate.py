@@ -66,7 +66,9 @@ Baseline = Annotated[
     str | None, Option(help="outputs or a run to compare with", metavar="FILE|RUN")
 ]
 
-HTMLFile = Annotated[Path | None, Option(help="write a page of confusions of labels or tags")]
+HTMLFile = Annotated[
+    Path | None, Option(help="write a page: confusions of labels or tags, calibration of forecasts")
+]
 
 
 @with_file_options("test")
@@ -117,6 +119,8 @@ def evaluate(
     Example: heedful evaluate runs/trec-1 --ensemble-with runs/trec-2 test.tsv
 
     Example: heedful evaluate runs/pos dev.conllu --html confusions.html
+
+    Example: heedful evaluate runs/flights flights.csv --html calibration.html
     """
     options = EvaluationOptions(
         files=dict(files["test"]),
@@ -251,17 +255,18 @@ def _score_run(run: str, file: str | None, options: EvaluationOptions) -> Evalua
         "--group-by": options.group_by,
         "--confidence": options.confidence,
         "--baseline": options.baseline,
-        "--html": options.html,
     }
     test_sets.check_supported(task, needs_references, beam=options.beam_size)
+    message, hint = f"has no effect: this run {task.description}", "leave it out"
+    check(task.has_evaluation_page or not options.html, "--html", message, hint)
     if not task.has_references:
         source = test_sets.find_test_source(recipe, files)
         examples = source.read()
         title = f"{len(examples)} {task.example_format.name} of {source.describe()}"
         entries = [ScoreEntry(score) for score in predictor.evaluate(examples)]
+        if options.html:
+            _write_page(options.html, task.render_evaluation_page(predictor, examples, title))
         return EvaluationResult(title, entries, digits=4)
-    message = f"has no effect: this run {task.description}, and predicts no labels"
-    check(task.has_labels or not options.html, "--html", message, "leave it out")
     registry = task.evaluation_metrics
     get_metrics(options.metrics, location="--metrics", registry=registry)  # before reading
     test = test_sets.references_from_recipe(recipe, files)
@@ -270,9 +275,13 @@ def _score_run(run: str, file: str | None, options: EvaluationOptions) -> Evalua
     result = _score(get_metrics(names, registry=registry), system, test, options)
     confusion = task.confusion(system) if options.html else None
     if options.html and confusion:
-        write_text(options.html, confusion.render_page(f"Confusions: {result.title}"))
-        typer.echo(f"wrote {options.html}", err=True)
+        _write_page(options.html, confusion.render_page(f"Confusions: {result.title}"))
     return result._replace(tables=[*result.tables, *task.format_details(system)])
+
+
+def _write_page(path: Path, page: str) -> None:
+    write_text(path, page)
+    typer.echo(f"wrote {path}", err=True)
 
 
 def _load(run: str, options: EvaluationOptions, *others: Path) -> tuple[Recipe, Any]:

@@ -140,8 +140,8 @@ class Task(ABC):
     has_references: ClassVar[bool]
     """Whether `evaluate` and `compare` score predicted texts against references; if not, they
     show what `Predictor.evaluate` returns."""
-    has_labels: ClassVar[bool] = False
-    """Whether outputs are labels, which have a `confusion`."""
+    has_evaluation_page: ClassVar[bool] = False
+    """Whether `evaluate --html` has something to draw."""
     has_search: ClassVar[bool] = False
     """Whether --beam has an effect."""
     evaluation_metrics: ClassVar[Mapping[str, Metric]] = {}
@@ -327,6 +327,10 @@ class Task(ABC):
     def confusion(self, outputs: SystemOutputs) -> ConfusionMatrix | None:
         """Return the confusions of labels, if outputs are labels."""
         return None
+
+    def render_evaluation_page(self, predictor: Any, examples: Sequence[Any], title: str) -> str:
+        """Return the page of `evaluate --html`, without references."""
+        raise NotImplementedError
 
     def format_details(self, outputs: SystemOutputs) -> Iterable[str]:
         """Return further lines for `evaluate` to print below the scores."""

@@ -97,7 +97,7 @@ class ClassificationTask(PairTask):
     }
     evaluation_metrics = comparison_metrics = METRICS
     default_metrics = tuple(METRICS)
-    has_labels = True
+    has_evaluation_page = True
     dev_evaluator = SampleClassifier
 
     @override

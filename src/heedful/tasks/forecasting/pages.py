@@ -10,13 +10,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from heedful.evaluation import forecast_metrics
 from heedful.evaluation.base import Array
 from heedful.evaluation.forecast_metrics import QUANTILE_LEVELS
 from heedful.plotting import html
 from heedful.plotting.axes import CategoryTick
 from heedful.plotting.charts import CHART_STYLE, Band, LineSeries, render_line_chart
-from heedful.tasks.forecasting.predictor import Forecast
+from heedful.tasks.forecasting.predictor import Forecast, quantile_coverage
 
 _MAX_CHARTS = 60  # on a page
 _MAX_TICKS = 6
@@ -73,6 +72,15 @@ def format_summary(forecasts: Sequence[Forecast]) -> Iterator[str]:
         chart = f"{bars[: len(history)]}|{bars[len(history) :]}"
         interval = f"{low[-1]:.4g} to {high[-1]:.4g} at {times[-1]}"
         yield f"{forecast.series.id:<{width}}  {times[0]:<16}  {chart:<41}  {interval}"
+    if _has_targets(forecasts):
+        yield ""
+        yield "quantile             " + "".join(f"{level:7g}" for level in QUANTILE_LEVELS)
+        below = "".join(f"{100 * fraction:7.1f}" for fraction in quantile_coverage(forecasts))
+        yield f"% of values below it {below}"
+
+
+def _has_targets(forecasts: Sequence[Forecast]) -> bool:
+    return any((~np.isnan(forecast.targets)).any() for forecast in forecasts)
 
 
 def sparkline(values: Array) -> str:
@@ -107,9 +115,8 @@ def render_fan_chart(forecast: Forecast, levels: Sequence[float]) -> str:
         CategoryTick(position, forecast.series.format_times(position, position + 1)[0])
         for position in dict.fromkeys(positions.tolist())
     ]
-    return render_line_chart(
-        lines, title=forecast.series.id, bands=bands, category_ticks=ticks, x_label="time"
-    )
+    title = ", ".join([forecast.series.id, *(band.name for band in bands)])
+    return render_line_chart(lines, title=title, bands=bands, category_ticks=ticks, x_label="time")
 
 
 def _points(values: Array, start: int) -> list[tuple[float, float]]:
@@ -118,9 +125,7 @@ def _points(values: Array, start: int) -> list[tuple[float, float]]:
 
 def render_calibration_chart(forecasts: Sequence[Forecast]) -> str:
     """Draw the fraction of actual values that are not above each quantile against its level."""
-    targets = np.stack([forecast.targets for forecast in forecasts])
-    quantiles = np.stack([forecast.quantiles(QUANTILE_LEVELS) for forecast in forecasts])
-    below = forecast_metrics.coverage(targets, quantiles)
+    below = quantile_coverage(forecasts)
     diagonal = [(level, level) for level in QUANTILE_LEVELS]
     lines = [
         LineSeries("forecasts", list(zip(QUANTILE_LEVELS, below.tolist(), strict=True))),
@@ -130,10 +135,12 @@ def render_calibration_chart(forecasts: Sequence[Forecast]) -> str:
     return render_line_chart(lines, title="Calibration", x_label=x_label, y_label=y_label)
 
 
-def render_forecast_page(forecasts: Sequence[Forecast], levels: Sequence[float]) -> str:
+def render_forecast_page(
+    forecasts: Sequence[Forecast], levels: Sequence[float], title: str = "Forecasts"
+) -> str:
     """Return a page with a fan chart of each series, and the calibration if values are known."""
     charts = [render_fan_chart(forecast, levels) for forecast in forecasts[:_MAX_CHARTS]]
-    if any((~np.isnan(forecast.targets)).any() for forecast in forecasts):
+    if _has_targets(forecasts):
         charts.insert(0, render_calibration_chart(forecasts))
     steps, paths = forecasts[0].samples.shape[1], forecasts[0].samples.shape[0]
     text = f"{len(forecasts)} forecasts of {steps} steps; quantiles of {paths} sample paths."
@@ -143,7 +150,7 @@ def render_forecast_page(forecasts: Sequence[Forecast], levels: Sequence[float])
     content += [html.element("div", html.embed_svg(chart)) for chart in charts]
     return html.render_page(
         html.serialize(*content),
-        title="Forecasts",
+        title=title,
         styles=["attention_map.css", "run.css"],
         scripts=[],
         extra_style=CHART_STYLE,

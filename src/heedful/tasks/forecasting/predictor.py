@@ -291,14 +291,23 @@ def score_forecasts(forecasts: Sequence[Forecast], season_length: int) -> dict[s
     """Return the metrics of forecasts by name."""
     quantiles = np.stack([forecast.quantiles(QUANTILE_LEVELS) for forecast in forecasts])
     targets = np.stack([forecast.targets for forecast in forecasts])
-    below = forecast_metrics.coverage(targets, quantiles)
     scores = _score(targets, quantiles, forecasts, season_length)
     for percent in _EVALUATED_INTERVALS:
         low, high = (quantiles[..., _level_index(50 + sign * percent / 2)] for sign in (-1, 1))
         is_inside = np.where(np.isnan(targets), np.nan, (targets >= low) & (targets <= high))
         scores[f"coverage of the {percent} % interval"] = 100 * float(np.nanmean(is_inside))
+    below = quantile_coverage(forecasts)
     scores["calibration error"] = 100 * float(np.abs(below - QUANTILE_LEVELS).mean())
+    for level, fraction in zip(QUANTILE_LEVELS, below.tolist(), strict=True):
+        scores[f"coverage of quantile {level:g}"] = 100 * fraction
     return scores
+
+
+def quantile_coverage(forecasts: Sequence[Forecast]) -> Array:
+    """Return the fraction of actual values that are not above the quantile of each level."""
+    quantiles = np.stack([forecast.quantiles(QUANTILE_LEVELS) for forecast in forecasts])
+    targets = np.stack([forecast.targets for forecast in forecasts])
+    return forecast_metrics.coverage(targets, quantiles)
 
 
 def _level_index(percent: float) -> int:

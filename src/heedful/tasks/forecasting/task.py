@@ -23,6 +23,7 @@ from heedful.models.scheduled_sampling import TeacherForcingConfig
 from heedful.pytree import to_float64
 from heedful.tasks.forecasting.command import FILE_OPTIONS
 from heedful.tasks.forecasting.model import ForecastingModel, ForecastingModelConfig
+from heedful.tasks.forecasting.pages import render_forecast_page
 from heedful.tasks.forecasting.predictor import (
     SCORE_NAMES,
     Forecast,
@@ -48,6 +49,7 @@ from heedful.training.objectives import CrossEntropyObjectiveConfig, LossTerms, 
 
 _VALIDATION_SAMPLES = 100
 _VALIDATION_BATCH_SIZE = 256
+_PAGE_LEVELS = (0.1, 0.5, 0.9)
 
 
 class LikelihoodObjective(Objective):
@@ -151,6 +153,7 @@ class ForecastingTask(Task):
     }
     validation_metrics = ("weighted-quantile-loss", "mase")
     has_references = False
+    has_evaluation_page = True
     compared_scores: ClassVar[Mapping[str, Direction]] = {
         "weighted quantile loss": "lower",
         "MASE": "lower",
@@ -158,7 +161,10 @@ class ForecastingTask(Task):
         "calibration error": "lower",
         "negative log-likelihood": "lower",
     }
-    comparison_hint = "compare runs with equal `model.prediction_length` and `data.series_batching`"
+    comparison_hint = (
+        "compare runs with equal model.prediction_length, model.season_length and "
+        "data.series_batching.num_validation_windows"
+    )
     dev_evaluator = DevForecaster
     batch_size_setting = "data.series_batching.batch_size"
     batch_size_unit = "windows"
@@ -319,8 +325,16 @@ class ForecastingTask(Task):
         return first
 
     @override
+    def render_evaluation_page(
+        self, predictor: Forecaster, examples: Sequence[Series], title: str
+    ) -> str:
+        forecasts = list(predictor.backtest(examples, num_windows=predictor.num_windows))
+        return render_forecast_page(forecasts, _PAGE_LEVELS, title)
+
+    @override
     def comparison_key(self, predictor: Forecaster, examples: Sequence[Series]) -> object:
-        return predictor.config.prediction_length, predictor.num_windows
+        config = predictor.config
+        return config.prediction_length, config.season_length, predictor.num_windows
 
 
 def _without_covariates(series: Sequence[Series], model: ForecastingModelConfig) -> list[Series]:

@@ -121,7 +121,7 @@ class TaggingTask(PairTask):
     }
     comparison_metrics = evaluation_metrics
     default_metrics = ("token-accuracy",)
-    has_labels = True
+    has_evaluation_page = True
     dev_evaluator = DevTagger
 
     @override

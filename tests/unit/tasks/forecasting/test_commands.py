@@ -4,6 +4,8 @@ import csv
 import io
 import json
 import math
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +58,17 @@ def trained(tmp_path_factory):
     return folder / "run", series
 
 
+@pytest.fixture(scope="module")
+def transformer(trained):
+    """A Transformer that forecasts fewer values."""
+    run, series = trained
+    model = {**RECIPE["model"], **BACKBONES["transformer"], "prediction_length": 2}
+    recipe = {**RECIPE, "model": model}
+    settings = {"training.max_steps": 2}
+    heedful.train(recipe, run.parent / "other", series=series, settings=settings, device="cpu")
+    return run.parent / "other"
+
+
 def invoke(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
@@ -80,6 +93,7 @@ def test_forecast_writes_all_its_files_and_prints_a_summary(trained, tmp_path):
     )
     assert result.exit_code == 0, result.output
     assert "80 % interval at the end" in result.output
+    assert "\n% of values below it" in result.output
     forecasts = [json.loads(line) for line in (tmp_path / "f.jsonl").read_text().splitlines()]
     assert [forecast["id"] for forecast in forecasts] == ["s0", "s0", "s1", "s1"]
     values = SeriesFileConfig(path=series).read()[0].values
@@ -102,6 +116,25 @@ def test_evaluate_scores_the_model_beside_the_seasonal_naive(trained):
         differences.append(np.nanmean(np.abs(before[4:] - before[:-4])))
     expected = np.mean(np.array(errors) / differences)
     assert scores["MASE, seasonal naive"]["value"] == pytest.approx(expected)
+
+
+def test_evaluate_writes_the_calibration_that_it_prints(trained, tmp_path):
+    run, series = trained
+    page = tmp_path / "page.html"
+    command = ("evaluate", run, series, "--json", "--html", page, "--device", "cpu")
+    scores = {entry["name"]: entry["value"] for entry in json.loads(invoke(*command).stdout)}
+    (points,) = re.findall(r'data-name="forecasts">(.*?)</g>', page.read_text(), re.DOTALL)
+    drawn = dict(re.findall(r'data-x="([\d.]+)" data-y="([\d.]+)"', points))
+    assert len(drawn) == 9
+    forecasts = list(heedful.load(run, device="cpu").backtest(SeriesFileConfig(path=series).read()))
+    for level, fraction in drawn.items():
+        below = [
+            target <= np.quantile(path, float(level))
+            for forecast in forecasts
+            for target, path in zip(forecast.targets, forecast.samples.T, strict=True)
+        ]
+        assert float(fraction) == pytest.approx(np.mean(below))
+        assert scores[f"coverage of quantile {level}"] == pytest.approx(100 * np.mean(below))
 
 
 def test_resumed_training_ends_with_the_parameters_of_an_uninterrupted_one(trained, tmp_path):
@@ -168,3 +201,45 @@ def test_quantile_levels_are_checked(trained):
     for text in ("0.5,x", "1.5"):
         result = invoke("forecast", run, series, "--quantiles", text)
         assert "write levels between 0 and 1" in str(result.exception)
+
+
+def test_compare_shows_the_scores_of_evaluate(trained, tmp_path):
+    run, series = trained
+    copy = shutil.copytree(run, tmp_path / "copy")
+    files = ("--series", series, "--output-dir", tmp_path / "out", "--device", "cpu")
+    result = invoke("compare", run, copy, *files, "--json")
+    systems = json.loads(result.stdout)["systems"]
+    scores = json.loads(invoke("evaluate", run, series, "--json", "--device", "cpu").stdout)
+    expected = {entry["name"]: entry["value"] for entry in scores}
+    for system in systems:
+        actual = {entry["score"]["name"]: entry["score"]["value"] for entry in system["scores"]}
+        assert actual == {name: pytest.approx(expected[name]) for name in actual}
+        assert {"weighted quantile loss", "MASE", "calibration error"} <= actual.keys()
+
+
+def test_forecasts_of_other_lengths_are_not_compared(trained, transformer, tmp_path):
+    run, series = trained
+    files = ("--series", series, "--output-dir", tmp_path, "--device", "cpu")
+    error = invoke("compare", run, transformer, *files).exception
+    assert isinstance(error, RunError)
+    assert str(error) == (
+        f"{transformer}: predicts other targets than {run}\n"
+        "  compare runs with equal model.prediction_length, model.season_length and "
+        "data.series_batching.num_validation_windows"
+    )
+
+
+def test_show_draws_the_self_attention_of_a_transformer_over_times(trained, transformer):
+    run, series = trained
+    output = invoke("show", transformer, series, "--json", "--head", "all", "--device", "cpu")
+    first, _ = (json.loads(line) for line in output.stdout.splitlines())
+    assert first["id"] == "s0"
+    (head, _) = first["attention"]
+    weights = np.array(head["weights"])
+    assert weights.shape == (8, 8)  # 6 values of context, 2 of the prediction range
+    np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-3)
+    assert not np.triu(weights, 1).any()
+    error = invoke("show", run, series, "--device", "cpu").exception
+    assert str(error) == (
+        f"{run}: this model has no attention to draw\n  name a run of a model with attention"
+    )
