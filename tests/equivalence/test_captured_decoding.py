@@ -9,12 +9,20 @@ import copy
 import pytest
 import torch
 
-from heedful.acceleration import captured_decoding, tuning
+from heedful.acceleration import captured_decoding, search_graphs, tuning
 from heedful.acceleration.captured_decoding import CapturedEncoderDecoderModel
 from heedful.acceleration.registry import REGISTRY, accelerate
 from heedful.acceleration.search_graphs import round_up
 from heedful.models.encoder_decoder import EncoderDecoderModel
-from heedful.search import BeamSearchOptions, LengthPenalty
+from heedful.search import (
+    FIRST_FINISHED,
+    BeamSearchOptions,
+    CoveragePenalty,
+    LengthPenalty,
+    Trellis,
+    heuristic_stopping,
+    optimal_stopping,
+)
 from heedful.search.hypotheses import NaNLogProbsError
 from heedful.search.logits_processors import ForbiddenTokens, MinLength
 from heedful.search.sampling import SamplingOptions
@@ -105,7 +113,46 @@ def test_greedy_search_on_the_device_equals_plain_search(name, on_cpu):
             expected = search(model, examples, 1, *processor)
             assert_same(search(captured, examples, 1, *processor), expected)
     chains = captured._chain_cache._chains.values()
-    assert [chain.greedy_search is not None for chain in chains] == [True, True]
+    assert [list(chain.searches) for chain in chains] == [[1], [1]]
+
+
+@pytest.mark.parametrize("stopping", [heuristic_stopping, optimal_stopping, FIRST_FINISHED])
+@pytest.mark.parametrize("beam_size", [2, 5])
+def test_beam_search_on_the_device_equals_plain_search(beam_size, stopping, on_cpu):
+    model, captured = build_pair(NAMES[1])
+    penalty = CoveragePenalty(0.3)
+    for rows in (*ROWS, ROWS[0], [1], [1]):
+        examples = sources(rows)
+        for processors in ((), (MinLength(examples.lengths, eos=EOS),)):
+            options = BeamSearchOptions(penalty, stopping, processors=processors)
+            plain, other = Trellis(), Trellis()
+            found = [
+                searched.search(
+                    examples,
+                    beam_size=beam_size,
+                    max_lengths=examples.lengths + 4,
+                    length_penalty=LengthPenalty(0.6),
+                    options=options,
+                    trellis=trellis,
+                )
+                for searched, trellis in ((model, plain), (captured, other))
+            ]
+            assert_same(*found)
+            for sentence in range(len(rows)):
+                trees = (trellis.tree(sentence, eos=EOS) for trellis in (plain, other))
+                first, second = ([(node.parent, node.token) for node in tree] for tree in trees)
+                assert first == second
+    chains = captured._chain_cache._chains.values()
+    assert [list(chain.searches) for chain in chains] == [[beam_size], [beam_size]]
+
+
+def test_beam_larger_than_the_vocabulary_is_searched_with_plain_steps(on_cpu, monkeypatch):
+    monkeypatch.setattr(search_graphs, "leave_capture", lambda device: None)
+    model, captured = build_pair(NAMES[0])
+    examples = sources([1, 2])
+    for _ in range(3):
+        assert_same(search(captured, examples, 12), search(model, examples, 12))
+    assert "vocabulary" in captured._chain_cache.plain_reason
 
 
 def test_greedy_search_with_a_model_that_fails_reports_what_the_plain_one_does(on_cpu):

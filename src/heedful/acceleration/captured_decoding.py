@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from heedful.acceleration import tuning
+from heedful.acceleration.captured_beam import DeviceBeamSearch, runs_on_device
 from heedful.acceleration.cuda_graphs import StaticFunction
 from heedful.acceleration.search_graphs import (
     CapturedState,
@@ -28,8 +29,8 @@ from heedful.search import (
     LengthPenalty,
     StepOutput,
     Trellis,
-    heuristic_stopping,
 )
+from heedful.search.beam_search import Beams
 from heedful.search.logits_processors import MinLength
 from heedful.shapes import Lengths, StepTokens
 from heedful.tokenization.vocabulary import BOS, EOS
@@ -163,11 +164,18 @@ class CapturedSteps:
         options: BeamSearchOptions | None = None,
         trellis: Trellis | None = None,
     ) -> list[list[Hypothesis]]:
-        """Return the hypotheses of a beam search; a plain greedy search stays on the device."""
-        hypotheses: list[list[Hypothesis]] | None = None
+        """Return the hypotheses of a beam search, which stays on the device where it can."""
+        options, hypotheses = options or BeamSearchOptions(), None
         is_short = len(max_lengths) and int(max_lengths.max()) < tuning.MAX_CAPTURED_STEPS
-        if beam_size == 1 and trellis is None and is_short and is_simple(options):
-            hypotheses = self._search_greedily(sources, max_lengths, length_penalty, options)
+        if is_short and runs_on_device(options):
+            hypotheses = self._search_on_device(
+                sources,
+                beam_size=beam_size,
+                max_lengths=max_lengths,
+                length_penalty=length_penalty,
+                options=options,
+                trellis=trellis,
+            )
         if hypotheses is not None:
             return hypotheses
         plain: Callable[..., list[list[Hypothesis]]] = super().search  # type: ignore[misc]
@@ -180,30 +188,47 @@ class CapturedSteps:
             trellis=trellis,
         )
 
-    def _search_greedily(
+    def _search_on_device(
         self,
         sources: SourceBatch,
+        *,
+        beam_size: int,
         max_lengths: Lengths,
         length_penalty: LengthPenalty,
-        options: BeamSearchOptions | None,
+        options: BeamSearchOptions,
+        trellis: Trellis | None,
     ) -> list[list[Hypothesis]] | None:
+        """Return the hypotheses; None if plain steps are needed."""
         cache = self._find_cache(sources)
-        if cache is None or not cache.has_seen(sources):
+        is_greedy = beam_size == 1 and trellis is None and options.coverage_penalty is None
+        if cache is None or not cache.has_seen(sources) or (beam_size == 1 and not is_greedy):
             return None
         if (chain := cache.encode(sources)) is None:
             return None
-        chain.greedy_search = chain.greedy_search or GreedySearch(chain)
         min_lengths: Lengths | None = None
-        for processor in options.processors if options else ():
+        for processor in options.processors:
             assert isinstance(processor, MinLength), processor
             processor.check_lengths(max_lengths.tolist())
             min_lengths = processor.lengths
         try:
-            steps = chain.greedy_search.run(max_lengths, min_lengths)
+            if is_greedy:
+                greedy: GreedySearch = chain.searches.setdefault(1, GreedySearch(chain))
+                steps = greedy.run(max_lengths, min_lengths)
+                return collect_greedy(steps, sources, length_penalty)
+            beams = Beams(
+                trellis or Trellis(),
+                options,
+                max_lengths.cpu(),  # the host keeps the books
+                eos=EOS,
+                beam_size=beam_size,
+                length_penalty=length_penalty,
+                source_lengths=sources.lengths,
+            )
+            search = chain.searches.setdefault(beam_size, DeviceBeamSearch(chain, beam_size))
+            return search.run(beams, min_lengths, sources.tokens.size(1))
         except RuntimeError as error:
             cache.give_up(error, sources.tokens.device)
             return None
-        return collect_greedy(steps, sources, length_penalty)
 
     def _find_cache(self, sources: SourceBatch) -> ChainCache | None:
         """Return the chains; None if a gradient or a forward hook needs plain steps."""
@@ -225,15 +250,6 @@ class CapturedSteps:
             plain = PlainModel(super().initial_state, super().step)  # type: ignore[misc]
             self._chain_cache = ChainCache(plain)
         return self._chain_cache
-
-
-def is_simple(options: BeamSearchOptions | None) -> bool:
-    """Whether greedy search has no options but a minimum length."""
-    if options is None:
-        return True
-    processors = options.processors
-    is_plain = options._replace(processors=(), stopping=heuristic_stopping) == BeamSearchOptions()
-    return is_plain and (not processors or [type(item) for item in processors] == [MinLength])
 
 
 class CapturedEncoderDecoderModel(CapturedSteps, EncoderDecoderModel):

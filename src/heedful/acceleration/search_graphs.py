@@ -74,7 +74,8 @@ class EncodedSources(SearchNode):
         super().__init__(model, sources, pool, depth=0)
         self.session: Callable[[], SearchSession | None] = lambda: None
         """Returns the search that uses the chain, if there is one."""
-        self.greedy_search: Any = None
+        self.searches: dict[int, Any] = {}
+        """Searches on the device, by beam size."""
         self._function = StaticFunction(lambda: model.initial_state(sources))
         if device.type == "cuda":
             self.state = self._function.capture(pool)

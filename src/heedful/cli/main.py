@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from typing_extensions import override
 
 from heedful.cli.align import align
+from heedful.cli.bench import bench
 from heedful.cli.compare import compare
 from heedful.cli.evaluate import evaluate
 from heedful.cli.examples import data, demo, recipes
@@ -68,7 +69,7 @@ app = typer.Typer(
 )
 _COMMANDS: list[Callable[..., None]] = [demo, train]
 _COMMANDS += [with_run(command, task) for task, command in task_commands()]
-_COMMANDS += [evaluate, compare, show, report, runs, average, prepare, align, recipes, data]
+_COMMANDS += [evaluate, compare, show, report, runs, bench, average, prepare, align, recipes, data]
 
 
 def _command_help(text: str) -> tuple[str, str]:

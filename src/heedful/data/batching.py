@@ -131,6 +131,11 @@ class Batch(NamedTuple):
         """Tokens of both sides, without padding."""
         return int(self.sources.lengths.sum()) + self.num_targets
 
+    @property
+    def num_positions(self) -> int:
+        """Tokens of both sides, with padding."""
+        return self.sources.tokens.numel() + self.targets.numel()
+
 
 def collate(dataset: PairDataset, spec: BatchSpec) -> Batch:
     """Return the tensors of a batch."""

@@ -134,6 +134,11 @@ class SeriesBatch(NamedTuple):
         """Values that are read; as many as are predicted."""
         return self.num_targets
 
+    @property
+    def num_positions(self) -> int:
+        """Values that are predicted, with missing ones."""
+        return self.is_observed[:, self.num_lagged :].numel()
+
 
 class Window(NamedTuple):
     """A window of a series of a dataset."""

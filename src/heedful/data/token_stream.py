@@ -65,6 +65,11 @@ class LMBatch(NamedTuple):
         """Input tokens, without padding."""
         return int(self.lengths.sum())
 
+    @property
+    def num_positions(self) -> int:
+        """Input tokens, with padding."""
+        return self.inputs.numel()
+
 
 def concatenate_lines(lines: Sequence[str], tokenizer: Tokenizer) -> Tokens:
     """Encode lines as one row of tokens."""

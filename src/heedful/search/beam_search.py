@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.pytree import select_rows, to_float64
@@ -49,9 +50,6 @@ from heedful.search.stopping import (
 )
 from heedful.shapes import Float, Int, Lengths
 
-_MAX_IDLE_FRACTION = 0.25
-"""Fraction of the batch that may be idle; removing a beam copies the state of all others."""
-
 
 class BeamSearchOptions(NamedTuple):
     """Everything but the beam size that changes what a search returns."""
@@ -84,7 +82,7 @@ def beam_search(
     probability 0, is dropped. Where none remains, the best one is cut off and has the score -inf.
     Weights beyond `source_lengths` are padding. Pass a `trellis` to keep the whole search.
     """
-    beams = _Beams(
+    beams = Beams(
         trellis or Trellis(),
         options or BeamSearchOptions(),
         max_lengths,
@@ -120,11 +118,14 @@ def greedy_search(
     return [best for best, *_ in hypotheses]
 
 
-class _Beams:
+class Beams:
     """The open beams of a search and its finished hypotheses.
 
     A sentence has one beam per group; each beam has the same number of rows in the batch.
     """
+
+    max_idle_fraction = 0.25
+    """Fraction of the batch that may be idle; removing a beam copies the state of all others."""
 
     def __init__(
         self,
@@ -194,8 +195,13 @@ class _Beams:
         self, log_probs: LogProbs, weights: Float[Tensor, "R S"]
     ) -> tuple[Int[Tensor, "R2"], Int[Tensor, "R2"]]:
         """Extend each open hypothesis by one token; return parent rows and tokens of the next."""
+        return self.select(self._find_candidates(log_probs), weights)
+
+    def select(
+        self, candidates: Candidates, weights: Float[Tensor, "R S"] | NDArray[np.float32]
+    ) -> tuple[Int[Tensor, "R2"], Int[Tensor, "R2"]]:
+        """Store finished hypotheses; return parent rows and tokens of those that stay open."""
         self.trellis.weights.append(weights)
-        candidates = self._find_candidates(log_probs)
         eos, beam_size = self.eos, self.beam_size
         if self.groups.num_groups > 1:
             candidates = self.groups.rank(candidates, self.beam_ids, eos=eos, beam_size=beam_size)
@@ -206,7 +212,7 @@ class _Beams:
         is_open = np.array(list(map(self._is_open, self.beam_ids.tolist(), best_log_probs)))
         selected.cumulative_log_probs[~is_open] = -np.inf
         device, num_open = self.sentence_ids.device, is_open.sum()
-        is_too_idle = num_open <= (1 - _MAX_IDLE_FRACTION) * len(is_open)
+        is_too_idle = num_open <= (1 - self.max_idle_fraction) * len(is_open)
         if is_too_idle or (self.constraints and num_open < len(is_open)):
             selected = selected.select_beams(np.flatnonzero(is_open))
             self.beam_ids = self.beam_ids[is_open]
@@ -244,7 +250,8 @@ class _Beams:
             count = self.num_candidates + self.beam_size  # every hypothesis may have an EOS to drop
             candidates = find_candidates(considered, model_log_probs, totals, count)
             candidates = candidates.drop(is_short & (candidates.tokens == self.eos))
-        candidates = self._force_eos(candidates, allowed, model_log_probs)
+        eos_log_probs = allowed[:, self.eos], model_log_probs[:, self.eos]
+        candidates = self.force_eos(candidates, *eos_log_probs)
         if not self.constraints:
             return candidates
         remaining = (self.max_lengths[self._beam_sentences] - depth - 1).tolist()
@@ -252,8 +259,11 @@ class _Beams:
             candidates, totals, remaining, allowed=allowed, hard=hard, model=model_log_probs
         )
 
-    def _force_eos(
-        self, candidates: Candidates, allowed_log_probs: LogProbs, model_log_probs: LogProbs
+    def force_eos(
+        self,
+        candidates: Candidates,
+        allowed_eos: Float[Tensor, "R"],
+        model_eos: Float[Tensor, "R"],
     ) -> Candidates:
         """Replace the candidates of beams at their maximum length by EOS for every hypothesis."""
         totals, depth = self.cumulative_log_probs, self.trellis.depth
@@ -262,8 +272,8 @@ class _Beams:
         if not at_limit.any():
             return candidates
         of_model, allowed = (
-            to_float64(log_probs[:, self.eos]).cpu().numpy().reshape(totals.shape)
-            for log_probs in (model_log_probs, allowed_log_probs)
+            to_float64(log_probs).cpu().numpy().reshape(totals.shape)
+            for log_probs in (model_eos, allowed_eos)
         )
         # Where processors forbid EOS, too, it is still the only token left.
         totals = totals + np.where(allowed > -np.inf, allowed, of_model)

@@ -1,0 +1,155 @@
+"""Beam search on the device: the host reads what several steps have recorded, then keeps the books.
+
+Which hypotheses stay open depends on the candidates of a step alone, so the device need not wait
+for the host, which decides what has finished and when a beam stops. Invariant: the hypotheses are
+those of `beam_search`, up to rounding.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from heedful.acceleration import tuning
+from heedful.acceleration.cuda_graphs import StaticFunction
+from heedful.acceleration.search_graphs import EncodedSources, SearchNode
+from heedful.pytree import select_rows
+from heedful.search import BeamSearchOptions, Hypothesis
+from heedful.search.beam_search import Beams
+from heedful.search.candidates import Candidates, rank_all
+from heedful.search.hypotheses import NaNLogProbsError
+from heedful.search.logits_processors import MinLength
+from heedful.shapes import Float, Int, Lengths
+from heedful.tokenization.vocabulary import BOS, EOS
+
+
+class BeamStep(SearchNode):
+    """A step of beam search, with its candidates and the rows and tokens that stay open."""
+
+    scores: Float[Tensor, "2 U C"]  # totals, and log-probabilities of the last tokens
+    ids: Int[Tensor, "2 U C"]  # tokens, and the rows that they continue
+    eos_log_probs: Float[Tensor, "R"]
+    weights: Float[Tensor, "R S"]
+    totals: Float[Tensor, "U K"]
+    tokens: Int[Tensor, "R2"]
+    rows: Int[Tensor, "R2"]
+
+    def __init__(self, search: "DeviceBeamSearch", previous: Any) -> None:
+        super().__init__(previous.model, previous.sources, previous.pool, previous.depth + 1)
+        self._search, self._previous = search, previous
+        self._function = StaticFunction(self._compute)
+        if search.bos.device.type == "cuda":
+            self._assign(self._function.capture(self.pool))
+            if previous.depth:
+                previous.state = None  # later steps may use its memory
+
+    def _compute(self) -> tuple[Any, ...]:
+        search, previous, num_tokens = self._search, self._previous, self.depth - 1
+        if isinstance(previous, BeamStep):
+            inputs, totals = previous.tokens, previous.totals
+            state = select_rows(previous.state, previous.rows)
+        else:
+            inputs, totals, state = search.bos, search.zeros, previous.state
+        output = self.model.step(inputs, state)
+        allowed = output.log_probs.clone()
+        is_short = (search.min_lengths > num_tokens).repeat_interleave(totals.size(1))
+        allowed[:, EOS].masked_fill_(is_short, -torch.inf)
+        best, indices = rank_all(allowed, totals.to(allowed.dtype), search.num_candidates)
+        if best.size(1) < search.beam_size:
+            raise RuntimeError("the beam is larger than the vocabulary")
+        rows = search.beam_indices * totals.size(1) + indices // allowed.size(1)
+        tokens = indices % allowed.size(1)
+        is_open = (best > -torch.inf) & (tokens != EOS)
+        order = (~is_open).byte().argsort(dim=1, stable=True)[:, : search.beam_size]
+        return (
+            output.state,
+            torch.stack([best, output.log_probs[rows, tokens]]).float(),
+            torch.stack([tokens, rows]),
+            output.log_probs[:, EOS].float(),
+            output.weights.float(),
+            best.masked_fill(~is_open, -torch.inf).gather(1, order).float(),
+            tokens.gather(1, order).flatten(),
+            rows.gather(1, order).flatten(),
+        )
+
+    def run(self) -> None:
+        """Extend each hypothesis by a token."""
+        if (result := self._function.run()) is not None:
+            self._assign(result)
+
+    def _assign(self, results: tuple[Any, ...]) -> None:
+        self.state, self.scores, self.ids, self.eos_log_probs, self.weights = results[:5]
+        self.totals, self.tokens, self.rows = results[5:]
+
+
+class DeviceBeamSearch:
+    """Beam search over the sources of a chain."""
+
+    def __init__(self, sources: EncodedSources, beam_size: int) -> None:
+        self.sources, self.beam_size, self.num_candidates = sources, beam_size, 2 * beam_size
+        lengths = sources.sources.lengths
+        self.bos = torch.full_like(lengths, BOS)
+        self.zeros = torch.zeros(len(lengths), 1, device=lengths.device)
+        self.beam_indices = torch.arange(len(lengths), device=lengths.device).unsqueeze(1)
+        self.min_lengths = torch.zeros_like(lengths)
+        self.steps: list[BeamStep] = []
+
+    def run(
+        self, beams: Beams, min_lengths: Lengths | None, source_length: int
+    ) -> list[list[Hypothesis]]:
+        """Return the hypotheses of the encoded sources, which `beams` collects."""
+        beams.max_idle_fraction = 1.0  # rows keep their numbers until all beams have stopped
+        num_beams, depth = len(beams.beam_ids), 0
+        self.min_lengths.zero_()
+        if min_lengths is not None:
+            self.min_lengths[:num_beams] = min_lengths
+        max_steps = int(beams.max_lengths.max()) + 1
+        while len(beams.beam_ids):
+            # The first step has one row per beam; those after it are transferred together.
+            end = min(depth + tuning.STEPS_PER_CHECK, max_steps) if depth else 1
+            for index in range(depth, end):
+                if index == len(self.steps):
+                    previous = self.steps[-1] if self.steps else self.sources
+                    self.steps.append(BeamStep(self, previous))
+                self.steps[index].run()
+            for recorded in _transfer(self.steps[depth:end], beams, source_length):
+                if len(beams.beam_ids):
+                    beams.select(*recorded)
+            depth = end
+        return beams.hypotheses()
+
+
+def _transfer(
+    steps: Sequence[BeamStep], beams: Beams, source_length: int
+) -> Iterator[tuple[Candidates, NDArray[np.float32]]]:
+    """Yield candidates and weights of steps, after one transfer of each kind."""
+    num_beams = len(beams.beam_ids)
+    num_rows = num_beams * beams.cumulative_log_probs.shape[1]
+    columns = (
+        torch.stack([step.scores[:, :num_beams] for step in steps]),
+        torch.stack([step.ids[:, :num_beams] for step in steps]),
+        torch.stack([step.eos_log_probs[:num_rows] for step in steps]),
+        torch.stack([step.weights[:num_rows, :source_length] for step in steps]),
+    )
+    for scores, ids, eos_log_probs, weights in zip(*map(Tensor.cpu, columns), strict=True):
+        totals, log_probs = scores.numpy().astype(np.float64)
+        tokens, rows = ids.numpy()
+        if np.isnan(totals).any():
+            raise NaNLogProbsError(beams.trellis.depth)
+        totals[beams.cumulative_log_probs.max(axis=1) == -np.inf] = -np.inf  # beams that stopped
+        candidates = Candidates(totals, log_probs, tokens, rows, np.zeros_like(rows))
+        candidates = beams.force_eos(candidates, eos_log_probs, eos_log_probs)
+        yield candidates, weights.numpy()
+
+
+def runs_on_device(options: BeamSearchOptions) -> bool:
+    """Whether the device can choose the open hypotheses: nothing but a minimum length matters."""
+    return (
+        options.diversity.num_groups == 1
+        and options.pruning.token_threshold == np.inf
+        and options.constraints is None
+        and [type(processor) for processor in options.processors] in ([], [MinLength])
+    )
