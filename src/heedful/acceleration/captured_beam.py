@@ -57,7 +57,7 @@ class BeamStep(SearchNode):
         allowed = output.log_probs.clone()
         is_short = (search.min_lengths > num_tokens).repeat_interleave(totals.size(1))
         allowed[:, EOS].masked_fill_(is_short, -torch.inf)
-        best, indices = rank_all(allowed, totals.to(allowed.dtype), search.num_candidates)
+        best, indices = rank_all(allowed, totals, search.num_candidates)  # in 32 bits or more
         if best.size(1) < search.beam_size:
             raise RuntimeError("the beam is larger than the vocabulary")
         rows = search.beam_indices * totals.size(1) + indices // allowed.size(1)
@@ -66,11 +66,11 @@ class BeamStep(SearchNode):
         order = (~is_open).byte().argsort(dim=1, stable=True)[:, : search.beam_size]
         return (
             output.state,
-            torch.stack([best, output.log_probs[rows, tokens]]).float(),
+            torch.stack([best, output.log_probs[rows, tokens].to(best)]),
             torch.stack([tokens, rows]),
-            output.log_probs[:, EOS].float(),
+            output.log_probs[:, EOS].to(best),
             output.weights.float(),
-            best.masked_fill(~is_open, -torch.inf).gather(1, order).float(),
+            best.masked_fill(~is_open, -torch.inf).gather(1, order),
             tokens.gather(1, order).flatten(),
             rows.gather(1, order).flatten(),
         )

@@ -109,16 +109,15 @@ def collect_greedy(
 ) -> list[list[Hypothesis]] | None:
     """Return the hypothesis of each source; None if a probability is 0 or not a number."""
     num_rows, source_length = sources.tokens.shape
-    tokens, log_probs = (
-        torch.stack([getattr(step, name)[:num_rows] for step in steps], dim=1).cpu().numpy()
-        for name in ("tokens", "log_probs")
-    )
+    tokens = torch.stack([step.tokens[:num_rows] for step in steps], dim=1).cpu().numpy()
+    stacked = torch.stack([step.log_probs[:num_rows] for step in steps], dim=1)
+    log_probs = stacked.double().cpu().numpy()
     weights = torch.stack([step.weights[:num_rows, :source_length] for step in steps], dim=1)
     attended = weights.float().cpu().numpy()
     lengths = (tokens == EOS).argmax(axis=1)
     results = []
     for row, length in enumerate(lengths.tolist()):
-        of_tokens = log_probs[row, : length + 1].astype(np.float64)
+        of_tokens = log_probs[row, : length + 1]
         if not np.isfinite(of_tokens).all():
             return None
         total = sum(of_tokens.tolist())
