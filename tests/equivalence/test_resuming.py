@@ -32,6 +32,11 @@ EXPERTS = [
     "model.decoder.wiring={type: bottom-layer-attention}",
     "model.decoder.experts={num_experts: 4, intermediate_size: 8}",
 ]
+COPYING = [
+    "tokenizers={type: shared, hidden_word_rate: 0.5, tokenizer: {type: word}}",
+    "tokenizers.tokenizer.open_vocabulary=true",
+    "model.decoder.output_head={type: copynet}",
+]
 
 
 def last_checkpoint(run):
@@ -103,10 +108,11 @@ def _interrupt_at(step):
         (EVERYTHING, (13,)),
         (EXPERTS, (10,)),
         (["training.guided_alignment={aligner: {type: fast-align}}"], (10,)),
+        (COPYING, (13,)),
     ],
     ids=[
         *("plain", "sampled alignment and tokens", "everything that has a state"),
-        *("experts with projected LSTMs", "guided alignment"),
+        *("experts with projected LSTMs", "guided alignment", "copying of hidden words"),
     ],
 )
 def test_resumed_training_matches_uninterrupted_bitwise(overrides, steps, tmp_path, monkeypatch):
