@@ -217,16 +217,3 @@ def test_show_draws_the_self_attention_of_a_transformer(runs, call):
     assert "encoder self-attention" in ended.out
     ended = call("show", runs["crf"], "the old cat")
     assert "this model has no attention to draw" in ended.err
-
-
-def test_resumed_training_equals_uninterrupted_training(tmp_path):
-    recipe, conll = write_tagging_recipe(tmp_path, steps=6, every=3)
-    with unchecked():
-        package.train(str(recipe), tmp_path / "whole", conll=conll)
-        settings = {"training.max_steps": 3}
-        package.train(str(recipe), tmp_path / "resumed", conll=conll, settings=settings)
-        package.train(str(recipe), tmp_path / "resumed", conll=conll)
-    whole, resumed = (
-        package.load(tmp_path / name).model.state_dict() for name in ("whole", "resumed")
-    )
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
