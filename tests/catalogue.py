@@ -447,11 +447,11 @@ TAGGERS = {
         "softmax, transformer": {"encoder": {"type": "transformer", **LAYERS}},
         "crf, recurrent": {"encoder": SMALL, "output_head": "crf"},
         "convolution over characters": {
-            "encoder": CONVOLUTIONAL,
+            "encoder": DILATED,
             "characters": {"type": "convolution", "embedding_size": 3, "num_filters": 4},
         },
         "LSTM over characters": {
-            "encoder": DILATED,
+            "encoder": CONVOLUTIONAL,
             "characters": {"type": "lstm", "embedding_size": 3, "hidden_size": 4},
         },
         "crf over a mixed language model": {

@@ -1,6 +1,7 @@
 """Sequence labeling: model, objective, metrics, predictor and commands."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -217,3 +218,79 @@ def test_show_draws_the_self_attention_of_a_transformer(runs, call):
     assert "encoder self-attention" in ended.out
     ended = call("show", runs["crf"], "the old cat")
     assert "this model has no attention to draw" in ended.err
+
+
+def test_words_alone_get_a_column_of_tags_whatever_columns_were_trained_on(runs, call, tmp_path):
+    (tmp_path / "words.conll").write_text("Dr\nAnna\n")
+    shutil.copytree(runs["crf"], tmp_path / "run")
+    recipe = tmp_path / "run" / "recipe.yaml"
+    text = recipe.read_text()
+    assert "target_column: null" in text
+    recipe.write_text(text.replace("target_column: null", "target_column: upos"))
+    ended = call("tag", tmp_path / "run", tmp_path / "words.conll")
+    assert ended.out == "Dr B-PER\nAnna I-PER\n\n", ended.err
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        (
+            "Dr\tO\nAnna\n",
+            (),
+            ":2: 1 column, but line 1 has 2\n"
+            "  look for lost or added tabs, or for white space in a word\n",
+        ),
+        (
+            "Dr\tO\n",
+            ("--target-column", "ner"),
+            ":1: no column is called 'ner'\n"
+            "  give --source-column and --target-column; columns found: 2 without names: give a "
+            "number\n",
+        ),
+        (
+            "Dr\tO\n\n\tO\n",
+            (),
+            ":3: the word is empty\n  give one, such as _\n",
+        ),
+    ],
+    ids=["missing cell", "missing column", "missing word"],
+)
+@pytest.mark.parametrize("command", ["tag", "evaluate", "train"])
+def test_bad_input_is_reported_with_its_line_and_nothing_is_written(
+    command, text, options, message, runs, call, tmp_path
+):
+    path, written = tmp_path / "bad.conll", tmp_path / "written"
+    path.write_text(text)
+    words = {
+        "tag": ("tag", runs["crf"], path, "-o", written),
+        "evaluate": ("evaluate", runs["crf"], path, "--html", written),
+        "train": ("train", "bilstm-tagger", "--conll", path, "--run", written),
+    }
+    ended = call(*words[command], *options)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.endswith(f"heedful: {path}{message}")
+    assert not written.exists()
+
+
+@pytest.mark.parametrize("command", ["evaluate", "train"])
+def test_files_without_words_are_reported(command, runs, call, tmp_path):
+    path = tmp_path / "comments.conll"
+    path.write_text("# a sentence without words\n\n# another\n")
+    target = runs["crf"] if command == "evaluate" else "bilstm-tagger"
+    file = (path,) if command == "evaluate" else ("--conll", path, "--run", tmp_path / "run")
+    ended = call(command, target, *file)
+    expected = f"{path}: contains no words\n  give a file with a word and its tag per line\n"
+    assert (ended.code, ended.err.endswith(expected)) == (2, True)
+    assert call("tag", runs["crf"], path).out.splitlines() == [
+        *("# a sentence without words", "", "# another", "")
+    ]
+
+
+def test_training_names_dev_tags_that_it_has_never_seen(call, tmp_path):
+    recipe, conll = write_tagging_recipe(tmp_path, steps=1, every=1)
+    (tmp_path / "dev.conll").write_text("Dr\tB-PER\nAnna\tB-GOD\n")
+    files = ("--conll", conll, "--dev-conll", tmp_path / "dev.conll")
+    ended = call("train", recipe, *files, "--run", tmp_path / "run")
+    assert ended.code == 0, ended.err
+    line = "1 word with tags that were never seen in training, counted as errors: B-GOD"
+    assert line in ended.err
