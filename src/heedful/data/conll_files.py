@@ -199,8 +199,8 @@ class ConllConfig(SourceConfig):
     @override
     def stream(self) -> Iterator[Pair]:
         is_empty = True
-        columns = {"word_column": self.source_column, "tag_column": self.target_column}
-        for sentence in read_conll(self.path, **columns):
+        words, tags = self.source_column, self.target_column
+        for sentence in read_conll(self.path, word_column=words, tag_column=tags):
             layout = sentence.layout
             if layout is None or not sentence.words:
                 continue

@@ -1,7 +1,6 @@
 """Sequence labeling: model, objective, metrics, predictor and commands."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -220,15 +219,16 @@ def test_show_draws_the_self_attention_of_a_transformer(runs, call):
     assert "this model has no attention to draw" in ended.err
 
 
-def test_words_alone_get_a_column_of_tags_whatever_columns_were_trained_on(runs, call, tmp_path):
+def test_words_alone_get_a_column_of_tags_whatever_columns_were_trained_on(call, tmp_path):
+    recipe, conll = write_tagging_recipe(tmp_path, steps=1, every=1)
     (tmp_path / "words.conll").write_text("Dr\nAnna\n")
-    shutil.copytree(runs["crf"], tmp_path / "run")
-    recipe = tmp_path / "run" / "recipe.yaml"
-    text = recipe.read_text()
-    assert "target_column: null" in text
-    recipe.write_text(text.replace("target_column: null", "target_column: upos"))
+    options = ("--conll", conll, "--target-column", "2", "--run", tmp_path / "run")
+    assert call("train", recipe, *options).code == 0
     ended = call("tag", tmp_path / "run", tmp_path / "words.conll")
-    assert ended.out == "Dr B-PER\nAnna I-PER\n\n", ended.err
+    assert [line.split()[:1] for line in ended.out.splitlines()] == [["Dr"], ["Anna"], []]
+    assert [len(line.split()) for line in ended.out.splitlines()] == [2, 2, 0]
+    ended = call("tag", tmp_path / "run", tmp_path / "words.conll", "--target-column", "2")
+    assert "1 column, but column 2 is needed" in ended.err
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_files_without_words_are_reported(command, runs, call, tmp_path):
 
 def test_training_names_dev_tags_that_it_has_never_seen(call, tmp_path):
     recipe, conll = write_tagging_recipe(tmp_path, steps=1, every=1)
-    (tmp_path / "dev.conll").write_text("Dr\tB-PER\nAnna\tB-GOD\n")
+    (tmp_path / "dev.conll").write_text("Dr\tB-PER\nAnna\tB-GOD\nsees\tO\n")
     files = ("--conll", conll, "--dev-conll", tmp_path / "dev.conll")
     ended = call("train", recipe, *files, "--run", tmp_path / "run")
     assert ended.code == 0, ended.err
