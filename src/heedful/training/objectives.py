@@ -103,7 +103,7 @@ def negative_log_likelihood(
     chosen = log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1).to(wide)  # (B, T)
     if label_smoothing:
         chosen = torch.lerp(chosen, log_probs.mean(dim=-1, dtype=wide), label_smoothing)
-    return -(chosen * is_real).sum()
+    return -chosen.masked_fill(~is_real, 0).sum()  # where padding has probability 0, too
 
 
 def count_correct(log_probs: Float[Tensor, "B T N"], targets: TokenIds) -> Int[Tensor, ""]:
