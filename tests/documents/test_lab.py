@@ -80,9 +80,9 @@ def test_charts_of_page_exist_with_description(name):
         assert ElementTree.parse(picture).getroot().find(f"{NAMESPACE}desc").text
 
 
-@pytest.mark.parametrize("name", ["gradients", "cost", "length", "markov"])
+@pytest.mark.parametrize("name", ["gradients", "cost", "length", "markov", "names"])
 def test_command_of_page_has_help(name):
-    (command,) = set(re.findall(r"^python -m (experiments\.\w+)$", page(name), re.MULTILINE))
+    (command,) = set(re.findall(r"^(?:\$ )?python -m (experiments\.\w+)", page(name), re.MULTILINE))
     result = subprocess.run(
         [sys.executable, "-m", command, "--help"],
         cwd=ROOT,

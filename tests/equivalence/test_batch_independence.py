@@ -37,7 +37,7 @@ MAX_SIZES = {  # small, and so that texts exceed every window and block
     **{"intermediate_size": 8, "num_layers": 4, "num_heads": 2, "num_experts": 8},
     **{"num_groups": 4, "input_size": 8, "cell_state_size": 10, "num_repeats": 1, "half_width": 2},
 }
-POINTING = {"pointer-network-2015"}  # whose outputs are positions
+POINTING = {"pointer-network-2015", "pointer-network-2015-small"}  # whose outputs are positions
 MAX_LIST_LENGTHS = {"feed_forward": 4}
 TASKS = {name: load_recipe(name).task.name for name in recipe_names()}
 
