@@ -18,7 +18,6 @@ from heedful.data.pair_dataset import InMemoryPairDataset
 from heedful.layers.expert_gates import NoisyTopKGate, StrictlyBalancedGate
 from heedful.layers.pooling import PoolingConfig
 from heedful.layers.rnn_cells import CELL_CLASSES
-from heedful.models.base import Seq2SeqModel
 from heedful.models.recurrent.bridge import BridgeConfig
 from heedful.models.recurrent.decoder import WiringConfig
 from heedful.models.recurrent.pre_output import PreOutputConfig
@@ -441,6 +440,26 @@ for member in types_in(PositionalEncodingConfig):
         {}, {"positional_encoding": {"type": type_of(member)}}
     )
 
+# Taggers: every output head, character encoder and encoder at least once; for `tagged_store()`.
+TAGGERS = {
+    f"tagger, {name}": {"type": "sequence-tagger", "dropout": 0, **settings}
+    for name, settings in {
+        "softmax, transformer": {"encoder": {"type": "transformer", **LAYERS}},
+        "crf, recurrent": {"encoder": SMALL, "output_head": "crf"},
+        "convolution over characters": {
+            "encoder": DILATED,
+            "characters": {"type": "convolution", "embedding_size": 3, "num_filters": 4},
+        },
+        "LSTM over characters": {
+            "encoder": CONVOLUTIONAL,
+            "characters": {"type": "lstm", "embedding_size": 3, "hidden_size": 4},
+        },
+        "crf over a mixed language model": {
+            "encoder": SYSTEMS["recurrence over a mixed language model"]["encoder"],
+            "output_head": "crf",
+        },
+    }.items()
+}
 
 FORECASTERS = {
     f"forecaster, {backbone}": {**FORECASTER, **settings}
@@ -448,10 +467,10 @@ FORECASTERS = {
 }
 
 
-def build(name: str) -> Seq2SeqModel:
+def build(name: str) -> Any:
     """Build an untrained model with parameters large enough to give distinct outputs."""
     torch.manual_seed(1)
-    config = TypeAdapter(ModelConfig).validate_python((SYSTEMS | FORECASTERS)[name])
+    config = TypeAdapter(ModelConfig).validate_python((SYSTEMS | TAGGERS | FORECASTERS)[name])
     model = config.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY).double().eval()
     with torch.no_grad():
         for weight in model.parameters():
@@ -479,6 +498,19 @@ def store(count: int = 7) -> InMemoryPairDataset:
     return InMemoryPairDataset(
         RaggedArray.from_sequences(sources),
         RaggedArray.from_sequences([[*text[::-1], 5] for text in sources]),
+    )
+
+
+def tagged_store(count: int = 7) -> InMemoryPairDataset:
+    """Return sentences with a tag for each word; words have up to three characters."""
+    sentences = texts(count)
+    sources = [
+        [part for word in words for part in (word, *range(VOCABULARY, VOCABULARY + word % 4))]
+        for words in sentences
+    ]
+    return InMemoryPairDataset(
+        RaggedArray.from_sequences(sources),
+        RaggedArray.from_sequences([words[::-1] for words in sentences]),
     )
 
 

@@ -1,5 +1,6 @@
 """Pages of the lab agree with their charts and with the experiments."""
 
+import json
 import re
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from experiments import copying, cost, gradients, length, markov
+from experiments import copying, cost, features, gradients, length, markov
 from heedful.attention.config import AttentionConfig
 from heedful.evaluation.base import compute_score
 from heedful.evaluation.registry import METRICS
@@ -79,9 +80,9 @@ def test_charts_of_page_exist_with_description(name):
         assert ElementTree.parse(picture).getroot().find(f"{NAMESPACE}desc").text
 
 
-@pytest.mark.parametrize("name", ["gradients", "cost", "length", "markov"])
+@pytest.mark.parametrize("name", ["gradients", "cost", "length", "markov", "names"])
 def test_command_of_page_has_help(name):
-    (command,) = set(re.findall(r"^python -m (experiments\.\w+)$", page(name), re.MULTILINE))
+    (command,) = set(re.findall(r"^(?:\$ )?python -m (experiments\.\w+)", page(name), re.MULTILINE))
     result = subprocess.run(
         [sys.executable, "-m", command, "--help"],
         cwd=ROOT,
@@ -125,6 +126,15 @@ def test_markov_tables_match_charts():
         for line, cells in table.items():
             expected = {float(k.replace(",", "")): float(v) for k, v in cells.items()}
             assert expected == {k: pytest.approx(v, abs=0.0000501) for k, v in lines[line].items()}
+
+
+def test_features_table_matches_chart():
+    lines = chart_points(LAB / "images" / "features.svg")
+    table = tables(page("features"))[0]
+    assert list(lines) == list(table) == list(features.SYSTEMS)
+    for line, cells in table.items():
+        expected = {float(k.removesuffix(" %")): float(v) for k, v in cells.items() if v}
+        assert expected == pytest.approx(lines[line])
 
 
 def test_length_tables_match_charts():
@@ -553,6 +563,40 @@ def test_experiment_prints_tables_and_writes_charts(tmp_path, experiment, option
         picture = tmp_path / "images" / f"{name}.svg"
         assert f"wrote {picture}" in result.output
         assert all(chart_points(picture).values())
+
+
+@pytest.mark.slow
+def test_features_experiment_trains_taggers_on_parts_of_the_sentences(tmp_path, monkeypatch):
+    folder = tmp_path / "language_models"
+    folder.mkdir()
+    sentences = [[f"w{(row * k) % 7}" for k in range(1, 4)] for row in range(40)]
+    small = {"embedding_size": 8, "backbone": {"hidden_size": 8, "num_layers": 2}}
+    recipe = {
+        "data": {"lm_batching": {"batch_size": 2, "context_length": 8}},
+        "tokenizers": {"type": "shared", "tokenizer": {"type": "whitespace"}},
+        "model": {"type": "language-model", **small},
+        "training": {"max_steps": 1, "validate_every": 1},
+    }
+    (folder / "lstm.yaml").write_text(json.dumps(recipe))
+    monkeypatch.setattr(features, "FOLDER", folder)
+    (tmp_path / "text").write_text("".join(" ".join(words) + "\n" for words in sentences))
+    tagged = "\n".join("".join(f"{word}\tT{word[1]}\n" for word in words) for words in sentences)
+    (tmp_path / "a.conll").write_text(tagged)
+    files = [str(tmp_path / name) for name in ("a.conll", "a.conll", "text")]
+    options = ["--folder", str(tmp_path / "runs"), "--output-dir", str(tmp_path)]
+    options += ["--percent", "10", "--percent", "50", "--max-minutes", "0.01"]
+    systems = ["--only", "without", "--only", "LSTM, frozen, mixed layers"]
+    result = run(features, *files, *options, *systems)
+    assert result.exit_code == 0, result.output
+    (table,) = tables(result.stdout)
+    assert [*table] == ["without", "LSTM, frozen, mixed layers"]
+    assert chart_points(tmp_path / "images" / "features.svg").keys() == table.keys()
+    parts = [
+        (tmp_path / f"runs/train-{percent}.conllu").read_text().strip().split("\n\n")
+        for percent in (10, 50)
+    ]
+    assert list(map(len, parts)) == [4, 20]
+    assert set(parts[0]) <= set(parts[1])
 
 
 def test_what_one_step_keeps_is_the_slope_of_a_fading_line():

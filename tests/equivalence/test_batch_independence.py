@@ -1,11 +1,11 @@
 """A sentence gives the same output alone, in any batch, order or padding.
 
 Every built-in recipe is tested as it is decoded: greedily, and with its own beam size and length
-penalty; language models by the probabilities of texts and by samples after prompts, forecasters by
-log-probabilities and sample paths of series. Models are made
-small and their parameters drawn so that the source matters for every token. Outputs are compared in
-float64, where rounding does not decide between two tokens of almost equal probability; float32 is
-tested on the scores of given outputs.
+penalty; language models by the probabilities of texts and by samples after prompts; forecasters by
+log-probabilities and sample paths of series; taggers and classifiers by the probabilities of
+labels. Models are made small and their parameters drawn so that the source matters for every token.
+Outputs are compared in float64, where rounding does not decide between two tokens of almost equal
+probability; float32 is tested on the scores of given outputs.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from torch.nn.functional import pad
 
 from heedful.acceleration.registry import accelerate_for_inference
-from heedful.data.batching import SourceBatch, collate_sources
+from heedful.data.batching import Batch, SourceBatch, collate_sources
 from heedful.data.series import Series
 from heedful.data.token_stream import LMBatch
 from heedful.models.base import Seq2SeqModel
@@ -37,7 +37,7 @@ MAX_SIZES = {  # small, and so that texts exceed every window and block
     **{"intermediate_size": 8, "num_layers": 4, "num_heads": 2, "num_experts": 8},
     **{"num_groups": 4, "input_size": 8, "cell_state_size": 10, "num_repeats": 1, "half_width": 2},
 }
-POINTING = {"pointer-network-2015"}  # whose outputs are positions
+POINTING = {"pointer-network-2015", "pointer-network-2015-small"}  # whose outputs are positions
 MAX_LIST_LENGTHS = {"feed_forward": 4}
 TASKS = {name: load_recipe(name).task.name for name in recipe_names()}
 
@@ -58,6 +58,7 @@ each_translation_recipe = pytest.mark.parametrize("name", select_recipes("transl
 each_text_recipe = pytest.mark.parametrize(
     "name", select_recipes("language-modeling", "masked-language-modeling")
 )
+each_label_recipe = pytest.mark.parametrize("name", select_recipes("tagging", "classification"))
 each_language_model = pytest.mark.parametrize(
     "name", [name for name, task in TASKS.items() if task == "language-modeling"]
 )
@@ -110,9 +111,9 @@ def search(model: Seq2SeqModel, sources: SourceBatch, decoding: Any, *, beam_siz
     )
 
 
-def batched_results(run):
+def batched_results(run, sequences=None):
     """Yield the results of all texts in one batch; then in another order, with more padding."""
-    sequences, order = texts(), (2, 0, 1)
+    sequences, order = sequences or texts(), (2, 0, 1)
     yield run(collate_sources(sequences))
     reordered = collate_sources([sequences[row] for row in order])
     padded = SourceBatch(pad(reordered.tokens, (0, 6), value=PAD), reordered.lengths)
@@ -184,6 +185,31 @@ def test_text_probabilities_do_not_depend_on_the_batch(name, dtype):
 
     single = [run(collate_sources([text]))[0] for text in texts()]
     for batched in batched_results(run):
+        for expected, actual in zip(single, batched, strict=True):
+            torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+@each_label_recipe
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_probabilities_of_labels_do_not_depend_on_the_batch(name, dtype):
+    model = build(name, dtype)
+    tolerance = 1e-9 if dtype == torch.float64 else 1e-4
+    sequences = texts()
+    if TASKS[name] == "tagging":  # each word is followed by a character
+        sequences = [
+            [id_ for word in text for id_ in (word, VOCABULARY + word)] for text in texts()
+        ]
+
+    def run(sources):
+        """Return the log-probabilities of some tags, or of all labels of a text."""
+        num_words = [(length - 1) // 2 for length in sources.lengths.tolist()]
+        targets = [[4 + index % 5 for index in range(count)] for count in num_words]
+        targets = collate_sources(targets).tokens
+        with torch.no_grad():
+            return model(Batch(sources, targets, targets)).log_probs
+
+    single = [run(collate_sources([text]))[0] for text in sequences]
+    for batched in batched_results(run, sequences):
         for expected, actual in zip(single, batched, strict=True):
             torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 

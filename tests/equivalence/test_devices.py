@@ -5,7 +5,7 @@ import torch
 
 import heedful
 from heedful.pytree import map_tensors
-from tests.catalogue import SYSTEMS, batch, build, store
+from tests.catalogue import SYSTEMS, TAGGERS, batch, build, store, tagged_store
 from tests.commands import write_recipe
 
 pytestmark = pytest.mark.gpu
@@ -18,6 +18,14 @@ def test_gpu_outputs_match_cpu(name):
     on_gpu = model.cuda()(map_tensors(lambda tensor: tensor.cuda(), examples), need_weights=True)
     torch.testing.assert_close(on_gpu.log_probs.cpu(), on_cpu.log_probs)
     torch.testing.assert_close(on_gpu.weights.cpu(), on_cpu.weights)
+
+
+@pytest.mark.parametrize("name", TAGGERS)
+def test_gpu_log_probs_of_tags_match_cpu(name):
+    model, examples = build(name), batch(tagged_store(), [0, 3, 5])
+    on_cpu = model(examples).log_probs
+    on_gpu = model.cuda()(map_tensors(lambda tensor: tensor.cuda(), examples)).log_probs
+    torch.testing.assert_close(on_gpu.cpu(), on_cpu)
 
 
 @pytest.mark.parametrize("beam", [1, 4])

@@ -6,14 +6,15 @@ import torch
 from heedful.pytree import map_tensors
 from heedful.search.penalties import NoLengthPenaltyConfig
 from heedful.search.sampling import SamplingOptions
-from tests.catalogue import SYSTEMS, batch, build, store
+from tests.catalogue import SYSTEMS, TAGGERS, batch, build, store, tagged_store
 from tests.fake_mps import FakeMPS, move, move_model
 from tests.shape_checking import unchecked
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", SYSTEMS | TAGGERS)
 def test_mps_matches_cpu(name):
-    model, examples = build(name).float(), batch(store(), [0, 3])
+    corpus = tagged_store() if name in TAGGERS else store()
+    model, examples = build(name).float(), batch(corpus, [0, 3])
     with unchecked(), torch.no_grad():
         on_cpu = model(examples).log_probs
         with FakeMPS():

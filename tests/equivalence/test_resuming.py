@@ -13,8 +13,10 @@ from heedful.experiment import train
 from heedful.recipes import load_recipe
 from tests.commands import start_heedful, write_recipe
 from tests.forecasting import BACKBONES, write_series_recipe
+from tests.labeled_texts import write_labeled_recipe
 from tests.language_modeling import MODELS as TEXT_MODELS
 from tests.language_modeling import write_text_recipe
+from tests.tagged_words import write_tagging_recipe
 
 DROPOUT = ["model.encoder.dropout=0.2", "model.decoder.dropout=0.2"]
 EVERYTHING = [
@@ -31,6 +33,11 @@ EXPERTS = [
     "model.decoder.num_layers=2",
     "model.decoder.wiring={type: bottom-layer-attention}",
     "model.decoder.experts={num_experts: 4, intermediate_size: 8}",
+]
+COPYING = [
+    "tokenizers={type: shared, hidden_word_rate: 0.5, tokenizer: {type: word}}",
+    "tokenizers.tokenizer.open_vocabulary=true",
+    "model.decoder.output_head={type: copynet}",
 ]
 
 
@@ -103,10 +110,11 @@ def _interrupt_at(step):
         (EVERYTHING, (13,)),
         (EXPERTS, (10,)),
         (["training.guided_alignment={aligner: {type: fast-align}}"], (10,)),
+        (COPYING, (13,)),
     ],
     ids=[
         *("plain", "sampled alignment and tokens", "everything that has a state"),
-        *("experts with projected LSTMs", "guided alignment"),
+        *("experts with projected LSTMs", "guided alignment", "copying of hidden words"),
     ],
 )
 def test_resumed_training_matches_uninterrupted_bitwise(overrides, steps, tmp_path, monkeypatch):
@@ -133,6 +141,18 @@ def test_resumed_language_model_matches_uninterrupted_bitwise(model, tmp_path, m
 def test_resumed_forecaster_matches_uninterrupted_bitwise(backbone, tmp_path, monkeypatch):
     recipe = load_recipe(str(write_series_recipe(tmp_path, backbone, steps=20, every=10)))
     assert_resuming_changes_nothing(recipe, (13,), tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("write", [write_labeled_recipe, write_tagging_recipe])
+def test_resumed_labeler_matches_uninterrupted_bitwise(write, tmp_path, monkeypatch):
+    recipe, data = write(tmp_path, steps=6, every=3)
+    kind = "conll" if data.suffix == ".conll" else "tsv"
+    columns = ["source_column: 2", "target_column: 1"] if kind == "tsv" else []
+    train_data = ", ".join([f"type: {kind}", f"path: {data}", *columns])
+    overrides = [f"data.train={{{train_data}}}", "model.dropout=0.2", "model.word_dropout=0.2"]
+    assert_resuming_changes_nothing(
+        load_recipe(str(recipe), overrides), (4,), tmp_path, monkeypatch
+    )
 
 
 @pytest.mark.faults

@@ -143,6 +143,8 @@ DIVERSE_SYSTEMS = [  # different kinds of attention and state
     "alignment monotonic-chunkwise",
     "feature coverage",
     "marginal over softmax",
+    "pointer-generator, coverage",
+    "copynet, selective read",
     "heads with coverage",
     "sutskever",
     "lstmn in both",

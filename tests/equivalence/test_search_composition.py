@@ -57,6 +57,7 @@ SINGLE_MODELS = [  # different kinds of attention, or none
     "alignment monotonic-chunkwise",
     "feature coverage",
     "marginal over softmax",
+    "copynet, selective read",
     "sutskever",
     "prefix LM, gru",
     "decoder only, span both",
@@ -93,7 +94,7 @@ SEARCH_OPTIONS: dict[str, list[Any]] = {
     **PROCESSOR_OPTIONS,
 }
 SAMPLING_OPTIONS: dict[str, list[Any]] = {
-    "system": ["alignment monotonic", "transformer", "fused ensemble"],
+    "system": ["alignment monotonic", "copynet, selective read", "transformer", "fused ensemble"],
     "sampling": [
         SamplingOptions(),
         SamplingOptions(temperature=0),

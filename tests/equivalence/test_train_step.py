@@ -12,10 +12,11 @@ from safetensors.torch import load_file, save_file
 
 from heedful.pytree import select_rows
 from heedful.tasks.forecasting.task import LikelihoodObjective
+from heedful.tasks.tagging.task import TagLikelihood
 from heedful.training.distributed import SINGLE_PROCESS, init_distributed
 from heedful.training.objectives import CrossEntropyObjective
 from heedful.training.trainer import GradientClipper, Trainer
-from tests.catalogue import batch, build, store
+from tests.catalogue import TAGGERS, batch, build, store, tagged_store
 from tests.forecasting import BACKBONES, collate, count_series, small_config, small_model
 
 
@@ -27,11 +28,12 @@ def build_trainer(model, objective, ranks=SINGLE_PROCESS):
     )
 
 
-def train_once(micro_batches, smoothing=0.1, size=12, ranks=SINGLE_PROCESS):
+def train_once(micro_batches, size=12, ranks=SINGLE_PROCESS, name="gru, attend-then-step"):
     """Metrics and parameters after one step on these micro-batches."""
-    corpus = store(size)
-    objective = CrossEntropyObjective(label_smoothing=smoothing)
-    trainer = build_trainer(copy.deepcopy(build("gru, attend-then-step")), objective, ranks)
+    is_tagger = name in TAGGERS
+    corpus = (tagged_store if is_tagger else store)(size)
+    objective = TagLikelihood() if is_tagger else CrossEntropyObjective(label_smoothing=0.1)
+    trainer = build_trainer(copy.deepcopy(build(name)), objective, ranks)
     metrics = trainer.train_step([batch(corpus, rows, extra) for rows, extra in micro_batches])
     return metrics, dict(trainer.model.named_parameters())
 
@@ -46,10 +48,11 @@ def train_once(micro_batches, smoothing=0.1, size=12, ranks=SINGLE_PROCESS):
     ],
     ids=["two halves", "different padding", "one by one", "one and the rest"],
 )
-def test_micro_batches_match_one_large_batch(micro_batches):
+@pytest.mark.parametrize("name", ["gru, attend-then-step", *TAGGERS])
+def test_micro_batches_match_one_large_batch(name, micro_batches):
     micro_batches = [(list(rows), extra) for rows, extra in micro_batches]
-    whole_metrics, whole = train_once([(list(range(12)), 0)])
-    parts_metrics, parts = train_once(micro_batches)
+    whole_metrics, whole = train_once([(list(range(12)), 0)], name=name)
+    parts_metrics, parts = train_once(micro_batches, name=name)
     assert parts_metrics.loss == pytest.approx(whole_metrics.loss)
     assert parts_metrics.grad_norm == pytest.approx(whole_metrics.grad_norm)
     assert parts_metrics.num_tokens == whole_metrics.num_tokens

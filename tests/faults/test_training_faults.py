@@ -23,6 +23,7 @@ from heedful.storage.manifest import read_and_verify_manifest
 from tests.commands import start_heedful, write_recipe
 from tests.equivalence.test_resuming import assert_same_end, last_checkpoint, wait_for
 from tests.forecasting import write_series_recipe
+from tests.tagged_words import write_tagging_recipe
 
 pytestmark = pytest.mark.faults
 
@@ -57,7 +58,17 @@ def assert_nothing_is_broken(run):
         read_and_verify_manifest(checkpoint)
 
 
-@pytest.mark.parametrize(("write", "num_kills"), [(write_recipe, 50), (write_series_recipe, 10)])
+def _write_tagger(folder, *, steps, every):
+    """Write a recipe of a tagger with its data."""
+    recipe, conll = write_tagging_recipe(folder, steps=steps, every=every)
+    recipe.write_text(f"data: {{train: {{type: conll, path: {conll}}}}}\n{recipe.read_text()}")
+    return recipe
+
+
+@pytest.mark.parametrize(
+    ("write", "num_kills"),
+    [(write_recipe, 50), (write_series_recipe, 10), (_write_tagger, 10)],
+)
 def test_training_killed_at_any_moment_resumes_to_the_same_result(
     write, num_kills, tmp_path, starting
 ):

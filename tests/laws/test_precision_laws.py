@@ -8,30 +8,36 @@ from heedful.acceleration.sequence_kernels import attend_in_chunks, chunked_addi
 from heedful.attention.additive_scores import additive_score
 from heedful.attention.alignments import entmax
 from heedful.layers.convolution import scale_gradient
+from heedful.tasks.tagging.model import SequenceTagger
 from heedful.training.objectives import negative_log_likelihood
 from heedful.training.trainer import MixedPrecision
-from tests.catalogue import SYSTEMS, batch, build, store
+from tests.catalogue import SYSTEMS, TAGGERS, batch, build, store, tagged_store
 
 # Every alignment, every custom gradient, and some of each other family.
 QUICK = ("alignment ", "score additive", "score cosine", "marginal over softmax")
 QUICK += ("transformer, span both", "convolutional", "dilated", "experts", "feature coverage")
+QUICK += ("tagger, ",)
 all_systems = pytest.mark.parametrize(
     "name",
     [
         pytest.param(name, marks=() if name.startswith(QUICK) else pytest.mark.slow)
-        for name in SYSTEMS
+        for name in SYSTEMS | TAGGERS
     ],
 )
-BATCH = batch(store(), [0, 1, 2, 3])
+BATCH, TAGGED = (batch(corpus, [0, 1, 2, 3]) for corpus in (store(), tagged_store()))
 
 
 def loss_and_gradient(model, precision):
     """Return the loss and the flattened gradients, retried until the loss scale fits."""
     torch.manual_seed(0)
     model.zero_grad()
-    with precision.autocast():
-        log_probs = model(BATCH).log_probs
-    loss = negative_log_likelihood(log_probs.float(), BATCH.targets) / BATCH.num_targets
+    if isinstance(model, SequenceTagger):
+        with precision.autocast():
+            loss = -model(TAGGED).log_probs.float().sum() / TAGGED.num_targets
+    else:
+        with precision.autocast():
+            log_probs = model(BATCH).log_probs
+        loss = negative_log_likelihood(log_probs.float(), BATCH.targets) / BATCH.num_targets
     precision.backward(loss)
     precision.unscale_gradients(torch.optim.SGD(model.parameters(), 0.1))
     parts = [weight.grad for weight in model.parameters() if weight.grad is not None]
@@ -62,7 +68,7 @@ def test_bf16_gradients_are_close_to_fp32(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", SYSTEMS | TAGGERS)
 def test_fp16_gradients_are_close_to_fp32(name):
     check_close_to_fp32(name, "fp16")
 

@@ -223,10 +223,15 @@ def torch_cell(cell: RecurrentCell) -> TorchCell | None:
         return torch_cell(cell.cell)
     if type(cell) not in _TORCH_CELLS or not isinstance(cell, TorchCell):
         return None
-    # On a CPU torch has no LSTM backward in float16.
-    is_half = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.float16
-    lacks_kernel = is_half and type(cell) in _LSTM_CELLS and cell.weights[0].device.type == "cpu"
+    is_narrow = torch.is_autocast_enabled("cpu") and not _has_cpu_lstm()
+    lacks_kernel = is_narrow and type(cell) in _LSTM_CELLS and cell.weights[0].device.type == "cpu"
     return None if lacks_kernel else cell
+
+
+def _has_cpu_lstm() -> bool:
+    """Whether torch has an LSTM for autocast: never in float16, in bfloat16 if oneDNN has one."""
+    is_half = torch.get_autocast_dtype("cpu") == torch.float16
+    return not is_half and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def has_kernel_for_outputs(cell: RecurrentCell, *_: object) -> bool:

@@ -25,7 +25,7 @@ Kinds = Annotated[
     list[str] | None,
     Option(
         "--kind",
-        help="cross, encoder-self, decoder-self, self ..., or all; repeatable",
+        help="cross, encoder-self, decoder-self, self, copy ..., or all; repeatable",
         show_default="the attention to the source",
     ),
 ]

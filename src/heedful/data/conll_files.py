@@ -79,11 +79,16 @@ class ConllLayout(NamedTuple):
 
 
 def read_conll(
-    path: str, *, word_column: ColumnChoice = None, tag_column: ColumnChoice = None
+    path: str,
+    *,
+    word_column: ColumnChoice = None,
+    tag_column: ColumnChoice = None,
+    allow_words_alone: bool = False,
 ) -> Iterator[ConllSentence]:
     """Yield the sentences of a file; also those without words, which consist of comments.
 
     By default words and tags are the columns FORM and UPOS of CoNLL-U, else the first and the last.
+    With `allow_words_alone`, a file of one column has words and no tags, whatever is chosen.
     """
     layout: ConllLayout | None = None
     names: Sequence[str] = ()
@@ -96,7 +101,10 @@ def read_conll(
             if match := _GLOBAL_COLUMNS.fullmatch(line):
                 names = match[1].lower().split()
         if layout is None and (first := _first_row(block)):
-            layout = _make_layout(path, first, names, word_column, tag_column)
+            chosen = word_column, tag_column
+            if allow_words_alone and len(first[1].split()) == 1:
+                chosen = None, None
+            layout = _make_layout(path, first, names, *chosen)
         yield _parse_sentence(path, block, layout)
 
 
@@ -154,7 +162,8 @@ def _parse_sentence(
     for index in word_lines:
         location = f"{display_name(path)}:{block[index][0]}"
         columns = lines[index].split(layout.separator)
-        message = f"{len(columns)} columns, but line {layout.line_number} has {layout.num_columns}"
+        count = f"{len(columns)} column{'s' if len(columns) != 1 else ''}"
+        message = f"{count}, but line {layout.line_number} has {layout.num_columns}"
         hint = "look for lost or added tabs, or for white space in a word"
         check(len(columns) == layout.num_columns, location, message, hint, DataError)
         words.append(_read_cell(columns[layout.word_column], "word", location))
@@ -190,8 +199,8 @@ class ConllConfig(SourceConfig):
     @override
     def stream(self) -> Iterator[Pair]:
         is_empty = True
-        columns = {"word_column": self.source_column, "tag_column": self.target_column}
-        for sentence in read_conll(self.path, **columns):
+        words, tags = self.source_column, self.target_column
+        for sentence in read_conll(self.path, word_column=words, tag_column=tags):
             layout = sentence.layout
             if layout is None or not sentence.words:
                 continue

@@ -280,13 +280,12 @@ class ParquetConfig(PairFileConfig):
         return f"{display_name(self.path)}, columns {self.source_column} and {self.target_column}"
 
 
-PAIR_SOURCES = (
+PAIR_SOURCES: tuple[type[SourceConfig], ...] = (
     ParallelFilesConfig,
     TSVConfig,
     CSVConfig,
     JSONLConfig,
     ParquetConfig,
-    ConllConfig,
     SyntheticPairsConfig,
 )
 PairSourceConfig = Annotated[

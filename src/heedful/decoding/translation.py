@@ -65,14 +65,20 @@ class Translation(NamedTuple):
 
     @property
     def attention_map(self) -> AttentionMap:
-        """The attention weights, ready to be drawn; a copied token says how much of it is."""
-        tokens = self.tokens
-        if self.copy_shares is not None:
-            shares = zip(tokens, self.copy_shares.tolist(), strict=True)
-            tokens = [f"{token} ({100 * share:.0f} % copied)" for token, share in shares]
+        """The attention weights and copied shares, ready to be drawn."""
         return AttentionMap(
-            self.source_tokens, tokens, self.weights, title=self.source, output=self.text
+            self.source_tokens,
+            self.tokens,
+            self.weights,
+            title=self.source,
+            output=self.text,
+            copy_shares=None if self.copy_shares is None else self.copy_shares_to_json(),
         )
+
+    def copy_shares_to_json(self) -> list[float]:
+        """Return the copied share of each token; nothing if the model does not copy."""
+        shares = np.zeros(0) if self.copy_shares is None else self.copy_shares
+        return shares.astype(np.float64).round(_DIGITS).tolist()
 
     def to_json(self, *, weights: bool = True, tree: bool = False) -> dict[str, Any]:
         """Return plain values for JSON; docs/translate.md describes each field."""
@@ -104,7 +110,7 @@ class Translation(NamedTuple):
             "log_probs": [_to_number(log_prob) for log_prob in self.log_probs.tolist()],
         }
         if self.copy_shares is not None:
-            fields["copy_shares"] = self.copy_shares.astype("float64").round(_DIGITS).tolist()
+            fields["copy_shares"] = self.copy_shares_to_json()
         if weights:
             fields["weights"] = self.weights.astype("float64").round(_DIGITS).tolist()
             fields["eos_weights"] = self.eos_weights.astype("float64").round(_DIGITS).tolist()

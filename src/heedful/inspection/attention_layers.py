@@ -22,7 +22,7 @@ NO_WORD_ID = -1
 MEAN = 0
 """Stands for the mean over all layers or heads, which are counted from 1."""
 
-_TITLES = {"cross": "cross-attention", "pooling": "attention pooling"}
+_TITLES = {"cross": "cross-attention", "pooling": "attention pooling", "copy": "copying"}
 
 
 class TokenAxis(NamedTuple):
@@ -32,6 +32,8 @@ class TokenAxis(NamedTuple):
     words: Sequence[str]
     word_ids: Sequence[int]
     """For each token the index of its word, or `NO_WORD_ID`."""
+    copy_shares: Sequence[float] | None = None
+    """How much of each output token was copied, if the model copies."""
 
     def followed_by(self, other: "TokenAxis") -> "TokenAxis":
         """Return the tokens of this axis and then those of another."""
@@ -172,17 +174,25 @@ class AttentionSelection(NamedTuple):
             for layer in members
         ]
         weights = np.mean(of_layers, axis=0)
-        rows, columns = queries.tokens, keys.tokens
+        rows, columns, shares = queries.tokens, keys.tokens, queries.copy_shares
         if self.joins_words and weights.size:
             # Attention to a word is the sum over its tokens, attention from it the mean
             # (Clark et al. 2019, section 4.1).
             (rows, starts), (columns, firsts) = (
                 zip(*axis.groups(), strict=True) for axis in (queries, keys)
             )
+            sizes = np.diff([*starts, len(queries.tokens)])
             weights = np.add.reduceat(np.add.reduceat(weights, firsts, axis=1), starts, axis=0)
-            weights /= np.diff([*starts, len(queries.tokens)])[:, None]
+            weights /= sizes[:, None]
+            if shares is not None:
+                shares = (np.add.reduceat(shares, starts) / sizes).tolist()
         return replace(
-            base, source=list(columns), target=list(rows), weights=weights, caption=caption
+            base,
+            source=list(columns),
+            target=list(rows),
+            weights=weights,
+            caption=caption,
+            copy_shares=shares,
         )
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from heedful.shapes import Float  # at run time it would import torch
 
 TOLERANCE = 0.01  # of a row sum, in half precision
+HALF_A_PERCENT = 0.005
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +44,8 @@ class AttentionMap:
     """The output text."""
     caption: str = ""
     """Which attention of the model this is."""
+    copy_shares: Sequence[float] | None = None
+    """How much of each target token was copied; None if the model does not copy."""
 
     def __post_init__(self) -> None:
         shape = (len(self.target), len(self.source))
@@ -67,6 +70,12 @@ class AttentionMap:
         """Whether there is nothing to draw."""
         return self.weights.size == 0
 
+    @property
+    def notes(self) -> list[str]:
+        """The copied share of each target token in words, empty below half a percent."""
+        shares = np.zeros(len(self.target)) if self.copy_shares is None else self.copy_shares
+        return [f"{100 * share:.0f}% copied" if share >= HALF_A_PERCENT else "" for share in shares]
+
     @classmethod
     def empty(cls, title: str, output: str = "") -> AttentionMap:
         """Return a map without tokens."""
@@ -76,7 +85,10 @@ class AttentionMap:
         """Return JSON values."""
         weights = self.weights.astype(np.float64).round(6).tolist()
         tokens = {"source": list(self.source), "target": list(self.target)}
-        return {"caption": self.caption, **tokens, "weights": weights}
+        fields = {"caption": self.caption, **tokens, "weights": weights}
+        if self.copy_shares is not None:
+            fields["copy_shares"] = np.round(self.copy_shares, 6).tolist()
+        return fields
 
 
 # ----- SVG -----
@@ -99,7 +111,11 @@ class _Grid:
     """Position and size of the cells and of the document."""
 
     def __init__(
-        self, sources: Sequence[str], targets: Sequence[str], heading: Sequence[tuple[str, str]]
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        notes: Sequence[str],
+        heading: Sequence[tuple[str, str]],
     ) -> None:
         angle = math.radians(LABEL_ANGLE)
         source_widths = [LABEL_ADVANCE * cell_len(label) for label in sources]
@@ -107,7 +123,9 @@ class _Grid:
         self.cell_width, self.cell_height = (58, 36) if self.has_digits else (24, 24)
         self.left = svg.PADDING + max(LABEL_ADVANCE * cell_len(label) for label in targets) + 12
         ends = [self.middle(n) + math.cos(angle) * width for n, width in enumerate(source_widths)]
-        ends += [self.left + self.cell_width * len(sources), self.left + LEGEND_WIDTH]
+        self.right = self.left + self.cell_width * len(sources)
+        note_width = _ADVANCES["note"] * max(map(len, notes))
+        ends += [self.right + (12 + note_width if note_width else 0), self.left + LEGEND_WIDTH]
         self.width = max(ends) + svg.PADDING
         width = self.width - 2 * svg.PADDING
         self.heading = [
@@ -145,7 +163,8 @@ def render_svg(attention_map: AttentionMap) -> str:
         for tokens in (attention_map.source, attention_map.target)
     )
     parts = zip(("title", "", "note"), _heading(attention_map), strict=True)
-    grid = _Grid(sources, targets, [(css_class, text) for css_class, text in parts if text])
+    heading_lines = [(css_class, text) for css_class, text in parts if text]
+    grid = _Grid(sources, targets, attention_map.notes, heading_lines)
     title, description = heading or default_title, _description(attention_map)
     size = grid.width, grid.height
     root = svg.svg_document(*size, title=title, description=description, heading="")
@@ -155,10 +174,12 @@ def render_svg(attention_map: AttentionMap) -> str:
         x, y = grid.middle(column) + 2, grid.top - 10
         rotation = f"rotate(-{LABEL_ANGLE} {svg.format_px(x)} {svg.format_px(y)})"
         add_text(root, "source", source, x=x, y=y).set("transform", rotation)
-    for row, target in enumerate(targets):
+    for row, (target, note) in enumerate(zip(targets, attention_map.notes, strict=True)):
         group = SubElement(root, "g")
         add_text(group, "target", target, x=grid.left - 12, y=grid.baseline(row))
         _draw_cells(group, attention_map, row=row, grid=grid)
+        if note:
+            add_text(group, "note", note, x=grid.right + 12, y=grid.baseline(row))
     _draw_legend(root, left=grid.left, bottom=grid.height - svg.PADDING)
     return svg.to_svg(root)
 
@@ -169,8 +190,8 @@ def _bands(attention_map: AttentionMap) -> list[AttentionMap]:
     for start in range(0, len(source), MAX_COLUMNS):
         columns = slice(start, start + MAX_COLUMNS)
         caption = f"source tokens {start + 1} to {min(columns.stop, len(source))}"
-        band = AttentionMap(source[columns], attention_map.target, weights[:, columns])
-        bands.append(replace(band, caption=caption))
+        band = replace(attention_map, source=source[columns], weights=weights[:, columns])
+        bands.append(replace(band, title="", output="", caption=caption))
     caption = ", ".join(filter(None, (attention_map.caption, bands[0].caption)))
     first = replace(bands[0], title=attention_map.title, output=attention_map.output)
     return [replace(first, caption=caption), *bands[1:]]
@@ -204,10 +225,12 @@ def _heading(attention_map: AttentionMap) -> tuple[str, str, str]:
 def _description(attention_map: AttentionMap) -> str:
     """Return the strongest link of each output token, for those who cannot see the figure."""
     links = []
-    for target, row in zip(attention_map.target, attention_map.weights, strict=True):
+    rows = zip(attention_map.target, attention_map.weights, attention_map.notes, strict=True)
+    for target, row, note in rows:
         column = int(row.argmax())
         source, percent = attention_map.source[column], format_percent(row[column]) or 0
-        links.append(f"{escape_invisible(target)}: {escape_invisible(source)} {percent}%")
+        link = f"{escape_invisible(target)}: {escape_invisible(source)} {percent}%"
+        links.append(f"{link}, {note}" if note else link)
     caption = f"{attention_map.caption}. " if attention_map.caption else ""
     return f"{caption}The largest attention weight of each output token. {'; '.join(links)}."
 
@@ -285,6 +308,7 @@ def attention_data(maps: Sequence[AttentionMap]) -> dict[str, object]:
             "caption": caption,
             "source": [escape_invisible(token) for token in attention_map.source],
             "target": [escape_invisible(token) for token in attention_map.target],
+            "notes": attention_map.notes,
             "weights": [
                 [float(svg.format_weight(weight)) for weight in row]
                 for row in attention_map.weights

@@ -1,4 +1,4 @@
-"""Records of each attention call inside a model.
+"""Records of each attention call inside a model, and of each call of an output head that copies.
 
     with trace_attention(model) as records:
         model(batch)
@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,7 @@ from heedful.attention.memory import AttentionState, Memory
 from heedful.attention.monotonic_alignment import MonotonicAlignment
 from heedful.attention.multi_head import MultiHeadAttention
 from heedful.errors import DataError, check
+from heedful.models.copying import CopyingHead
 from heedful.shapes import Float, Int
 
 Device = torch.device | str | None
@@ -40,7 +41,8 @@ class TraceRecord:
 
     module_path: str
     """Dotted path of the module from the model; empty if it is the model."""
-    role: AttentionRole
+    role: AttentionRole | Literal["copy"]
+    """What the memory is; "copy" for an output head, whose weights are p(copy from a position)."""
     layer: int
     """The first number in the path, or 0."""
     query_positions: tuple[int, ...]
@@ -86,6 +88,9 @@ def trace_attention(
             inner.update(module.modules())
             hook = _make_hook(module_path, records, rows, device)
             handles.append(module.register_forward_hook(hook, with_kwargs=True))
+        elif isinstance(module, CopyingHead):
+            copy_hook = _make_copy_hook(module_path, records, rows, device)
+            handles.append(module.register_forward_hook(copy_hook))
     try:
         yield records
     finally:
@@ -113,6 +118,20 @@ def _make_hook(
         records.append(
             TraceRecord(module_path, module.role, layer, positions, weights, tensors, cumulative)
         )
+
+    return record_call
+
+
+def _make_copy_hook(
+    module_path: str, records: list[TraceRecord], rows: Collection[int] | None, device: Device
+) -> Callable[..., None]:
+    @torch.no_grad()
+    def record_call(head: CopyingHead, args: Any, output: Tensor) -> None:
+        copy_probs = head.compute_distributions(*args).copy_probs.unsqueeze(1)  # (B, 1, T, S)
+        indices = [n for n in range(copy_probs.size(2)) if rows is None or n in rows]
+        if indices:
+            weights = copy_probs[:, :, indices].detach().to(device)
+            records.append(TraceRecord(module_path, "copy", 0, tuple(indices), weights))
 
     return record_call
 

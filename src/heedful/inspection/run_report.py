@@ -353,9 +353,13 @@ def _sample_to_dict(sample: Entry) -> dict[str, Any]:
     """Return a sample as far as it goes; weights only if they are an attention map."""
     source, output = _tokens(sample, "source"), _tokens(sample, "output")
     weights: list[list[float]] | None = None
+    notes: list[str] = []
     with suppress(DataError, ValueError, TypeError, OverflowError):
         array = np.array(sample.get("attention"), dtype=np.float64)
-        if not AttentionMap(source, output, array).is_empty:
+        shares = [float(share) for share in sample.get("copy_shares", ())]
+        attention_map = AttentionMap(source, output, array, copy_shares=shares or None)
+        if not attention_map.is_empty:
+            notes = attention_map.notes[:MAX_TOKENS]
             rows = array[:MAX_TOKENS, :MAX_TOKENS]
             weights = [[float(format_weight(weight)) for weight in row] for row in rows]
     return {
@@ -364,6 +368,7 @@ def _sample_to_dict(sample: Entry) -> dict[str, Any]:
         "reference": _text(sample.get("reference")),
         "text": _text(sample.get("text")),
         "weights": weights,
+        "notes": notes,
         "is_cut": max(len(source), len(output)) > MAX_TOKENS,
     }
 

@@ -47,8 +47,9 @@ def _terminal_map(attention_map: AttentionMap, width: int) -> list[Text]:
     lines = []
     targets = _terminal_labels(attention_map.target, max_width=width // 3)
     margin = max(map(cell_len, targets)) + 1
-    sources = _terminal_labels(attention_map.source, max_width=width - margin - LABEL_OFFSET)
-    for columns in _split_columns(sources, max_width=width - margin):
+    map_width = width - margin - max(map(len, attention_map.notes))
+    sources = _terminal_labels(attention_map.source, max_width=map_width - LABEL_OFFSET)
+    for columns in _split_columns(sources, max_width=map_width):
         if len(sources) > MAX_COLUMNS:
             is_faint = attention_map.weights[:, columns].max() < _HALF_A_PERCENT
             note = f"source tokens {columns.start + 1} to {columns.stop}"
@@ -56,12 +57,13 @@ def _terminal_map(attention_map: AttentionMap, width: int) -> list[Text]:
             if is_faint:
                 continue
         lines += _header_lines(sources[columns], margin)
-        for target, row in zip(targets, attention_map.weights.tolist(), strict=True):
+        rows = attention_map.weights.tolist()
+        for target, row, note in zip(targets, rows, attention_map.notes, strict=True):
             indent = " " * (margin - 1 - cell_len(target))
             line = Text(f"{indent}{_isolate_direction(target)} ")
             for weight in row[columns]:
                 line.append(_terminal_cell(weight, is_strongest=weight == max(row)))
-            lines.append(line)
+            lines.append(line.append(note, style="dim"))
         lines.append(Text())
     scale = Text.assemble(*map(_terminal_cell, (0.001, 0.25, 0.5, 0.75, 1.0)), "  ")
     words = f"percent of a token's attention ({svg.TRACE_MARK} under half, blank none)"

@@ -20,7 +20,7 @@ from heedful.models.base import DecodableModel
 from heedful.models.language_model import BoundedContextModel, BoundedContextState, LanguageModel
 from heedful.search import StepOutput
 from heedful.shapes import Float, StepTokens
-from heedful.tokenization.vocabulary import BOS, EOS
+from heedful.tokenization.vocabulary import BOS, EOS, UNK
 
 EnsembleAveraging = Literal["log-probabilities", "probabilities"]
 
@@ -97,16 +97,25 @@ class ShallowFusion(DecodableModel):
 
     To the language model an output is a line of text; it sees `context_length` tokens, as in its
     training. The result is not normalized: it sums to less than one, and no log-probability is
-    above zero, which is all that search needs.
+    above zero, which is all that search needs. With `copies_source` the model may predict copied
+    words that are not in the vocabulary; to the language model they are unknown.
     """
 
     def __init__(
-        self, model: DecodableModel, lm: LanguageModel, *, weight: float, context_length: int
+        self,
+        model: DecodableModel,
+        lm: LanguageModel,
+        *,
+        weight: float,
+        context_length: int,
+        copies_source: bool = False,
     ) -> None:
         assert weight >= 0, f"the weight of a language model is negative: {weight}"
         self.model = model
         self.language_model = BoundedContextModel(lm, context_length)
         self.weight = weight
+        self.copies_source = copies_source
+        self.vocab_size = lm.lm_head.out_features
 
     @override
     def initial_state(self, sources: SourceBatch) -> ShallowFusionState:
@@ -118,10 +127,16 @@ class ShallowFusion(DecodableModel):
         step = self.model.step(tokens, state.model_state)
         # Running text has no BOS: a line begins where the one before it has ended.
         lm_tokens = tokens.masked_fill(tokens == BOS, EOS)
+        lm_tokens = lm_tokens.masked_fill(tokens >= self.vocab_size, UNK)
         lm_step = self.language_model.step(lm_tokens, state.language_model_state)
-        vocab_size, lm_vocab_size = step.log_probs.size(1), lm_step.log_probs.size(1)
+        lm_log_probs = lm_step.log_probs.to(step.log_probs)
+        if self.copies_source:
+            num_copied = step.log_probs.size(1) - self.vocab_size
+            unknown = lm_log_probs[:, UNK : UNK + 1].expand(-1, num_copied)
+            lm_log_probs = torch.cat([lm_log_probs, unknown], dim=1)
+        vocab_size, lm_vocab_size = step.log_probs.size(1), lm_log_probs.size(1)
         message = f"the language model has {lm_vocab_size} tokens, but the model has {vocab_size}"
         hint = "train it on target texts with the tokenizer of the model"
         check(vocab_size == lm_vocab_size, "shallow_fusion", message, hint)
-        log_probs = step.log_probs + self.weight * lm_step.log_probs.to(step.log_probs)
+        log_probs = step.log_probs + self.weight * lm_log_probs
         return StepOutput(log_probs, ShallowFusionState(step.state, lm_step.state), step.weights)

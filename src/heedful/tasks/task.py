@@ -186,6 +186,8 @@ class Task(ABC):
         check(self.has_references or not additional, "data.additional_tests", message, hint)
         sources = {split: getattr(config.data, split) for split in ("train", "dev", "test")}
         sources |= {f"additional_tests.{name}": test for name, test in additional.items()}
+        corpora = getattr(config.data.train, "corpora", ())
+        sources |= {f"train.corpora.{row}.source": part.source for row, part in enumerate(corpora)}
         for split, source in sources.items():
             more = self.train_source_configs if split == "train" else ()
             allowed = (*self.source_configs, *more)

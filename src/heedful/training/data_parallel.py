@@ -53,9 +53,11 @@ class _LossOutputsOnly(nn.Module):
 
     @override
     def forward(self, batch: Any, sampler: InputSampler | None) -> ModelOutput:
-        if sampler is not None:
-            return self.model.forward_scheduled_sampling(batch, sampler)._replace(weights=None)
-        return self.model(batch)._replace(weights=None)
+        if sampler is None:
+            output = self.model(batch)
+        else:
+            output = self.model.forward_scheduled_sampling(batch, sampler)
+        return output._replace(weights=None) if hasattr(output, "weights") else output
 
 
 class DDPModule(nn.Module):

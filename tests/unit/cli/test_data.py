@@ -13,6 +13,7 @@ def test_data_lists_corpora(capsys, monkeypatch):
         "copy",
         "reverse",
         "sort",
+        "argsort",
     ]
 
 

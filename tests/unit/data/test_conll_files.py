@@ -104,7 +104,7 @@ def test_words_without_tags_get_a_new_column(write):
         (
             "a\tO\nb\n",
             {},
-            ":2: 1 columns, but line 1 has 2",
+            ":2: 1 column, but line 1 has 2",
             "look for lost or added tabs, or for white space in a word",
         ),
         (

@@ -180,7 +180,9 @@ def test_prepared_tokens_have_the_tokenizer_of_the_initial_run(train_classifier,
     model = {**CLASSIFIER["model"], "encoder": encoder}
     recipe.write_text(json.dumps({**CLASSIFIER, "model": model}))
     labeled, tokens = tmp_path / "labeled.tsv", tmp_path / "tokens"
-    invoke("prepare", recipe, "--labeled", labeled, "-o", tokens, "--num-workers", 1)
+    sizes = ("--num-workers", 1, "--shard-size", 16)
+    invoke("prepare", recipe, "--labeled", labeled, "-o", tokens, *sizes)
+    assert len(list(tokens.glob("shard*"))) > 1
     prepared = {"data.train": {"type": "prepared", "path": str(tokens)}}
     train(recipe, tmp_path / "run", settings=prepared, device="cpu")
     initial = weights_of(tmp_path / "lm")
@@ -190,3 +192,14 @@ def test_prepared_tokens_have_the_tokenizer_of_the_initial_run(train_classifier,
     vocabulary = tmp_path / "lm" / "tokenizers" / "shared" / "vocabulary.json"
     copied = tokens / "tokenizers" / "source" / "vocabulary.json"
     assert copied.read_bytes() == vocabulary.read_bytes()
+
+
+def test_average_of_checkpoints_keeps_frozen_parameters(train_classifier, tmp_path):
+    run, averaged = train_classifier("run", {"layers": "scalar-mix"}), tmp_path / "mean"
+    invoke("average", run, "--num-last", 2, "-o", averaged)
+    initial, weights = weights_of(tmp_path / "lm"), weights_of(averaged)
+    assert all(torch.equal(w, initial[name]) for name, w in copied_weights(averaged).items())
+    one, other = (load_file(path / "model.safetensors") for path in run.glob("checkpoints/step-*"))
+    mean = (one["encoder.features.mix.weights"] + other["encoder.features.mix.weights"]) / 2
+    torch.testing.assert_close(weights["encoder.features.mix.weights"], mean)
+    assert heedful.load(averaged, device="cpu").classify(["the cat"])[0].text

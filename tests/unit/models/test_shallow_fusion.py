@@ -12,7 +12,7 @@ from heedful.models.ensembles import Ensemble, ShallowFusion
 from heedful.models.language_model import LanguageModelConfig, RecurrentBackboneConfig
 from heedful.search import BeamSearchOptions, LengthPenalty, StepOutput, require_phrase
 from heedful.search.sampling import SamplingOptions
-from heedful.tokenization.vocabulary import BOS, EOS
+from heedful.tokenization.vocabulary import BOS, EOS, UNK
 from tests.catalogue import VOCABULARY, build, texts
 from tests.shape_checking import unchecked
 from tests.unit.search.tables import contains
@@ -161,3 +161,23 @@ def test_language_model_with_another_vocabulary_is_an_error():
         "shallow_fusion: the language model has 12 tokens, but the model has 11\n"
         "  train it on target texts with the tokenizer of the model"
     )
+
+
+def test_copied_words_beyond_the_vocabulary_are_unknown_to_the_language_model():
+    model, spoken, copied = build("copy, recurrent"), language(), VOCABULARY + 1
+    fused = ShallowFusion(model, spoken, weight=0.5, context_length=8, copies_source=True)
+    sources = collate_sources([[4, copied, 6]])
+    state, own = fused.initial_state(sources), model.initial_state(sources)
+    lm_state = spoken.initial_state(torch.tensor([[EOS]]))
+    for token, lm_token in ((BOS, EOS), (copied, UNK), (4, 4)):
+        step = fused.step(torch.tensor([token]), state)
+        alone = model.step(torch.tensor([token]), own)
+        said = spoken.step(torch.tensor([lm_token]), lm_state)
+        of_copied = said.log_probs[:, [UNK]].expand(-1, 4)  # as many as source tokens
+        expected = alone.log_probs + 0.5 * torch.cat([said.log_probs, of_copied], dim=1)
+        torch.testing.assert_close(step.log_probs, expected)
+        state, own, lm_state = step.state, alone.state, said.state
+    (outputs,) = fused.search(
+        sources, beam_size=3, max_lengths=torch.tensor([4]), length_penalty=LengthPenalty()
+    )
+    assert len(outputs) == 3

@@ -77,12 +77,21 @@ def test_language_model_rejects_pairs(split):
     )
 
 
-def test_translation_model_rejects_running_text():
-    assert message(data={"train": TEXT}) == (
+@pytest.mark.parametrize("source", [TEXT, {"type": "conll", "path": "train.conllu"}])
+def test_translation_model_rejects_data_of_other_tasks(source):
+    assert message(data={"train": source}) == (
         "data.train.type: the model (type: encoder-decoder) learns from pairs of texts, "
-        "not from 'text'\n"
-        "  choose from: conll, csv, jsonl, mixture, parallel-files, parquet, prepared, "
-        "synthetic, tsv"
+        f"not from '{source['type']}'\n"
+        "  choose from: csv, jsonl, mixture, parallel-files, parquet, prepared, synthetic, tsv"
+    )
+
+
+def test_corpora_of_a_mixture_are_of_the_same_task():
+    corpora = [{"source": PAIRS}, {"source": {"type": "conll", "path": "train.conllu"}}]
+    assert message(data={"train": {"type": "mixture", "corpora": corpora}}) == (
+        "data.train.corpora.1.source.type: the model (type: encoder-decoder) learns from pairs of "
+        "texts, not from 'conll'\n"
+        "  choose from: csv, jsonl, parallel-files, parquet, synthetic, tsv"
     )
 
 

@@ -8,7 +8,7 @@ from torch import distributed as dist
 from torch import nn
 
 from heedful.training.data_parallel import DDPContext, DDPModule, parameters_in_graph
-from tests.catalogue import batch, build, store
+from tests.catalogue import TAGGERS, batch, build, store, tagged_store
 
 UNUSED = "transformer, score alibi"  # its queries and keys are asked for nothing
 
@@ -25,9 +25,10 @@ def differentiate(model, examples):
     model(examples).log_probs.sum().backward()
 
 
-@pytest.mark.parametrize("name", ["gru, attend-then-step", "argmax readout", UNUSED])
+@pytest.mark.parametrize("name", ["gru, attend-then-step", "argmax readout", UNUSED, *TAGGERS])
 def test_ddp_module_has_the_gradients_of_its_model(name, group):
-    plain, examples = build(name).train(), batch(store(), list(range(5)))
+    corpus = tagged_store() if name in TAGGERS else store()
+    plain, examples = build(name).train(), batch(corpus, list(range(5)))
     model = copy.deepcopy(plain)
     replica = DDPModule(model, group)
     before = torch.get_rng_state()

@@ -32,6 +32,16 @@ def test_loss_matches_torch_cross_entropy_without_padding(smoothing):
     torch.testing.assert_close(ours, theirs)
 
 
+def test_padding_that_has_probability_zero_adds_nothing():
+    log_probs = torch.tensor([[[0.2, 0.8], [0.5, 0.5]]]).log().requires_grad_()
+    impossible = log_probs.masked_fill(torch.tensor([PAD == 0, PAD == 1]), -torch.inf)
+    loss = negative_log_likelihood(impossible, torch.tensor([[1 - PAD, PAD]]))
+    loss.backward()
+    assert loss == -log_probs[0, 0, 1 - PAD]
+    assert log_probs.grad is not None
+    assert log_probs.grad.isfinite().all()
+
+
 def test_correct_tokens_are_counted_without_padding():
     log_probs = torch.tensor([[[0.0, -1], [0, -1]]]).log_softmax(-1)
     assert count_correct(log_probs, torch.tensor([[1, 1]])) == 0

@@ -5,6 +5,7 @@ from heedful.data.synthetic.latin.corpus import LatinCorpus
 from heedful.data.synthetic.toy_corpora import (
     ARITHMETIC_SPLITS,
     RESERVED_NUMBERS,
+    ArgsortCorpus,
     ArithmeticCorpus,
     DatesCorpus,
     SequenceCorpus,
@@ -28,6 +29,7 @@ SYNTHETIC_CORPORA: dict[str, Corpus] = {
         SequenceCorpus("copy", "letters, and the same letters again", list),
         SequenceCorpus("reverse", "letters, and the same backwards", lambda letters: letters[::-1]),
         SequenceCorpus("sort", "letters, and the same in alphabetical order", sorted),
+        ArgsortCorpus(),
     )
 }
 

@@ -1,4 +1,4 @@
-"""Toy corpora: arithmetic in words, dates in a dozen styles, letters to copy, reverse or sort.
+"""Toy corpora: arithmetic in words, dates in a dozen styles, letters to transform or to point to.
 
 Invariant: a source determines its target.
 """
@@ -172,3 +172,17 @@ class SequenceCorpus(Corpus):
         while True:
             letters = random.choices(ascii_lowercase, k=random.randint(1, MAX_LENGTH))
             yield Pair(" ".join(letters), " ".join(self.transform(letters)))
+
+
+class ArgsortCorpus(Corpus):
+    """Different letters and their positions, from 1, in alphabetical order: c a b -> 2 3 1."""
+
+    name = "argsort"
+    description = "different letters, and their positions in alphabetical order"
+
+    @override
+    def generate(self, split: str, random: Random) -> Iterator[Pair]:
+        while True:
+            letters = random.sample(ascii_lowercase, k=random.randint(1, MAX_LENGTH))
+            positions = (str(letters.index(letter) + 1) for letter in sorted(letters))
+            yield Pair(" ".join(letters), " ".join(positions))

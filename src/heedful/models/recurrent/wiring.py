@@ -96,8 +96,8 @@ class RecurrentDecoderConfigBase(BaseConfig):
         }
         for name, minimum in min_layers.items():
             message = f"needs num_layers of {minimum} or more, but num_layers is {self.num_layers}"
-            is_valid = self.num_layers >= minimum
-            check(is_valid, name, message, "add a layer, or remove the section")
+            hint = "add a layer, or remove the section"
+            check(self.num_layers >= minimum, name, message, hint)
         cells = [self._build_cell(input_size, context_size)]
         cells += [self._build_upper_cell(context_size) for _ in range(1, self.num_layers)]
         return StackedCells(
@@ -307,8 +307,7 @@ class StepThenAttend(AttentionWiring):
         features = self.pre_output.concat_parts(vectors)
         if self.computes_features_in_step:
             features = self.pre_output(features)
-        next_feed = features if self.input_feeding else None
-        next_state = WiringState(cells, next_feed, attended.state)
+        next_state = WiringState(cells, features if self.input_feeding else None, attended.state)
         return WiringOutput(features, attended.weights, attended.alignment, next_state, vectors)
 
     @override
@@ -322,9 +321,8 @@ class StepThenAttend(AttentionWiring):
 
     @override
     def compute_features(self, pre_output_input: PreOutputInput) -> Features:
-        if self.computes_features_in_step:
-            return pre_output_input
-        return self.pre_output(pre_output_input)
+        is_done = self.computes_features_in_step
+        return pre_output_input if is_done else self.pre_output(pre_output_input)
 
 
 class StepThenAttendConfig(BaseConfig):
@@ -353,9 +351,7 @@ class BottomLayerAttention(AttentionWiring):
     steps can run in parallel. The paper predicts from the top state alone: `state-only`.
     """
 
-    pre_output_parts = PreOutputParts(
-        ("context", "state"), deep=("state", "token_embedding", "context")
-    )
+    pre_output_parts = StepThenAttend.pre_output_parts
     can_unroll = True
 
     @override

@@ -117,7 +117,7 @@ function placeLinks(links, targets, sources, inColumns) {
 
 // ----- heat map -----
 
-function drawMap({ source, target, weights }) {
+function drawMap({ source, target, weights, notes = [] }) {
   const table = create("table", "");
   table.setAttribute("role", "grid"); // arrow keys reach its cells
   table.append(create("caption", "", "A row shows what its word attends to."));
@@ -133,7 +133,8 @@ function drawMap({ source, target, weights }) {
     const header = create("th", "", token);
     header.scope = "row";
     body.insertRow().append(header, ...weights[row].map((weight, column) =>
-      drawCell(weight, row, column, `${token} \u2192 ${source[column]}: ${weight.toFixed(2)}`)));
+      drawCell(weight, row, column, `${token} \u2192 ${source[column]}: ${weight.toFixed(2)}`)),
+      ...(notes[row] ? [create("td", "copied", notes[row])] : []));
   });
   return table;
 }
@@ -189,10 +190,11 @@ function drawView(figure, attentionMap) {
     figure.append(create("p", "empty", "nothing to draw"));
     return;
   }
-  const { source, target, weights } = attentionMap;
+  const { source, target, weights, notes = [] } = attentionMap;
   const columns = source.map((_, column) => weights.map((row) => row[column]));
   const sourceRow = drawWords("source", source, (word, i) => describeWeights(word, target, columns[i]));
-  const targetRow = drawWords("target", target, (word, i) => describeWeights(word, source, weights[i]));
+  const targetRow = drawWords("target", target, (word, i) =>
+    [describeWeights(word, source, weights[i]), notes[i]].filter(Boolean).join("; "));
   const isLong = Math.max(source.length, target.length) > MAX_LINKED;
   const links = drawLinks(isLong ? [] : weights);
   const table = drawMap(attentionMap);

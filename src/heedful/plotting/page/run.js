@@ -74,8 +74,9 @@ function drawAttention(item) {
     holder.append(create("p", "nothing", "No attention weights over a source."));
     return;
   }
-  const { source, output: target, weights } = item;
-  drawSentence({ title: "", output: "", views: [{ caption: "", source, target, weights }] }, 0);
+  const { source, output: target, weights, notes } = item;
+  const view = { caption: "", source, target, weights, notes };
+  drawSentence({ title: "", output: "", views: [view] }, 0);
   holder.append(find("main").lastElementChild);
   if (item.is_cut) {
     holder.append(create("p", "nothing", `Only the first ${item.output.length} output `

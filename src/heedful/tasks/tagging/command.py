@@ -135,9 +135,12 @@ def _tag_conll(
         for name, default in zip(COLUMN_OPTIONS, tagger.conll_columns, strict=True)
     )
     waiting: list[ConllSentence] = []
+    is_default = not any(columns.values())
 
     def sentences() -> Iterator[list[str]]:
-        for sentence in read_conll(file, word_column=words, tag_column=tags):
+        for sentence in read_conll(
+            file, word_column=words, tag_column=tags, allow_words_alone=is_default
+        ):
             waiting.append(sentence)
             yield list(sentence.words)
 

@@ -11,6 +11,7 @@ from typing_extensions import override
 from heedful.data.batching import Batch
 from heedful.data.conll_files import ConllConfig
 from heedful.data.examples import TAGGED_TEXTS, LocatedExamples
+from heedful.data.pair_files import PAIR_SOURCES
 from heedful.errors import check
 from heedful.evaluation.annotation_metrics import are_span_tags, extract_spans
 from heedful.evaluation.base import Metric, compute_score
@@ -108,6 +109,7 @@ class TaggingTask(PairTask):
     next_command = "tag {run} FILE"
     model_configs = (SequenceTaggerConfig,)
     example_format = TAGGED_TEXTS
+    source_configs = (ConllConfig, *PAIR_SOURCES)
     file_options = FILE_OPTIONS
     metrics: ClassVar[Mapping[str, MetricSpec]] = {
         "loss": LOSS,

@@ -161,6 +161,7 @@ class GreedyTranslationEvaluator(DevEvaluator):
                     # A model without attention returns zeros.
                     attention=weights if any(map(any, weights)) else (),
                     source_text=pair.source,
+                    copy_shares=result.copy_shares_to_json(),
                 )
             )
         return samples

@@ -144,6 +144,7 @@ def _add_language_model(
         accelerate_for_inference(lm_run.model, device),
         weight=first.config.decoding.shallow_fusion.weight,
         context_length=lm_run.config.data.lm_batching.context_length,
+        copies_source=getattr(first.config.model, "copies_source", False),
     )
 
 

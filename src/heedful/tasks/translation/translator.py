@@ -33,7 +33,7 @@ from heedful.inspection.attention_layers import (
 from heedful.inspection.attention_trace import TraceRecord, trace_attention
 from heedful.inspection.copy_shares import compute_copy_shares, find_copying_head
 from heedful.models.base import DecodableModel, Decoder, Seq2SeqModel
-from heedful.models.ensembles import Ensemble
+from heedful.models.ensembles import Ensemble, ShallowFusion
 from heedful.pytree import map_tensors
 from heedful.tasks.prediction import format_predictor
 from heedful.tokenization.tokenizer_pair import TokenizerPair
@@ -63,7 +63,8 @@ class Translator:
         self.device = device
         self._request_encoder = RequestEncoder(tokenizers, config)
         self._translation_builder = TranslationBuilder(tokenizers, config)
-        members = model.members if isinstance(model, Ensemble) else [model]
+        alone = model.model if isinstance(model, ShallowFusion) else model
+        members = alone.members if isinstance(alone, Ensemble) else [alone]
         modules = [member for member in members if isinstance(member, nn.Module)]
         self._copying_models = [module for module in modules if find_copying_head(module)]
 
@@ -172,7 +173,10 @@ class Translator:
                 yield self._translation_builder.build_empty(request, need_tree=need_tree)
                 continue
             output, copy_shares = outputs[request.request_index]
-            layers = self._trace(request, output.hypotheses[0].tokens) if need_layers else ()
+            layers: Sequence[AttentionLayer] = ()
+            if need_layers:
+                of_best = None if copy_shares is None else copy_shares[0].tolist()
+                layers = self._trace(request, output.hypotheses[0].tokens, of_best)
             translation = self._translation_builder.build(request, output, copy_shares)
             yield translation._replace(attention_layers=layers)
 
@@ -195,7 +199,9 @@ class Translator:
         return [list(islice(of_hypotheses, len(output.hypotheses))) for output in outputs]
 
     @torch.inference_mode()
-    def _trace(self, request: EncodedRequest, tokens: list[int]) -> Sequence[AttentionLayer]:
+    def _trace(
+        self, request: EncodedRequest, tokens: list[int], copy_shares: list[float] | None
+    ) -> Sequence[AttentionLayer]:
         """Decode an output once more, with teacher forcing, and return the attention of layers."""
         if not tokens or not isinstance(self.model, Seq2SeqModel):  # empty, or an ensemble
             return ()
@@ -204,6 +210,7 @@ class Translator:
         with trace_attention(self.model, device="cpu") as records:
             self.model(map_tensors(lambda tensor: tensor.to(self.device), batch), need_weights=True)
         source, target = self._translation_builder.token_axes(request, tokens)
+        target = target._replace(copy_shares=copy_shares)
         last = len(tokens) - 1
         previous = TokenAxis(target.tokens[:last], target.words, target.word_ids[:last])
         target_inputs = without_words([BOS_LABEL]).followed_by(previous)
@@ -211,8 +218,8 @@ class Translator:
         def axes_of(record: TraceRecord) -> Axes | None:
             part = record.module_path.partition(".")[0]
             num_queries, num_keys = record.weights.shape[2:]
-            if record.role == "cross":
-                return "cross", target, source
+            if record.role in ("cross", "copy"):
+                return record.role, target, source
             if part == "encoder":
                 return f"encoder-{record.role}", source, source
             if part == "decoder":

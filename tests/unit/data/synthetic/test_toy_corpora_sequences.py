@@ -1,4 +1,4 @@
-"""Letters copied, reversed and sorted."""
+"""Letters copied, reversed and sorted, and positions in order."""
 
 from itertools import islice
 
@@ -26,3 +26,10 @@ def test_sequence_targets_are_transformed_letters(name):
 def test_sequence_lengths_cover_range(name):
     lengths = {len(pair.source.split()) for pair in islice(get_corpus(name).pairs("train"), 2000)}
     assert lengths == set(range(1, MAX_LENGTH + 1))
+
+
+def test_argsort_targets_are_positions_that_sort_the_letters():
+    for source, target in islice(get_corpus("argsort").pairs("train"), 2000):
+        letters, positions = source.split(), [int(position) for position in target.split()]
+        assert sorted(positions) == list(range(1, len(letters) + 1))
+        assert "".join(letters[position - 1] for position in positions) == "".join(sorted(letters))

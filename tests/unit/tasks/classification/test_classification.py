@@ -178,20 +178,6 @@ def test_compare_scores_classifiers(run, call, tmp_path, monkeypatch):
     assert ended.out.splitlines()[0].split()[:3] == ["system", "accuracy", "macro-F1"]
 
 
-def test_resumed_training_equals_uninterrupted_training(tmp_path):
-    recipe, labeled = write_labeled_recipe(tmp_path, steps=20, every=10)
-    setting = {"type": "tsv", "path": str(labeled), "source_column": 2, "target_column": 1}
-    data = f"data.train={json.dumps(setting)}"
-    with unchecked():
-        package.train(str(recipe), tmp_path / "whole", settings=[data])
-        package.train(str(recipe), tmp_path / "resumed", settings=[data, "training.max_steps=10"])
-        package.train(str(recipe), tmp_path / "resumed", settings=[data])
-    whole, resumed = (
-        package.load(tmp_path / name).model.state_dict() for name in ("whole", "resumed")
-    )
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-
-
 def test_samples_have_attention_over_the_text(run):
     (line, *_) = (run / "samples.jsonl").read_text().splitlines()
     sample = json.loads(line)

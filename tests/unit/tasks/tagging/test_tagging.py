@@ -219,14 +219,78 @@ def test_show_draws_the_self_attention_of_a_transformer(runs, call):
     assert "this model has no attention to draw" in ended.err
 
 
-def test_resumed_training_equals_uninterrupted_training(tmp_path):
-    recipe, conll = write_tagging_recipe(tmp_path, steps=6, every=3)
-    with unchecked():
-        package.train(str(recipe), tmp_path / "whole", conll=conll)
-        settings = {"training.max_steps": 3}
-        package.train(str(recipe), tmp_path / "resumed", conll=conll, settings=settings)
-        package.train(str(recipe), tmp_path / "resumed", conll=conll)
-    whole, resumed = (
-        package.load(tmp_path / name).model.state_dict() for name in ("whole", "resumed")
-    )
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+def test_words_alone_get_a_column_of_tags_whatever_columns_were_trained_on(call, tmp_path):
+    recipe, conll = write_tagging_recipe(tmp_path, steps=1, every=1)
+    (tmp_path / "words.conll").write_text("Dr\nAnna\n")
+    options = ("--conll", conll, "--target-column", "2", "--run", tmp_path / "run")
+    assert call("train", recipe, *options).code == 0
+    ended = call("tag", tmp_path / "run", tmp_path / "words.conll")
+    assert [line.split()[:1] for line in ended.out.splitlines()] == [["Dr"], ["Anna"], []]
+    assert [len(line.split()) for line in ended.out.splitlines()] == [2, 2, 0]
+    ended = call("tag", tmp_path / "run", tmp_path / "words.conll", "--target-column", "2")
+    assert "1 column, but column 2 is needed" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        (
+            "Dr\tO\nAnna\n",
+            (),
+            ":2: 1 column, but line 1 has 2\n"
+            "  look for lost or added tabs, or for white space in a word\n",
+        ),
+        (
+            "Dr\tO\n",
+            ("--target-column", "ner"),
+            ":1: no column is called 'ner'\n"
+            "  give --source-column and --target-column; columns found: 2 without names: give a "
+            "number\n",
+        ),
+        (
+            "Dr\tO\n\n\tO\n",
+            (),
+            ":3: the word is empty\n  give one, such as _\n",
+        ),
+    ],
+    ids=["missing cell", "missing column", "missing word"],
+)
+@pytest.mark.parametrize("command", ["tag", "evaluate", "train"])
+def test_bad_input_is_reported_with_its_line_and_nothing_is_written(
+    command, text, options, message, runs, call, tmp_path
+):
+    path, written = tmp_path / "bad.conll", tmp_path / "written"
+    path.write_text(text)
+    words = {
+        "tag": ("tag", runs["crf"], path, "-o", written),
+        "evaluate": ("evaluate", runs["crf"], path, "--html", written),
+        "train": ("train", "bilstm-tagger", "--conll", path, "--run", written),
+    }
+    ended = call(*words[command], *options)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.endswith(f"heedful: {path}{message}")
+    assert not written.exists()
+
+
+@pytest.mark.parametrize("command", ["evaluate", "train"])
+def test_files_without_words_are_reported(command, runs, call, tmp_path):
+    path = tmp_path / "comments.conll"
+    path.write_text("# a sentence without words\n\n# another\n")
+    target = runs["crf"] if command == "evaluate" else "bilstm-tagger"
+    file = (path,) if command == "evaluate" else ("--conll", path, "--run", tmp_path / "run")
+    ended = call(command, target, *file)
+    expected = f"{path}: contains no words\n  give a file with a word and its tag per line\n"
+    assert (ended.code, ended.err.endswith(expected)) == (2, True)
+    assert call("tag", runs["crf"], path).out.splitlines() == [
+        *("# a sentence without words", "", "# another", "")
+    ]
+
+
+def test_training_names_dev_tags_that_it_has_never_seen(call, tmp_path):
+    recipe, conll = write_tagging_recipe(tmp_path, steps=1, every=1)
+    (tmp_path / "dev.conll").write_text("Dr\tB-PER\nAnna\tB-GOD\nsees\tO\n")
+    files = ("--conll", conll, "--dev-conll", tmp_path / "dev.conll")
+    ended = call("train", recipe, *files, "--run", tmp_path / "run")
+    assert ended.code == 0, ended.err
+    line = "1 word with tags that were never seen in training, counted as errors: B-GOD"
+    assert line in ended.err

@@ -1,6 +1,7 @@
 """Copying through the translator: exact spelling, constraints, shares, and settings that clash."""
 
 import json
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -11,6 +12,11 @@ from heedful.data.pair_dataset import HiddenWordsDataset, InMemoryPairDataset
 from heedful.decoding.config import DecodingConfig
 from heedful.decoding.requests import Request
 from heedful.errors import ConfigError, DataError
+from heedful.inspection.attention_layers import AttentionSelection
+from heedful.inspection.attention_map import AttentionMap, attention_data, render_svg
+from heedful.inspection.attention_trace import trace_attention
+from heedful.inspection.run_report import group_by_step
+from heedful.inspection.terminal_heatmap import terminal_heatmap
 from heedful.models.copying import CopyHead
 from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.recipes.recipe import load_recipe
@@ -24,6 +30,12 @@ from tests.shape_checking import unchecked
 SOURCE = "Zyx sees Qwrt, and Zyx smiles."
 HEAD = "model.decoder.output_head"
 SIZES = {"type": "recurrent", "embedding_size": 4, "hidden_size": 4}
+TRANSFORMER = {
+    "type": "transformer",
+    "hidden_size": 4,
+    "num_layers": 2,
+    "attention": {"score": {"type": "scaled-dot"}, "multi_head": {"num_heads": 2}},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -37,12 +49,12 @@ def open_tokenizers():
     return TokenizerPair(tokenizer, tokenizer)
 
 
-def copying_translator(**settings):
+def copying_translator(decoder=SIZES, **settings):
     """A translator that can only copy."""
     torch.manual_seed(0)
     tokenizers, size = open_tokenizers(), len(open_tokenizers().source)
     config = EncoderDecoderConfig.model_validate(
-        {"encoder": SIZES, "decoder": {**SIZES, "output_head": {"type": "copy"}}}
+        {"encoder": SIZES, "decoder": {**decoder, "output_head": {"type": "copy"}}}
     )
     model = config.build(source_vocab_size=size, target_vocab_size=size)
     head = model.decoder.output_head
@@ -77,8 +89,59 @@ def test_copied_words_are_spelled_exactly_with_their_shares():
     saved = json.loads(json.dumps(result.to_json()))
     assert len(saved["copy_shares"]) == len(result.tokens)
     assert len(saved["alternatives"][0]["copy_shares"]) == len(result.alternatives[0].tokens)
-    if result.tokens:
-        assert result.attention_map.target[0] == f"{result.tokens[0]} (100 % copied)"
+
+
+def test_copied_shares_are_in_maps_of_every_layer_in_figures_pages_and_terminal():
+    translator = copying_translator(TRANSFORMER)
+    (result,) = translator.predict_with_attention([Request(SOURCE, prefix="Qwrt smiles")])
+    layers, base, selection = result.attention_layers, result.attention_map, AttentionSelection
+    maps = [
+        base,
+        *selection(["cross", "decoder-self", "copy"], ["all"]).select(layers, base),
+        *selection(["cross"], joins_words=True).select(layers, base),
+    ]
+    assert len(maps) == 1 + 2 + 2 + 1 + 1
+    for attention_map in maps:
+        assert attention_map.target[0] == "Qwrt"
+        count = len(attention_map.target)
+        np.testing.assert_allclose(attention_map.copy_shares, np.ones(count), atol=1e-6)
+        assert len(attention_map.to_json()["copy_shares"]) == count
+        texts = [node.text for node in ElementTree.fromstring(render_svg(attention_map)).iter()]
+        assert texts.count("100% copied") == count
+        lines = terminal_heatmap(attention_map, width=100).plain.splitlines()
+        assert sum(line.endswith("100% copied") for line in lines) == count
+        (view,) = attention_data([attention_map])["sentences"][0]["views"]
+        assert view["notes"] == ["100% copied"] * count
+    assert result.to_json()["copy_shares"] == pytest.approx(base.copy_shares)
+
+
+def test_trace_records_probability_of_copying_each_position():
+    translator = copying_translator()
+    sides = translator.tokenizers.encode_pairs([SOURCE], ["Qwrt smiles"])
+    batch = collate_pairs(list(zip(*sides, strict=True)))
+    with trace_attention(translator.model) as records:
+        translator.model(batch)
+    (record,) = (record for record in records if record.role == "copy")
+    assert record.module_path == "decoder.output_head"
+    assert record.query_positions == (0, 1, 2)
+    torch.testing.assert_close(record.weights.sum(-1), torch.ones(1, 1, 3))
+
+
+def test_copied_shares_are_logged_with_samples_and_drawn_in_run_report():
+    sample = {"step": 1, "source": ["Zyx"], "output": ["Zyx"], "attention": [[1.0]]}
+    items = [
+        group_by_step([sample | more])["validations"][0]["items"][0]
+        for more in ({}, {"copy_shares": [0.97]}, {"copy_shares": ["no number"]})
+    ]
+    assert [item["notes"] for item in items] == [[""], ["97% copied"], []]
+
+
+def test_maps_without_copying_have_no_notes():
+    attention_map = AttentionMap(["a"], ["b"], np.ones((1, 1)))
+    assert attention_map.notes == [""]
+    assert "copy_shares" not in attention_map.to_json()
+    assert "copied" not in render_svg(attention_map)
+    assert "copied" not in terminal_heatmap(attention_map, width=80).plain
 
 
 def test_forced_decoding_constraints_and_forbidden_phrases_reach_copied_words():
