@@ -2,8 +2,8 @@
 
 Claim: a decoder with a fixed vocabulary cannot write a word that it has never seen; one that
 copies can. Measured: the share of the reserved names of the Latin corpus that translations
-contain, apart for names that the target has in the form of the source and for inflected ones,
-which copying alone cannot bring to their English form.
+contain, apart for sentences whose names all have their English form and for those with an
+inflected one, which copying alone cannot bring to it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main(
 
     Example: python -m experiments.names runs/copying runs/plain --num-sentences 100
     """
-    typer.echo(heading(["run", "names as in the source", "inflected names"]))
+    typer.echo(heading(["run", "names as in the source", "in sentences with an inflected name"]))
     for run in runs:
         translator, cells = load(run, device=device), [run.name]
         for is_inflected in (False, True):

@@ -33,6 +33,7 @@ def test_sample_keeps_its_texts_and_weights():
         "reference": "x y",
         "text": "x",
         "weights": [[0.25, 0.75]],
+        "notes": [""],
         "is_cut": False,
     }
 

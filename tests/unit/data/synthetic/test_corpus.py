@@ -129,7 +129,7 @@ def test_unknown_corpus_error_suggests_nearest_name():
         get_corpus("lattin")
     assert str(caught.value) == (
         "corpus: no built-in corpus is called 'lattin'; did you mean 'latin'?\n"
-        "  choose from: arithmetic, arithmetic-gaps, copy, dates, latin, reverse, sort"
+        "  choose from: argsort, arithmetic, arithmetic-gaps, copy, dates, latin, reverse, sort"
     )
 
 
