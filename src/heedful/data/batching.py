@@ -33,8 +33,14 @@ class BatchingConfig(BaseConfig):
 
     max_tokens: PositiveInt = 4096
     """Maximum number of tokens in a batch: both sides, with padding."""
-    bucket_size: PositiveInt = 16384
-    """Number of examples that are sorted by length together."""
+    bucket_size: PositiveInt | None = None
+    """Number of examples that are sorted by length together; four for each of `max_tokens` if null,
+    at least 16,384, so that large batches have little padding, too."""
+
+    @property
+    def num_sorted(self) -> int:
+        """Number of examples that are sorted by length together."""
+        return self.bucket_size or max(16384, 4 * self.max_tokens)
 
 
 class BatchSpec(NamedTuple):
@@ -63,10 +69,10 @@ def epoch_batches(
 ) -> Iterator[IndexedBatchSpec]:
     """Yield the batches of an epoch from this bucket on; those of a bucket are shuffled."""
     dataset = dataset.for_epoch(epoch)
-    size = len(dataset)
-    for index in range(bucket, -(-size // config.bucket_size)):
-        start = index * config.bucket_size
-        positions = np.arange(start, min(start + config.bucket_size, size))
+    size, bucket_size = len(dataset), config.num_sorted
+    for index in range(bucket, -(-size // bucket_size)):
+        start = index * bucket_size
+        positions = np.arange(start, min(start + bucket_size, size))
         rows = permute_indices(positions, size, seed=seed, epoch=epoch)
         # Each side has one more token: the source EOS, the target BOS or EOS.
         source_lengths, target_lengths = (lengths + 1 for lengths in dataset.sequence_lengths(rows))

@@ -73,7 +73,7 @@ def profile_training(
         device=device,
     )
     trainer.model.train()
-    stream = iter(prefetch(data_module.train_batches(DataCursor(0, 0)), device))
+    stream = iter(prefetch(data_module.train_batches(DataCursor(0, 0)), trainer))
     steps = _micro_batches(stream, recipe.training.gradient_accumulation_steps)
     for batches in islice(steps, num_steps):
         trainer.train_step(batches)

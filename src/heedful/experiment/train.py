@@ -230,7 +230,7 @@ def _run_job(
         job.start()
     else:
         job.resume(snapshot)
-    batches = prefetch(job.data_module.train_batches(job.progress.cursor), job.device)
+    batches = prefetch(job.data_module.train_batches(job.progress.cursor), job.trainer)
     all_callbacks = job.callbacks(report_to, user_callbacks)
     with handle_stop_signals() as job.stop_requested, all_callbacks as callbacks:
         notice.job = job
@@ -255,7 +255,8 @@ def run_training(
     config, trainer, progress = job.config, job.trainer, job.progress
     stream = iter(batches)
     while micro_batches := list(islice(stream, config.gradient_accumulation_steps)):
-        trainer.model.train()
+        if not trainer.model.training:  # after a validation
+            trainer.model.train()
         metrics = trainer.train_step(micro_batches)
         job.record_step(metrics, batches.cursor)
         for callback in callbacks:

@@ -161,7 +161,7 @@ class PairTask(Task):
 
     @override
     def max_rows(self, data_module: PairDataModule) -> int:
-        return min(len(data_module.train), data_module.recipe.training.batching.bucket_size)
+        return min(len(data_module.train), data_module.recipe.training.batching.num_sorted)
 
     @override
     def mean_shape(self, batches: Sequence[Batch]) -> BatchShape:

@@ -4,7 +4,7 @@ Invariant: the batches, their order and the cursor after each are those of the p
 training resumes at the same batch whether or not batches were prepared ahead.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from queue import Empty, Full, Queue
 from threading import Event, Thread
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 
 from heedful.pytree import map_tensors
 from heedful.training.state import ResumableBatches
+from heedful.training.trainer import Trainer
 
 NUM_PREFETCHED = 8
 _POLL_SECONDS = 0.1  # after which a waiting thread looks whether it should end
@@ -21,8 +22,11 @@ _POLL_SECONDS = 0.1  # after which a waiting thread looks whether it should end
 class PrefetchedBatches:
     """The batches of a stream, prepared ahead; `cursor` follows those that were taken."""
 
-    def __init__(self, batches: ResumableBatches) -> None:
+    def __init__(
+        self, batches: ResumableBatches, prepare: Callable[[Any], Any] = lambda batch: batch
+    ) -> None:
         self.batches = batches
+        self._prepare_batch = prepare
         self.cursor = batches.cursor
 
     def __iter__(self) -> Iterator[Any]:
@@ -46,7 +50,7 @@ class PrefetchedBatches:
     def _prepare(self, prepared: Queue[Any], stop: Event) -> None:
         try:
             for batch in self.batches:
-                pinned = map_tensors(_pin, batch)
+                pinned = map_tensors(_pin, self._prepare_batch(batch))
                 if not _put(prepared, (pinned, self.batches.cursor, None), stop):
                     return
             _put(prepared, (None, None, None), stop)
@@ -77,6 +81,7 @@ def _pin(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.pin_memory() if torch.cuda.is_available() else tensor
 
 
-def prefetch(batches: ResumableBatches, device: torch.device) -> ResumableBatches:
+def prefetch(batches: ResumableBatches, trainer: Trainer) -> ResumableBatches:
     """Return the batches, prepared ahead for a GPU; a CPU is busy with the model."""
-    return PrefetchedBatches(batches) if device.type == "cuda" else batches
+    is_gpu = torch.device(trainer.device).type == "cuda"
+    return PrefetchedBatches(batches, trainer.prepare_batch) if is_gpu else batches

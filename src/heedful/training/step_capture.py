@@ -34,11 +34,15 @@ def capture_steps(
     pad_batch: Callable[[Any], Any],
     log: Callable[[str], None],
 ) -> None:
-    """Let a trainer on a GPU run its steps as CUDA graphs, or log why it cannot."""
+    """Let a trainer on a GPU run its steps as CUDA graphs, or log why it cannot.
+
+    `pad_batch` adds empty rows to a batch, so that few shapes occur.
+    """
     if reason := plain_step_reason(config, trainer.dist_context):
         log(f"training steps run without CUDA graphs: {reason}")
     else:
-        trainer.captured_update = CapturedUpdate(trainer, pad_batch, log)
+        trainer.prepare_batch = pad_batch
+        trainer.captured_update = CapturedUpdate(trainer, log)
 
 
 def plain_step_reason(config: TrainingConfig, dist_context: DistributedContext) -> str:
@@ -133,13 +137,9 @@ class CapturedUpdate:
     H200, Multi30k, real target tokens per second: see docs/performance.md.
     """
 
-    def __init__(
-        self, trainer: Trainer, pad_batch: Callable[[Any], Any], log: Callable[[str], None]
-    ) -> None:
-        """`pad_batch` adds empty rows to a batch, so that few shapes occur."""
+    def __init__(self, trainer: Trainer, log: Callable[[str], None]) -> None:
         assert isinstance(trainer.optimizer, Adam | AdamW), trainer.optimizer
         self.trainer = trainer
-        self._pad_batch = pad_batch
         self._log = log
         self._steps: dict[object, CapturedStep] = {}
         self._counts: Counter[object] = Counter()
@@ -154,12 +154,11 @@ class CapturedUpdate:
         # The first step creates the state of the optimizer, which outlives every graph.
         if not (self._is_capturable and trainer.optimizer.state):
             return trainer.update(micro_batches, learning_rate)
-        batches = [self._pad_batch(batch) for batch in micro_batches]
-        step = self._find_step(batches)
+        step = self._find_step(micro_batches)
         if step is None:
             return trainer.update(micro_batches, learning_rate)
         normalizer = sum(trainer.objective.normalizer(batch) for batch in micro_batches)
-        step.load(batches, normalizer, learning_rate)
+        step.load(micro_batches, normalizer, learning_rate)
         step.run()
         losses = StepLosses.from_values(step.loss_names, step.losses.tolist())
         if losses.are_finite and math.isfinite(losses.grad_norm):

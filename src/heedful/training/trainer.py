@@ -266,6 +266,8 @@ class Trainer:
         self.rng_states_before_step = get_rng_states()
         self.captured_update: UpdateFunction | None = None
         """Takes the place of `update`; see `training.step_capture`."""
+        self.prepare_batch: Callable[[Any], Any] = lambda batch: batch
+        """Applied to batches before they are needed; see `training.prefetching`."""
         self._wrapped_model = dist_context.wrap_model(model)
         self._trainable_parameters = [p for p in model.parameters() if p.requires_grad]
 

@@ -1,10 +1,11 @@
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from heedful.data.batching import BatchingConfig, BatchStream, DataCursor
-from heedful.pytree import tensors_of
+from heedful.pytree import map_tensors, tensors_of
 from heedful.training.prefetching import NUM_PREFETCHED, PrefetchedBatches, prefetch
 from tests.catalogue import store
 
@@ -77,6 +78,14 @@ def test_thread_ends_with_the_iteration_and_reads_little_ahead():
     assert source.cursor.epoch * 2 + source.cursor.batch <= NUM_PREFETCHED + 3
 
 
+def test_batches_are_padded_by_the_thread():
+    def repeat_rows(batch):
+        return map_tensors(lambda rows: torch.cat([rows, rows]), batch)
+
+    (plain, _), (ahead, _) = take(stream(), 1) + take(PrefetchedBatches(stream(), repeat_rows), 1)
+    torch.testing.assert_close(ahead, [torch.cat([rows, rows]) for rows in plain])
+
+
 def test_cpu_prepares_nothing_ahead():
     batches = stream()
-    assert prefetch(batches, torch.device("cpu")) is batches
+    assert prefetch(batches, SimpleNamespace(device="cpu")) is batches
