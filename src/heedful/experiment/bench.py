@@ -23,7 +23,7 @@ from heedful.runs import Run
 from heedful.tasks.task import VocabSizes
 from heedful.training.config import TrainingConfig
 from heedful.training.prefetching import prefetch
-from heedful.training.trainer import Trainer
+from heedful.training.trainer import Trainer, choose_precision
 
 NUM_PROFILED_STEPS = 3
 MAX_OPERATORS = 6
@@ -155,7 +155,8 @@ def format_profile(
     milliseconds = 1e3 * (step_profile.data_seconds + step_profile.step_seconds)
     shares = ", ".join(f"{name} {share:.0%}" for name, share in step_profile.shares.items())
     parameters = f"{step_profile.num_parameters:,} parameters"
-    yield f"model: {parameters} on {device}, {recipe.training.precision}"
+    precision = recipe.training.precision or choose_precision(recipe.task.gpu_precision, device)
+    yield f"model: {parameters} on {device}, {precision}"
     yield f"speed: {step_profile.targets_per_second:,.0f} targets per second"
     size = f"{step_profile.num_targets:,.0f} targets, {step_profile.padding:.0%} padding"
     yield f"step: {milliseconds:,.1f} ms for {size}"
