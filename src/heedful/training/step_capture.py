@@ -7,6 +7,7 @@ every step; a step whose loss or gradient is not finite changes no parameter.
 """
 
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from heedful.training.distributed import DistributedContext
 from heedful.training.trainer import StepLosses, Trainer, get_rng_states, set_rng_states
 
 MAX_GRAPHS = 256  # batches of other shapes run as plain steps
+STEADY_STEPS = 100  # without a new graph, after which the warm-up is over
 
 
 def capture_steps(
@@ -145,6 +147,8 @@ class CapturedUpdate:
         self._counts: Counter[object] = Counter()
         self._pool = torch.cuda.graph_pool_handle()
         self._is_capturable = True
+        self._capture_seconds = 0.0
+        self._num_steady_steps = 0
 
     def __call__(
         self, micro_batches: Sequence[Any], learning_rate: float
@@ -169,19 +173,31 @@ class CapturedUpdate:
 
     def _find_step(self, batches: Sequence[Any]) -> CapturedStep | None:
         """Return the captured step for batches of these shapes; None for a plain step."""
-        trainer = self.trainer
         key = tuple(tensor.shape for batch in batches for tensor in tensors_of(batch))
         self._counts[key] += 1  # a shape that occurs once is not worth a graph
+        self._num_steady_steps += 1
         if key not in self._steps and self._counts[key] > 1 and len(self._steps) < MAX_GRAPHS:
-            rng_states = get_rng_states()
-            try:
-                self._steps[key] = CapturedStep(trainer, batches, self._pool)
-            except RuntimeError as error:
-                self._is_capturable = False
-                self._steps.clear()  # with their memory
-                reason = str(error).split("\n", 1)[0]
-                self._log(f"training steps run without CUDA graphs: {reason}")
-                trainer.optimizer.zero_grad(set_to_none=True)
-                leave_capture(trainer.device)
-                set_rng_states(rng_states)
+            self._capture(key, batches)
+        elif self._num_steady_steps == STEADY_STEPS and self._steps:
+            shapes = f"{len(self._steps)} batch shapes were captured"
+            self._log(f"{shapes} in {self._capture_seconds:.1f} s; training is at full speed")
         return self._steps.get(key)
+
+    def _capture(self, key: object, batches: Sequence[Any]) -> None:
+        """Capture a step for batches like these, or log why no step can be captured."""
+        trainer = self.trainer
+        if not self._steps:
+            self._log("training steps are captured as CUDA graphs, one per batch shape")
+        rng_states, start = get_rng_states(), time.monotonic()
+        try:
+            self._steps[key] = CapturedStep(trainer, batches, self._pool)
+        except RuntimeError as error:
+            self._is_capturable = False
+            self._steps.clear()  # with their memory
+            reason = str(error).split("\n", 1)[0]
+            self._log(f"training steps run without CUDA graphs: {reason}")
+            trainer.optimizer.zero_grad(set_to_none=True)
+            leave_capture(trainer.device)
+            set_rng_states(rng_states)
+        self._capture_seconds += time.monotonic() - start
+        self._num_steady_steps = 0
