@@ -19,7 +19,7 @@ from heedful.acceleration import captured_decoding
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.batching import SourceBatch
 from heedful.experiment.environment import configure_backends
-from heedful.experiment.job import build_trainer
+from heedful.experiment.trainer_setup import build_trainer
 from heedful.recipes import load_recipe
 from heedful.search import BeamSearchOptions, LengthPenalty
 from heedful.search.logits_processors import MinLength

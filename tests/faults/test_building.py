@@ -21,8 +21,8 @@ NUM_KILLS = 50
 CODE = """
 import sys
 from pathlib import Path
-from heedful.data import dataset_builder
-dataset_builder.CHUNK_SIZE = 100
+from heedful.data import corpus_passes, dataset_builder
+corpus_passes.CHUNK_SIZE = dataset_builder.CHUNK_SIZE = 100
 from heedful.data.dataset_builder import DatasetBuilder, DatasetBuilderConfig
 from heedful.data.filtering import FilterConfig
 from heedful.data.sources import ParallelFilesConfig

@@ -20,7 +20,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from heedful.config import validate_settings
 from heedful.errors import RunError, check
 from heedful.experiment import environment
-from heedful.experiment.job import build_trainer
+from heedful.experiment.trainer_setup import build_trainer
 from heedful.parallel import WorkerDiedError, WorkerProcess
 from heedful.recipes import Recipe
 from heedful.runs import Run

@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from heedful.data.batching import DataCursor
 from heedful.experiment.data_modules import load_data
-from heedful.experiment.job import build_trainer
+from heedful.experiment.trainer_setup import build_trainer
 from heedful.recipes import Recipe
 from heedful.runs import Run
 from heedful.tasks.task import VocabSizes

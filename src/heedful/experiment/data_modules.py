@@ -14,7 +14,8 @@ from rich.console import Console
 
 from heedful.config import differences
 from heedful.data import dataset_builder, sharded_dataset
-from heedful.data.dataset_builder import folder_digest, rows_between
+from heedful.data.corpus_passes import rows_between
+from heedful.data.dataset_builder import folder_digest
 from heedful.data.examples import CHUNK_SIZE, LocatedExamples
 from heedful.data.filtering import FilterConfig
 from heedful.data.mixing import MixtureConfig

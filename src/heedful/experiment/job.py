@@ -5,35 +5,27 @@ they were; a full disk ends training only if `on_disk_full` says so, or at the l
 checkpoint is saved, the best weights up to its step are saved, too.
 """
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from rich.console import Console
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.batching import DataCursor
-from heedful.errors import DiskFullError, HeedfulError, RunError, check
-from heedful.experiment.environment import (
-    configure_backends,
-    environment_info,
-    free_memory,
-    peak_memory,
-)
+from heedful.errors import DiskFullError, RunError, check
+from heedful.experiment.debug_dumps import BAD_STEPS_FOLDER, NonFiniteError, write_debug_dump
+from heedful.experiment.environment import environment_info, peak_memory
 from heedful.experiment.flops import training_flops_per_target
 from heedful.experiment.initial_run import pretrained_encoder
-from heedful.pytree import map_tensors, tensors_of
+from heedful.experiment.trainer_setup import build_trainer
+from heedful.pytree import map_tensors
 from heedful.recipes import Recipe
 from heedful.runs import Run
-from heedful.storage.atomic import atomic_replace
 from heedful.tasks.task import DataModule, Task, VocabSizes
 from heedful.training import state
 from heedful.training.callbacks import Callback, MetricsLogger, StepMetrics, ValidationResult
@@ -42,86 +34,16 @@ from heedful.training.distributed import SINGLE_PROCESS, DistributedContext
 from heedful.training.optim import LRSchedule
 from heedful.training.progress import print_line, print_samples, show_progress
 from heedful.training.state import TrainingLimits, TrainingProgress
-from heedful.training.step_capture import capture_steps
 from heedful.training.trackers import build_tracker_callbacks
-from heedful.training.trainer import (
-    GradientClipper,
-    MixedPrecision,
-    Trainer,
-    choose_precision,
-)
 
 Value = TypeVar("Value")
 
-BAD_STEPS_FOLDER = "bad-steps"
 NUM_VALIDATIONS = 10  # if `validate_every` is null
 PLAN_SECONDS, PLAN_FRACTION = 60, 0.1  # after which the speed is known
-MAX_DEBUG_DUMPS = 10  # per run; the first ones tell the most
 FIRST_VALIDATION_SECONDS = 60.0
 _FIRST_VALIDATION_FRACTION = 0.1  # of training.max_minutes, if that is earlier
 _MAX_SHOWN_EXAMPLES = 200  # decoded for metrics that are only shown
 _MAX_DECODING_FRACTION = 0.1  # of the training time, for these metrics
-
-
-class NonFiniteError(HeedfulError):
-    """Too many consecutive steps with a loss or gradient that is not finite."""
-
-    exit_code = 3
-
-
-def build_trainer(
-    recipe: Recipe,
-    sizes: VocabSizes,
-    learning_rate: Callable[[int], float],
-    *,
-    data_module: DataModule | None = None,
-    log: Callable[[str], None] = lambda line: None,
-    dist_context: DistributedContext = SINGLE_PROCESS,
-    device: torch.device,
-) -> Trainer:
-    """Build model, objective and optimizer; each rank starts from the same parameters.
-
-    The objective may depend on the training data: guided alignment has links of its pairs.
-    """
-    config, task = recipe.training, recipe.task
-    is_supported = not dist_context.is_sharded or config.objective.type == "cross-entropy"
-    name = f"the objective {config.objective.type!r} decodes at every step"
-    message = f"{name}, which would gather all sharded parameters each time"
-    hint = "set training.distributed_strategy=ddp"
-    check(is_supported, "training.distributed_strategy", message, hint)
-    objective = task.build_objective(config)
-    task.add_guided_alignment(objective, config, data_module, log)
-    configure_backends(device)
-    check_memory(recipe, sizes, device)
-    torch.manual_seed(config.seed)
-    model = dist_context.prepare_model(task.build_model(recipe, sizes).to(device))
-    torch.manual_seed(config.seed + dist_context.rank)
-    precision = config.precision or choose_precision(task.gpu_precision, device)
-    trainer = Trainer(
-        model,
-        objective,
-        config.optimizer.build(model),
-        learning_rate,
-        clipping=GradientClipper(config.max_grad_norm, config.max_grad_value),
-        precision=MixedPrecision(precision, device.type),
-        ema=config.ema.build(model) if config.ema else None,
-        dist_context=dist_context,
-        device=device,
-    )
-    if config.cuda_graphs and device.type == "cuda":
-        capture_steps(trainer, config, partial(task.pad_batch, recipe), log)
-    return trainer
-
-
-def check_memory(recipe: Recipe, sizes: VocabSizes, device: torch.device) -> None:
-    """Raise ConfigError if parameters and gradients exceed the memory: the kernel would kill us."""
-    with torch.device("meta"):
-        parameters = list(recipe.task.build_model(recipe, sizes).parameters())
-    num_parameters = sum(parameter.numel() for parameter in parameters)
-    needed, free = 8 * num_parameters / 1e9, free_memory() / 1e9  # two fp32 numbers for each
-    contents = f"{num_parameters:,} parameters with their gradients"
-    message = f"{contents} need {needed:,.1f} GB of memory, and {free:,.1f} GB are free"
-    check(device.type != "cpu" or needed <= free, "model", message, "lower its sizes")
 
 
 @torch.no_grad()
@@ -460,27 +382,3 @@ class TrainingJob:
             "peak_memory": peak_memory(self.device),
             "seconds": round(time.monotonic() - self.start_time, 3),
         }
-
-
-def write_debug_dump(
-    folder: Path,
-    micro_batches: Sequence[Any],
-    rng_states: Mapping[str, Tensor],
-    metadata: Mapping[str, Any],
-) -> Path | None:
-    """Save what is needed to repeat a step from the last checkpoint; None if there are enough.
-
-    Not the parameters: the last checkpoint and the same command lead to them.
-    """
-    if folder.exists() and len(list(folder.glob("step-*"))) >= MAX_DEBUG_DUMPS:
-        return None
-    path = folder / f"step-{metadata['step']:08d}"
-    with atomic_replace(path) as temporary:
-        temporary.mkdir()
-        for index, batch in enumerate(micro_batches):
-            tensors = {str(field): tensor for field, tensor in enumerate(tensors_of(batch))}
-            (temporary / f"batch-{index}.safetensors").write_bytes(save(tensors))
-        (temporary / "rng_states.safetensors").write_bytes(save(dict(rng_states)))
-        text = json.dumps(metadata, indent=2) + "\n"
-        (temporary / "metadata.json").write_text(text, encoding="utf-8")
-    return path

@@ -27,6 +27,7 @@ from heedful.experiment.arguments import (
 )
 from heedful.experiment.batch_size import with_largest_batch_size, with_saved_batch_size
 from heedful.experiment.data_modules import load_data, require_training_data
+from heedful.experiment.debug_dumps import BAD_STEPS_FOLDER
 from heedful.experiment.environment import (
     STOP_SIGNALS,
     InterruptedUnsavedError,
@@ -35,7 +36,7 @@ from heedful.experiment.environment import (
 )
 from heedful.experiment.flops import check_trainable
 from heedful.experiment.initial_run import with_initial_run
-from heedful.experiment.job import BAD_STEPS_FOLDER, TrainingJob
+from heedful.experiment.job import TrainingJob
 from heedful.recipes import Recipe
 from heedful.recipes.recipe import RecipeArgument
 from heedful.runs import Run, resolve_device

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.data import dataset_builder
-from heedful.data.dataset_builder import ReservoirSampler, ShardCounter, iter_blocks
+from heedful.data import corpus_passes
+from heedful.data.corpus_passes import ReservoirSampler, ShardCounter, iter_blocks
 
 
 class Numbers:
@@ -24,7 +24,7 @@ class Numbers:
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(dataset_builder, "CHUNK_SIZE", 3)
+    monkeypatch.setattr(corpus_passes, "CHUNK_SIZE", 3)
 
 
 @given(sizes=st.lists(st.integers(1, 20), min_size=1, max_size=3), shard_size=st.integers(1, 9))

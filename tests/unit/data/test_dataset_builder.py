@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heedful.data import dataset_builder
+from heedful.data import corpus_passes, dataset_builder
 from heedful.data.dataset_builder import DatasetBuilder, DatasetBuilderConfig
 from heedful.data.examples import LINES, PAIRS, LocatedExamples, tokenize_corpora
 from heedful.data.filtering import FilterConfig
@@ -25,7 +25,8 @@ TOKENIZERS = SeparateTokenizersConfig(source=WordTokenizerConfig(), target=WordT
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(dataset_builder, "CHUNK_SIZE", 7)
+    for module in (corpus_passes, dataset_builder):
+        monkeypatch.setattr(module, "CHUNK_SIZE", 7)
 
 
 @pytest.fixture
