@@ -170,6 +170,8 @@ def _train(
             check_resume_compatible(run, recipe, log)
         snapshot = dist_context.main_process_first(lambda: _find_snapshot(run, recipe, checkpoints))
         if snapshot and (progress := finished_progress(recipe.training, snapshot)):
+            if dist_context.is_main_process:
+                update_recipe(run, recipe)
             log(f"{run.folder}: already trained ({progress.stop_reason}) at step {snapshot.step}")
             return TrainingResult.from_progress(snapshot.step, progress)
         data_module = dist_context.main_process_first(lambda: load_data(recipe, run, console))
@@ -231,6 +233,8 @@ def _run_job(
         job.start()
     else:
         job.resume(snapshot)
+    if job.dist_context.is_main_process:  # not before: what fails changes nothing
+        update_recipe(job.run, job.recipe)
     batches = prefetch(job.data_module.train_batches(job.progress.cursor), job.trainer)
     all_callbacks = job.callbacks(report_to, user_callbacks)
     with handle_stop_signals() as job.stop_requested, all_callbacks as callbacks:
@@ -320,7 +324,7 @@ def _discard_if_changed(run: Run, recipe: Recipe, log: Callable[[str], None]) ->
 
 
 def check_resume_compatible(run: Run, recipe: Recipe, log: Callable[[str], None]) -> None:
-    """Write the recipe into an existing run; raise if a setting differs that may not change.
+    """Log settings that differ from those of the run; raise if one may not change.
 
     A run that was never saved starts over instead, whatever differs.
     """
@@ -335,5 +339,9 @@ def check_resume_compatible(run: Run, recipe: Recipe, log: Callable[[str], None]
         check(may_change, str(run.folder), message, hint, RunError)
     for name, old, new in changes:
         log(f"{run.folder}: {name} was {old} and is now {new}")
-    if changes:
+
+
+def update_recipe(run: Run, recipe: Recipe) -> None:
+    """Write the recipe into its run if settings have changed."""
+    if run.read_recipe() != recipe:
         run.replace_recipe(recipe)

@@ -18,9 +18,9 @@ import heedful
 from heedful.config import fields_with_role
 from heedful.data.batching import epoch_batches
 from heedful.data.sources import ParallelFilesConfig
-from heedful.errors import ConfigError, RunError
+from heedful.errors import ConfigError, HeedfulError, RunError
 from heedful.experiment import load_data, train
-from heedful.experiment.train import check_resume_compatible
+from heedful.experiment.train import check_resume_compatible, update_recipe
 from heedful.recipes import load_recipe
 from heedful.runs import Run
 from heedful.tasks.translation.evaluation import GreedyTranslationEvaluator
@@ -398,7 +398,28 @@ def test_resumable_change_is_logged_and_written(run):
     messages = []
     check_resume_compatible(run, recipe, messages.append)
     assert messages == [f"{run.folder}: training.checkpoints.keep_last was 2 and is now 5"]
+    update_recipe(run, recipe)
     assert run.read_recipe() == recipe
+    run.verify()
+
+
+@pytest.mark.parametrize("change", ["finished", "extended", "missing data", "changed data"])
+def test_resume_writes_changed_settings_only_if_it_succeeds(change, train_recipe, tmp_path):
+    train_recipe("training.max_steps=2")
+    run, data = Run(tmp_path / "run"), tmp_path / "source.txt"
+    before = run.read_recipe()
+    if change == "missing data":
+        data.unlink()
+    elif change == "changed data":
+        data.write_text("x\n" + data.read_text().split("\n", 1)[1])
+    steps = 2 if change == "finished" else 3
+    recipe = load_recipe(before, [f"training.max_steps={steps}", "decoding.beam_size=7"])
+    if change in {"finished", "extended"}:
+        train(recipe, run.folder, console=Console(quiet=True))
+    else:
+        with pytest.raises(HeedfulError):
+            train(recipe, run.folder, console=Console(quiet=True))
+    assert run.read_recipe() == (recipe if change in {"finished", "extended"} else before)
     run.verify()
 
 
