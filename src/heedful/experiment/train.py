@@ -44,7 +44,7 @@ from heedful.storage.atomic import clean_up_interrupted, lock_folder
 from heedful.training.callbacks import Callback
 from heedful.training.checkpoints import CheckpointManager, Snapshot
 from heedful.training.config import TrainingConfig
-from heedful.training.distributed import init_distributed
+from heedful.training.distributed import SINGLE_PROCESS, DistributedContext, init_distributed
 from heedful.training.prefetching import prefetch
 from heedful.training.progress import log_line, log_to_file, print_line
 from heedful.training.state import ResumableBatches, TrainingResult, finished_progress
@@ -170,8 +170,7 @@ def _train(
             check_resume_compatible(run, recipe, log)
         snapshot = dist_context.main_process_first(lambda: _find_snapshot(run, recipe, checkpoints))
         if snapshot and (progress := finished_progress(recipe.training, snapshot)):
-            if dist_context.is_main_process:
-                update_recipe(run, recipe)
+            update_recipe(run, recipe, dist_context)
             log(f"{run.folder}: already trained ({progress.stop_reason}) at step {snapshot.step}")
             return TrainingResult.from_progress(snapshot.step, progress)
         data_module = dist_context.main_process_first(lambda: load_data(recipe, run, console))
@@ -233,8 +232,7 @@ def _run_job(
         job.start()
     else:
         job.resume(snapshot)
-    if job.dist_context.is_main_process:  # not before: what fails changes nothing
-        update_recipe(job.run, job.recipe)
+    update_recipe(job.run, job.recipe, job.dist_context)  # not before: it may fail above
     batches = prefetch(job.data_module.train_batches(job.progress.cursor), job.trainer)
     all_callbacks = job.callbacks(report_to, user_callbacks)
     with handle_stop_signals() as job.stop_requested, all_callbacks as callbacks:
@@ -341,7 +339,9 @@ def check_resume_compatible(run: Run, recipe: Recipe, log: Callable[[str], None]
         log(f"{run.folder}: {name} was {old} and is now {new}")
 
 
-def update_recipe(run: Run, recipe: Recipe) -> None:
-    """Write the recipe into its run if settings have changed."""
-    if run.read_recipe() != recipe:
+def update_recipe(
+    run: Run, recipe: Recipe, dist_context: DistributedContext = SINGLE_PROCESS
+) -> None:
+    """Write the recipe into its run if settings have changed; the main process does."""
+    if dist_context.is_main_process and run.read_recipe() != recipe:
         run.replace_recipe(recipe)
