@@ -161,6 +161,9 @@ def _receive_tasks(connection: _WorkerConnection, tasks: SimpleQueue[Any]) -> No
             tasks.put(connection.recv())
     except (OSError, EOFError):
         os._exit(1)
+    except BaseException:  # a job that cannot be imported; nobody would answer the parent
+        traceback.print_exc()
+        os._exit(1)
 
 
 def _catch_errors(function: Callable[[], Result]) -> Result | _Failure:

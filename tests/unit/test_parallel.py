@@ -247,6 +247,19 @@ def test_worker_whose_parent_leaves_during_startup_exits_silently(messages):
     assert process.returncode == 1
 
 
+class UnreadableJob:
+    """Can be pickled, but not unpickled."""
+
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+def test_job_that_cannot_be_unpickled_ends_the_worker(capfd):
+    with WorkerProcess(UnreadableJob()) as worker, pytest.raises(WorkerDiedError):
+        worker.run(1)
+    assert "no number" in capfd.readouterr().err
+
+
 def test_workers_import_no_torch_and_not_the_main_script(tmp_path):
     """A script without `if __name__ == "__main__"` can use a pool."""
     script = tmp_path / "script.py"
