@@ -8,7 +8,6 @@ every step; a step whose loss or gradient is not finite changes no parameter.
 
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -144,7 +143,6 @@ class CapturedUpdate:
         self.trainer = trainer
         self._log = log
         self._steps: dict[object, CapturedStep] = {}
-        self._counts: Counter[object] = Counter()
         self._pool = torch.cuda.graph_pool_handle()
         self._is_capturable = True
         self._capture_seconds = 0.0
@@ -174,9 +172,8 @@ class CapturedUpdate:
     def _find_step(self, batches: Sequence[Any]) -> CapturedStep | None:
         """Return the captured step for batches of these shapes; None for a plain step."""
         key = tuple(tensor.shape for batch in batches for tensor in tensors_of(batch))
-        self._counts[key] += 1  # a shape that occurs once is not worth a graph
         self._num_steady_steps += 1
-        if key not in self._steps and self._counts[key] > 1 and len(self._steps) < MAX_GRAPHS:
+        if key not in self._steps and len(self._steps) < MAX_GRAPHS:
             self._capture(key, batches)
         elif self._num_steady_steps == STEADY_STEPS and self._steps:
             shapes = f"{len(self._steps)} batch shapes were captured"
