@@ -78,16 +78,9 @@ def align(
     such as 0-0 1-2 has the source and target word of each link, counted from 0 (Pharaoh format).
 
     Example: heedful align --source train.de --target train.en -o links.txt
-
     Example: heedful align --pairs train.tsv --model fast-align --symmetrize intersection
-
     Example: heedful align --source test.de --target test.en --gold gold.txt
     """
-    from pydantic import TypeAdapter
-
-    from heedful.aligners.links import format_pharaoh, sort_links
-    from heedful.aligners.training import AlignerConfig, AlignerConfigBase, align_corpus
-
     message = "has no effect: --direction chooses one direction"
     check(not (direction and symmetrize), "--symmetrize", message, "leave out one of them")
     files = {"source": source, "target": target, "pairs": pairs}
@@ -102,18 +95,11 @@ def align(
         corpora.append(_read_words(more, lowercase=lowercase))
     gold_lines = _read_gold(gold, *corpora[0]) if gold else None
     settings = {"type": model, "num_iterations": iterations, "alpha": alpha}
-    config: AlignerConfigBase = TypeAdapter[Any](AlignerConfig).validate_python(settings)
-    console = stderr_console(quiet=quiet)
-    first, *others = _number_words(corpora)
-    links = align_corpus(
-        config,
-        first,
-        train_corpora=others,
-        direction=direction or "both",
-        symmetrization=symmetrize or "grow-diag-final-and",
-        on_iteration=lambda progress: console.print(str(progress), highlight=False),
-    )
-    lines = [format_pharaoh(sort_links(row)) for row in links]
+    directions: dict[str, str] = {
+        "direction": direction or "both",
+        "symmetrization": symmetrize or "grow-diag-final-and",
+    }
+    lines = _align_words(corpora, settings, directions, quiet=quiet)
     if output is not None:
         from heedful.storage.atomic import write_text
 
@@ -139,6 +125,32 @@ def _read_words(files: Mapping[str, Any], *, lowercase: bool) -> tuple[Words, Wo
         [(text.lower() if lowercase else text).split() for text in side]
         for side in zip(*pairs, strict=True)
     )
+
+
+def _align_words(
+    corpora: Sequence[tuple[Words, Words]],
+    settings: Mapping[str, Any],
+    directions: Mapping[str, Any],
+    *,
+    quiet: bool,
+) -> list[str]:
+    """Return the links of the first corpus, a line per pair; learn from all of them."""
+    from pydantic import TypeAdapter
+
+    from heedful.aligners.links import format_pharaoh, sort_links
+    from heedful.aligners.training import AlignerConfig, AlignerConfigBase, align_corpus
+
+    config: AlignerConfigBase = TypeAdapter[Any](AlignerConfig).validate_python(settings)
+    console = stderr_console(quiet=quiet)
+    first, *others = _number_words(corpora)
+    links = align_corpus(
+        config,
+        first,
+        train_corpora=others,
+        on_iteration=lambda progress: console.print(str(progress), highlight=False),
+        **directions,
+    )
+    return [format_pharaoh(sort_links(row)) for row in links]
 
 
 def _number_words(corpora: Sequence[tuple[Words, Words]]) -> list[ParallelTokens]:

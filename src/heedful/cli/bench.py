@@ -32,7 +32,6 @@ def bench(
     Python (host). Try other settings with --set.
 
     Example: heedful bench runs/de-en
-
     Example: heedful bench runs/de-en --set training.precision=bf16 --steps 100
     """
     from heedful.experiment.bench import format_profile, profile_training, suggest_changes

@@ -80,9 +80,7 @@ def compare(
     are compared and the exit code is 1.
 
     Example: heedful compare runs/dot runs/additive --baseline runs/dot
-
     Example: heedful compare runs/dot-* runs/additive-* --source test.de --target test.en
-
     Example: heedful compare --data latin --recipes latin-demo,default --minutes 2
     """
     options = ComparisonOptions(files["test"], metrics, beam, baseline, device)

@@ -105,21 +105,13 @@ def evaluate(
     context before each token; a masked one by the tokens it predicts behind fixed masks.
 
     Example: heedful evaluate runs/de-en --source test.de --target test.en
-
     Example: heedful evaluate --outputs out.txt --target test.en --metrics bleu,ter
-
     Example: heedful evaluate runs/new --baseline runs/old --group-by length --confidence
-
     Example: heedful evaluate runs/new --set decoding.length_penalty=0.6
-
     Example: heedful evaluate runs/new --metrics aer --gold-alignments gold.txt
-
     Example: heedful evaluate runs/shakespeare test.txt
-
     Example: heedful evaluate runs/trec-1 --ensemble-with runs/trec-2 test.tsv
-
     Example: heedful evaluate runs/pos dev.conllu --html confusions.html
-
     Example: heedful evaluate runs/flights flights.csv --html calibration.html
     """
     options = EvaluationOptions(
@@ -138,11 +130,7 @@ def evaluate(
         overrides=overrides or (),
         device=device,
     )
-    _check_options(options, has_run=run is not None)
-    result = _score_files(options) if run is None else _score_run(str(run), file, options)
-    with handle_stdout_errors():
-        for line in result.format_lines(as_json=as_json):
-            typer.echo(line)
+    _evaluate(run, file, options, as_json=as_json)
 
 
 @dataclass(frozen=True)
@@ -163,6 +151,16 @@ class EvaluationOptions:
     html: Path | None
     overrides: Sequence[str]
     device: str
+
+
+def _evaluate(
+    run: Path | None, file: str | None, options: EvaluationOptions, *, as_json: bool
+) -> None:
+    _check_options(options, has_run=run is not None)
+    result = _score_files(options) if run is None else _score_run(str(run), file, options)
+    with handle_stdout_errors():
+        for line in result.format_lines(as_json=as_json):
+            typer.echo(line)
 
 
 class EvaluationResult(NamedTuple):

@@ -65,7 +65,6 @@ def recipes(
     `extends: NAME` needs only the settings that it changes.
 
     Example: heedful recipes
-
     Example: heedful recipes reverse-tiny > mine.yaml
     """
     from heedful.config import to_commented_yaml
@@ -101,7 +100,6 @@ def data(
     """List the synthetic corpora, or print pairs of one.
 
     Example: heedful data latin --split test --size 5
-
     Example: heedful data dates --size 100000 --format jsonl > dates.jsonl
     """
     from heedful.data.synthetic import SYNTHETIC_CORPORA, get_corpus

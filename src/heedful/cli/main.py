@@ -77,12 +77,12 @@ def _command_help(text: str) -> tuple[str, str]:
 
     Its examples move to the end, where the marker \b keeps their lines whole.
     """
-    paragraphs = inspect.cleandoc(text).split("\n\n")
-    examples = [part[9:] for part in paragraphs if part.startswith("Example: ")]
-    others = [part for part in paragraphs if not part.startswith("Example: ")]
-    listed = "\n".join(f"  {example}" for example in examples)
-    first, *_ = " ".join(others[0].split()).split(". ")
-    return first.removesuffix("."), "\n\n".join([*others, f"\b\nExamples:\n{listed}"])
+    lines = inspect.cleandoc(text).splitlines()
+    examples = [line for line in lines if line.startswith("Example: ")]
+    others = "\n".join(line for line in lines if line not in examples).strip()
+    listed = "\n".join(f"  {line.removeprefix('Example: ')}" for line in examples)
+    first, *_ = " ".join(others.split("\n\n")[0].split()).split(". ")
+    return first.removesuffix("."), f"{others}\n\n\b\nExamples:\n{listed}"
 
 
 for command in _COMMANDS:

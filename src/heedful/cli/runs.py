@@ -26,7 +26,6 @@ def runs(folder: FoldersOfRuns = Path("runs"), *, as_json: AsJSON = False) -> No
     command may start over), or why training ended. The best score is that of the dev data.
 
     Example: heedful runs
-
     Example: heedful runs comparison
     """
     check(folder.is_dir(), str(folder), "no such folder", "name a folder that contains runs")

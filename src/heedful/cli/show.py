@@ -57,9 +57,7 @@ def show(
     """Draw the attention weights of a model's outputs.
 
     Example: heedful show runs/demo "Caecilius est in horto." --html page.html
-
     Example: heedful show runs/mine "A text." --kind encoder-self --layer 1 --head 1,2
-
     Example: heedful show runs/demo "Caecilius est in horto." --search-tree --beam 3
     """
     from heedful.decoding.config import check_search_tree

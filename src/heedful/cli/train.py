@@ -61,13 +61,9 @@ def train(
     its limit, such as --steps.
 
     Example: heedful train --source train.de --target train.en --run runs/de-en
-
     Example: heedful train --source train.de --target train.en --minutes 5
-
     Example: heedful train --pairs train.csv --source-column fr --target-column en
-
     Example: heedful train reverse-tiny --set model.decoder.attention.score.type=dot
-
     Example: torchrun --nproc-per-node 2 -m -- heedful train latin-demo
     """
     from heedful.experiment import load_training_recipe
@@ -189,7 +185,6 @@ def average(
     """Write a run with the mean parameters of checkpoints, or of runs with equal initial ones.
 
     Example: heedful average runs/de-en --num-last 5 -o runs/de-en-averaged
-
     Example: heedful average runs/tuned-1 runs/tuned-2 -o runs/both
     """
     from heedful.experiment.checkpoint_averaging import average_checkpoints

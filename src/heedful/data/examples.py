@@ -39,7 +39,7 @@ from heedful.data.held_out import (
 )
 from heedful.data.pair_dataset import InMemoryPairDataset, Pair, deinterleave
 from heedful.data.sources import SourceConfig
-from heedful.errors import DataError, check
+from heedful.errors import ConfigError, DataError, check
 from heedful.tokenization.ragged_array import Integers, RaggedArray
 from heedful.tokenization.tokenizer_pair import TokenizerPair, TokenizersConfig
 from heedful.tokenization.vocabulary import EOS, UNK
@@ -79,6 +79,11 @@ class ExampleFormat(ABC):
     """Whether single examples can be dropped."""
     has_tokens: ClassVar[bool] = True
     """Whether examples are texts; if not, their tokens can be neither prepared nor cached."""
+
+    def no_tokens_error(self) -> ConfigError:
+        """Return the error that tokens of these examples are requested."""
+        hint = "train on the files; if there are too many, raise data.max_in_memory_examples"
+        return ConfigError("data.train", f"{self.name} have no tokens to prepare", hint)
 
     @abstractmethod
     def hash(self, examples: Sequence[Any]) -> SideHashes:
@@ -246,13 +251,13 @@ class SeriesFormat(ExampleFormat):
 
     @override
     def from_json(self, value: Any) -> Any:
-        raise NotImplementedError("series are read from their files")
+        raise self.no_tokens_error()
 
     @override
     def tokenize(
         self, examples: Sequence[Any], tokenizers: TokenizerPair, filtering: ChunkFilter
     ) -> TokenizedChunk:
-        raise NotImplementedError("series have no tokens")
+        raise self.no_tokens_error()
 
 
 PAIRS, LINES, SERIES = PairFormat(), LineFormat(), SeriesFormat()

@@ -20,6 +20,8 @@ from heedful.search.stopping import HeuristicStoppingConfig, StoppingConfig
 
 MAX_OUTPUTS = 10_000
 Averaging = Literal["log-probabilities", "probabilities"]
+DecodingRule = tuple[object, str, str, str]
+"""Whether a setting is valid, its name, what is wrong otherwise and what to do."""
 Phrases = Sequence[str | Sequence[str]]
 """Phrases; a list among them means one of several."""
 
@@ -133,12 +135,7 @@ def check_decoding_config(config: DecodingConfig) -> None:
         f"works only with beam search, but decoding.{sampling} is set",
         f"remove it, or set decoding.{sampling} to null",
     )
-    no_empty_phrase = ("a phrase is empty", "remove the empty phrase")
-    forbidden = {phrase.strip() for phrase in config.forbidden_phrases}
-    # Other contradictions depend on the tokenizer; `RequestEncoder` finds them.
-    required = filter(None, alternatives(config.required_phrases))
-    blocked = next((phrases[0] for phrases in required if {*phrases} <= forbidden), None)
-    rules: list[tuple[object, str, str, str]] = [
+    rules: list[DecodingRule] = [
         (beam_size >= 1, "beam_size", f"must be at least 1, but is {beam_size}", "raise it"),
         (n_best >= 1, "n_best", f"must be at least 1, but is {n_best}", "raise it"),
         (beam_size <= MAX_OUTPUTS, "beam_size", f"{beam_size} is over {MAX_OUTPUTS}", "lower it"),
@@ -173,14 +170,7 @@ def check_decoding_config(config: DecodingConfig) -> None:
             f"min_length is {config.min_length}, but max_length is {config.max_length}",
             "lower decoding.min_length, or raise decoding.max_length",
         ),
-        (not has_empty_phrase(config.required_phrases), "required_phrases", *no_empty_phrase),
-        (not has_empty_phrase(config.forbidden_phrases), "forbidden_phrases", *no_empty_phrase),
-        (
-            blocked is None,
-            "required_phrases",
-            f"{blocked!r} is required, but {blocked!r} is forbidden",
-            "remove one of them",
-        ),
+        *_phrase_rules(config),
         (
             config.phrase_table is None or config.unk_replacement != "keep",
             "phrase_table",
@@ -190,6 +180,20 @@ def check_decoding_config(config: DecodingConfig) -> None:
     ]
     for is_valid, name, message, hint in rules:
         check(is_valid, f"decoding.{name}", message, hint)
+
+
+def _phrase_rules(config: DecodingConfig) -> list[DecodingRule]:
+    no_empty_phrase = ("a phrase is empty", "remove the empty phrase")
+    forbidden = {phrase.strip() for phrase in config.forbidden_phrases}
+    # Other contradictions depend on the tokenizer; `RequestEncoder` finds them.
+    required = filter(None, alternatives(config.required_phrases))
+    blocked = next((phrases[0] for phrases in required if {*phrases} <= forbidden), None)
+    message = f"{blocked!r} is required, but {blocked!r} is forbidden"
+    return [
+        (not has_empty_phrase(config.required_phrases), "required_phrases", *no_empty_phrase),
+        (not has_empty_phrase(config.forbidden_phrases), "forbidden_phrases", *no_empty_phrase),
+        (blocked is None, "required_phrases", message, "remove one of them"),
+    ]
 
 
 def alternatives(phrases: Phrases) -> list[tuple[str, ...]]:

@@ -210,9 +210,8 @@ def build_prepared_dataset(
     """
     sources, unit = _training_sources(recipe), recipe.task.example_format.name
     large = f"more than {recipe.data.max_in_memory_examples} {unit}"
-    message = f"{unit} have no tokens to prepare"
-    hint = "train on the files; if there are too many, raise data.max_in_memory_examples"
-    check(recipe.task.example_format.has_tokens, "data.train", message, hint)
+    if not recipe.task.example_format.has_tokens:
+        raise recipe.task.example_format.no_tokens_error()
     for source in sources:
         message = f"{large} are read twice, but standard input can be read only once"
         hint = "write it to a file first, or raise data.max_in_memory_examples"

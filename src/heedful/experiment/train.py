@@ -157,9 +157,7 @@ def _train(
         def log(message: str) -> None:
             print_line(console, message)
 
-        if _threads_spin(local_device):
-            log("torch was imported before heedful, so its threads spin while they wait; on a busy")
-            log("  machine that is slow: import heedful first, or set OMP_WAIT_POLICY=PASSIVE")
+        _warn_if_threads_spin(local_device, log)
         if auto_find_batch_size:
             recipe = with_saved_batch_size(recipe, run)
         checkpoints = CheckpointManager(run.checkpoints, recipe.training.checkpoints, log)
@@ -190,10 +188,12 @@ def _train(
         return _run_job(job, snapshot, notice, report_to=report_to, user_callbacks=callbacks)
 
 
-def _threads_spin(device: torch.device) -> bool:
-    """Whether OpenMP was loaded before heedful could set how its threads wait."""
+def _warn_if_threads_spin(device: torch.device, log: Callable[[str], None]) -> None:
+    """Log a warning if OpenMP was loaded before heedful could set how its threads wait."""
     is_parallel = device.type == "cpu" and torch.get_num_threads() > 1
-    return is_parallel and "OMP_WAIT_POLICY" not in os.environ
+    if is_parallel and "OMP_WAIT_POLICY" not in os.environ:
+        log("torch was imported before heedful, so its threads spin while they wait; on a busy")
+        log("  machine that is slow: import heedful first, or set OMP_WAIT_POLICY=PASSIVE")
 
 
 class StopNotice:

@@ -334,8 +334,9 @@ class Task(ABC):
         return None
 
     def render_evaluation_page(self, predictor: Any, examples: Sequence[Any], title: str) -> str:
-        """Return the page of `evaluate --html`, without references."""
-        raise NotImplementedError
+        """Return the page of `evaluate --html`, of tasks without references that have one."""
+        message = f"there is no such page: this run {self.description}"
+        raise ConfigError("--html", message, "leave it out")
 
     def format_details(self, outputs: SystemOutputs) -> Iterable[str]:
         """Return further lines for `evaluate` to print below the scores."""

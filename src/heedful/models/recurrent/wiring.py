@@ -196,7 +196,7 @@ class Wiring(nn.Module, ABC):
         self, embedded: LayerInputs, state: WiringState, memory: Memory, mask: TargetMask
     ) -> UnrolledWiringOutput:
         """Take all tokens, layer by layer: equal to steps, unless experts are balanced."""
-        raise NotImplementedError(f"{type(self).__name__} runs step by step")
+        raise TypeError(f"{type(self).__name__} runs step by step: see `can_unroll`")
 
     def unrolled_vectors(
         self,

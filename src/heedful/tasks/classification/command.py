@@ -36,9 +36,7 @@ def classify(
     Without a file, type the texts.
 
     Example: heedful classify runs/trec questions.txt
-
     Example: echo "Who wrote Hamlet ?" | heedful classify runs/trec --json
-
     Example: heedful classify runs/trec-1 --ensemble-with runs/trec-2 questions.txt
     """
     from heedful.data.text_files import display_name, read_lines

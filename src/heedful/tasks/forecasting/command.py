@@ -72,9 +72,7 @@ def forecast(
     With --backtest, the page also shows the calibration of the quantiles.
 
     Example: heedful forecast runs/flights flights.csv -o out.csv --html out.html
-
     Example: heedful forecast runs/flights flights.csv --quantiles 0.05,0.95 --json
-
     Example: heedful forecast runs/flights flights.csv --backtest 4 --html page.html
     """
     from heedful.storage.atomic import write_text

@@ -217,7 +217,7 @@ class ForecastingTask(Task):
 
     @override
     def load_train(self, config: ExperimentConfig, prepared: PreparedDataset) -> TrainData:
-        raise NotImplementedError("series have no prepared tokens")
+        raise self.example_format.no_tokens_error()
 
     @override
     def build_data_module(

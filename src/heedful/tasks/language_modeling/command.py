@@ -40,7 +40,6 @@ def generate(
     """Continue a prompt with a language model, token by token.
 
     Example: heedful generate runs/shakespeare "To be" --max-new-tokens 400
-
     Example: heedful generate runs/shakespeare --num-samples 5 --top-p 0.95 -o texts.txt
     """
     from heedful.storage.atomic import write_text

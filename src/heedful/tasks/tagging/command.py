@@ -30,25 +30,26 @@ if TYPE_CHECKING:
 InputFormat = Literal["text", "raw", "conll"]
 _CONLL_SUFFIXES = {".conll", ".conllu", ".conllup", ".bio", ".iob", ".iob2"}
 _COLUMN_HELP = "column of the {} in a CoNLL file: its number or its name"
+InputFormatOption = Annotated[
+    InputFormat | None,
+    Option(
+        help="text: words separated by spaces; raw: punctuation is split off; conll: columns",
+        show_default="conll for .conll and .conllu, else text",
+    ),
+]
+WordColumn = Annotated[str | None, Option(metavar="COLUMN", help=_COLUMN_HELP.format("words"))]
+TagColumn = Annotated[
+    str | None, Option(metavar="COLUMN", help=_COLUMN_HELP.format("tags, which are replaced"))
+]
 
 
 def tag(
     load: PredictorLoader,
     file: Annotated[str, Argument(help="sentences, one per line; - is standard input")] = "-",
     *,
-    input_format: Annotated[
-        InputFormat | None,
-        Option(
-            help="text: words separated by spaces; raw: punctuation is split off; conll: columns",
-            show_default="conll for .conll and .conllu, else text",
-        ),
-    ] = None,
-    source_column: Annotated[
-        str | None, Option(metavar="COLUMN", help=_COLUMN_HELP.format("words"))
-    ] = None,
-    target_column: Annotated[
-        str | None, Option(metavar="COLUMN", help=_COLUMN_HELP.format("tags, which are replaced"))
-    ] = None,
+    input_format: InputFormatOption = None,
+    source_column: WordColumn = None,
+    target_column: TagColumn = None,
     ensemble_with: EnsembleWith = None,
     output: Annotated[
         Path | None, Option("--output", "-o", help="write to this file instead")
@@ -66,11 +67,8 @@ def tag(
     by default. Without a file, type the sentences.
 
     Example: heedful tag runs/pos sentences.txt
-
     Example: echo "Don't panic." | heedful tag runs/pos --input-format raw --conll
-
     Example: heedful tag runs/pos test.conllu --target-column upos -o tagged.conllu
-
     Example: heedful tag runs/ner-1 --ensemble-with runs/ner-2 posts.conll --json
     """
     from heedful.storage.atomic import write_text

@@ -92,9 +92,7 @@ def translate(
     Lines from a pipe are translated as they arrive. Without a file, type them.
 
     Example: heedful translate runs/demo sentences.txt --beam 5 --num-workers 0
-
     Example: heedful translate runs/demo sentences.txt --nbest 10 -o out.txt
-
     Example: echo "Caecilius est in horto." | heedful translate runs/demo
     """
     from heedful.data.text_files import display_name
