@@ -35,6 +35,7 @@ from heedful.training.optim import LRSchedule
 from heedful.training.progress import print_line, print_samples, show_progress
 from heedful.training.state import TrainingLimits, TrainingProgress
 from heedful.training.trackers import build_tracker_callbacks
+from heedful.training.trainer import StartedStep
 
 Value = TypeVar("Value")
 
@@ -182,8 +183,8 @@ class TrainingJob:
                 for callback in callbacks:
                     callback.on_train_end()
 
-    def record_step(self, metrics: StepMetrics, cursor: DataCursor) -> None:
-        """Update the progress."""
+    def record_step(self, started: StartedStep, cursor: DataCursor) -> None:
+        """Update the progress, apart from what depends on the losses."""
         progress, is_main_process = self.progress, self.dist_context.is_main_process
         progress.cursor = cursor
         # The clocks of ranks differ; that of the main process counts.
@@ -193,15 +194,12 @@ class TrainingJob:
                 torch.tensor(seconds, dtype=torch.float64)
             ).item()
         progress.seconds = seconds
-        progress.learning_rate = metrics.learning_rate
-        progress.flops += metrics.num_targets * self.flops_per_target
-        progress.num_skipped_steps += bool(metrics.skip_reason)
-        is_nonfinite = metrics.skip_reason not in ("", "overflow")
-        progress.num_consecutive_skips = progress.num_consecutive_skips + 1 if is_nonfinite else 0
-        done = self.limits.fraction_done(metrics.step, progress)
+        progress.learning_rate = started.learning_rate
+        progress.flops += started.num_targets * self.flops_per_target
+        done = self.limits.fraction_done(started.step, progress)
         if not self._is_plan_logged and (seconds >= PLAN_SECONDS or done >= PLAN_FRACTION):
             self._is_plan_logged = True
-            self._log_plan(metrics.step)
+            self._log_plan(started.step)
 
     def _log_plan(self, step: int) -> None:
         """Say how long training will take at the speed so far, and if it ends in the warmup."""
@@ -216,11 +214,24 @@ class TrainingJob:
             advice = "set training.lr_scheduler.warmup_ratio=0.1, or train longer"
             self.log(f"training ends {end}: the learning rate never reaches its peak; {advice}")
 
-    def handle_nonfinite_step(self, metrics: StepMetrics, micro_batches: Sequence[Any]) -> None:
+    def finish_step(
+        self, started: StartedStep, cursor: DataCursor, callbacks: Sequence[Callback]
+    ) -> None:
+        """Wait for the losses of a step, and tell them to callbacks."""
+        metrics, progress = started.finish(), self.progress
+        progress.num_skipped_steps += bool(metrics.skip_reason)
+        is_nonfinite = metrics.skip_reason not in ("", "overflow")
+        progress.num_consecutive_skips = progress.num_consecutive_skips + 1 if is_nonfinite else 0
+        for callback in callbacks:
+            callback.on_step_end(metrics)
+        if is_nonfinite:
+            self._handle_nonfinite_step(started, metrics, cursor)
+
+    def _handle_nonfinite_step(
+        self, started: StartedStep, metrics: StepMetrics, cursor: DataCursor
+    ) -> None:
         """Log a step that was skipped because of NaN or infinity; raise after too many."""
-        count, cursor = self.progress.num_consecutive_skips, self.progress.cursor
-        if not count:
-            return
+        count = self.progress.num_consecutive_skips
         location = f"training step {metrics.step} (epoch {cursor.epoch + 1}, batch {cursor.batch})"
         metadata = {
             "step": metrics.step,
@@ -230,8 +241,8 @@ class TrainingJob:
             **environment_info(self.device, self.dist_context),
             "checkpoint": self.checkpoints.latest_step,
         }
-        folder, rng_states = self.run.folder / BAD_STEPS_FOLDER, self.trainer.rng_states_before_step
-        path = self._write(lambda: write_debug_dump(folder, micro_batches, rng_states, metadata))
+        folder, (batches, rng_states) = self.run.folder / BAD_STEPS_FOLDER, started[2:4]
+        path = self._write(lambda: write_debug_dump(folder, batches, rng_states, metadata))
         dump = f" (see {path})" if path else ""
         message = f"{metrics.skip_reason}; {count} consecutive steps were skipped{dump}"
         settings = "training.optimizer.learning_rate or training.max_grad_norm"

@@ -18,6 +18,7 @@ import torch
 from rich.console import Console
 
 from heedful.config import SettingsArgument, differences, fields_with_role
+from heedful.data.batching import DataCursor
 from heedful.errors import ConfigError, RunError, StorageError, check
 from heedful.experiment.arguments import (
     FileArgument,
@@ -49,6 +50,7 @@ from heedful.training.prefetching import prefetch
 from heedful.training.progress import log_line, log_to_file, print_line
 from heedful.training.state import ResumableBatches, TrainingResult, finished_progress
 from heedful.training.trackers import check_trackers
+from heedful.training.trainer import StartedStep
 
 LOG_FILE = "train.log"
 Parameters = ParamSpec("Parameters")
@@ -248,6 +250,26 @@ def _run_job(
         return result
 
 
+class UnfinishedSteps:
+    """Steps whose losses were not yet read: a GPU waits while they are."""
+
+    def __init__(self, job: TrainingJob, callbacks: Sequence[Callback]) -> None:
+        self._job, self._callbacks = job, callbacks
+        self._steps: list[tuple[StartedStep, DataCursor]] = []
+
+    def append(self, started: StartedStep, cursor: DataCursor) -> None:
+        """Add a step; one in `read_every` waits for all of them."""
+        self._steps.append((started, cursor))
+        if started.step % self._job.trainer.read_every == 0:
+            self.finish()
+
+    def finish(self) -> None:
+        """Wait for all steps, and tell their losses to callbacks."""
+        for started, cursor in self._steps:
+            self._job.finish_step(started, cursor, self._callbacks)
+        self._steps.clear()
+
+
 def run_training(
     job: TrainingJob, batches: ResumableBatches, callbacks: Sequence[Callback]
 ) -> TrainingResult:
@@ -257,17 +279,18 @@ def run_training(
     """
     config, trainer, progress = job.config, job.trainer, job.progress
     stream = iter(batches)
+    unfinished = UnfinishedSteps(job, callbacks)
     while micro_batches := list(islice(stream, config.gradient_accumulation_steps)):
-        if not trainer.model.training:  # after a validation
-            trainer.model.train()
-        metrics = trainer.train_step(micro_batches)
-        job.record_step(metrics, batches.cursor)
-        for callback in callbacks:
-            callback.on_step_end(metrics)
-        job.handle_nonfinite_step(metrics, micro_batches)
-        limit, is_interrupted, is_early = job.agree(job.limits.reached(metrics.step, progress))
+        trainer.model.train()
+        started = trainer.start_step(micro_batches)
+        job.record_step(started, batches.cursor)
+        unfinished.append(started, batches.cursor)
+        limit, is_interrupted, is_early = job.agree(job.limits.reached(started.step, progress))
         is_regular = bool(limit) or job.is_validation_due()
         is_validated = is_regular or (is_early and not is_interrupted)
+        is_saved = config.save_every is not None and started.step % config.save_every == 0
+        if is_validated or is_saved or is_interrupted:
+            unfinished.finish()
         if is_validated:
             result = job.validate(is_early=not is_regular)
             for callback in callbacks:
@@ -275,12 +298,12 @@ def run_training(
             _, is_interrupted, _ = job.agree("")  # a signal may have come meanwhile
         progress.stop_reason = limit or job.limits.early_stopping_reason(progress)
         is_last = bool(progress.stop_reason) or is_interrupted
-        is_due = config.save_every is not None and metrics.step % config.save_every == 0
-        if is_last or is_validated or is_due:
+        if is_last or is_validated or is_saved:
             score = progress.scores[-1] if is_regular else None
             job.save_checkpoint(score=score, is_last=is_last)
         if is_last:
             break
+    unfinished.finish()
     return TrainingResult.from_progress(trainer.step, progress)
 
 

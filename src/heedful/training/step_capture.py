@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,9 +22,16 @@ from heedful.acceleration.cuda_graphs import StaticFunction, leave_capture
 from heedful.models.scheduled_sampling import TeacherForcingConfig
 from heedful.pytree import map_pairs, map_tensors, tensors_of
 from heedful.shapes import Float
+from heedful.training.callbacks import LOG_EVERY_STEPS
 from heedful.training.config import TrainingConfig
 from heedful.training.distributed import DistributedContext
-from heedful.training.trainer import StepLosses, Trainer, get_rng_states, set_rng_states
+from heedful.training.trainer import (
+    StepLosses,
+    Trainer,
+    UpdateResult,
+    get_rng_states,
+    set_rng_states,
+)
 
 MAX_GRAPHS = 256  # batches of other shapes run as plain steps
 STEADY_STEPS = 100  # without a new graph, after which the warm-up is over
@@ -44,6 +52,7 @@ def capture_steps(
     else:
         trainer.prepare_batch = pad_batch
         trainer.captured_update = CapturedUpdate(trainer, log)
+        trainer.read_every = LOG_EVERY_STEPS
 
 
 def plain_step_reason(config: TrainingConfig, dist_context: DistributedContext) -> str:
@@ -78,7 +87,8 @@ class StaticStep:
         """Copy the inputs of a step into place."""
         groups = self.trainer.optimizer.param_groups
         rates = [learning_rate * group.get("lr_scale", 1.0) for group in groups]
-        self.settings.copy_(torch.tensor([normalizer, *rates]), non_blocking=True)
+        settings = torch.tensor([normalizer, *rates], pin_memory=self.settings.is_cuda)
+        self.settings.copy_(settings, non_blocking=True)
         for static, batch in zip(self.batches, batches, strict=True):
             map_pairs(lambda into, tensor: into.copy_(tensor, non_blocking=True), static, batch)
 
@@ -150,24 +160,20 @@ class CapturedUpdate:
 
     def __call__(
         self, micro_batches: Sequence[Any], learning_rate: float
-    ) -> tuple[StepLosses, str]:
-        """Update the parameters, or return why not."""
+    ) -> Callable[[], UpdateResult]:
+        """Update the parameters; return a function that waits for the losses."""
         trainer = self.trainer
         # The first step creates the state of the optimizer, which outlives every graph.
-        if not (self._is_capturable and trainer.optimizer.state):
-            return trainer.update(micro_batches, learning_rate)
-        step = self._find_step(micro_batches)
+        is_captured = self._is_capturable and bool(trainer.optimizer.state)
+        step = self._find_step(micro_batches) if is_captured else None
         if step is None:
-            return trainer.update(micro_batches, learning_rate)
+            result = trainer.update(micro_batches, learning_rate)
+            return lambda: result
         normalizer = sum(trainer.objective.normalizer(batch) for batch in micro_batches)
         step.load(micro_batches, normalizer, learning_rate)
         step.run()
-        losses = StepLosses.from_values(step.loss_names, step.losses.tolist())
-        if losses.are_finite and math.isfinite(losses.grad_norm):
-            return losses, ""
-        # Nothing was updated; the plain step describes what is not finite.
-        set_rng_states(trainer.rng_states_before_step)
-        return trainer.update(micro_batches, learning_rate)
+        values = step.losses.clone()  # the next step of this shape overwrites them
+        return partial(_read_result, step.loss_names, values)
 
     def _find_step(self, batches: Sequence[Any]) -> CapturedStep | None:
         """Return the captured step for batches of these shapes; None for a plain step."""
@@ -198,3 +204,9 @@ class CapturedUpdate:
             set_rng_states(rng_states)
         self._capture_seconds += time.monotonic() - start
         self._num_steady_steps = 0
+
+
+def _read_result(names: Sequence[str], values: Float[Tensor, "losses"]) -> UpdateResult:
+    losses = StepLosses.from_values(names, values.tolist())
+    is_finite = losses.are_finite and math.isfinite(losses.grad_norm)
+    return losses, "" if is_finite else losses.describe()

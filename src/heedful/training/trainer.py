@@ -236,8 +236,47 @@ class StepLosses(NamedTuple):
         """Whether all losses are finite."""
         return all(map(math.isfinite, [self.main_loss, *self.auxiliary_losses.values()]))
 
+    def describe(self) -> str:
+        """Return all values in words."""
+        named = self.auxiliary_losses.items()
+        auxiliary = "".join(f", auxiliary loss {name!r} is {value}" for name, value in named)
+        return f"loss is {self.main_loss}{auxiliary}, gradient norm is {self.grad_norm}"
 
-UpdateFunction = Callable[[Sequence[Any], float], tuple[StepLosses, str]]
+
+UpdateResult = tuple[StepLosses, str]
+"""The losses of a step, and why it was skipped; empty if it was not."""
+UpdateFunction = Callable[[Sequence[Any], float], Callable[[], UpdateResult]]
+"""Starts a step on micro-batches with a learning rate; what it returns waits for the result."""
+
+
+class StartedStep(NamedTuple):
+    """An optimizer step that a GPU may still be busy with."""
+
+    step: int
+    learning_rate: float
+    micro_batches: Sequence[Any]
+    rng_states: Mapping[str, Tensor]  # before the step
+    read_result: Callable[[], UpdateResult]  # waits for the GPU
+
+    @property
+    def num_targets(self) -> int:
+        """Targets without padding."""
+        return sum(batch.num_targets for batch in self.micro_batches)
+
+    def finish(self) -> StepMetrics:
+        """Wait for the step and return its metrics."""
+        losses, skip_reason = self.read_result()
+        return StepMetrics(
+            self.step,
+            losses.main_loss,
+            losses.grad_norm,
+            self.learning_rate,
+            num_tokens=sum(batch.num_tokens for batch in self.micro_batches),
+            num_targets=self.num_targets,
+            auxiliary_losses=losses.auxiliary_losses,
+            skip_reason=skip_reason,
+        )
+
 
 DEFAULT_CLIPPER = GradientClipper(max_norm=1.0)
 
@@ -269,9 +308,10 @@ class Trainer:
         self.dist_context = dist_context
         self.device = device
         self.step = 0
-        self.rng_states_before_step = get_rng_states()
         self.captured_update: UpdateFunction | None = None
         """Takes the place of `update`; see `training.step_capture`."""
+        self.read_every = 1
+        """Steps after which losses are read: a GPU waits while they are."""
         self.prepare_batch: Callable[[Any], Any] = lambda batch: batch
         """Applied to batches before they are needed; see `training.prefetching`."""
         self._wrapped_model = dist_context.wrap_model(model)
@@ -279,29 +319,29 @@ class Trainer:
 
     def train_step(self, micro_batches: Sequence[Any]) -> StepMetrics:
         """Run one optimizer step on a list of micro-batches, or skip it and say why."""
+        return self.start_step(micro_batches).finish()
+
+    def start_step(self, micro_batches: Sequence[Any]) -> StartedStep:
+        """Start a step; further ones may be started before it is finished."""
         self.step += 1
-        self.rng_states_before_step = get_rng_states()
-        learning_rate = self.learning_rate(self.step)
-        update = self.captured_update or self.update
-        losses, skip_reason = update(micro_batches, learning_rate)
-        if self.ema is not None and not skip_reason:
+        rng_states, learning_rate = get_rng_states(), self.learning_rate(self.step)
+        update = self.captured_update or self._update_at_once
+        read_result = update(micro_batches, learning_rate)
+        if self.ema is not None and not read_result()[1]:
             self.ema.update(self.step)
-        return StepMetrics(
-            self.step,
-            losses.main_loss,
-            losses.grad_norm,
-            learning_rate,
-            num_tokens=sum(batch.num_tokens for batch in micro_batches),
-            num_targets=sum(batch.num_targets for batch in micro_batches),
-            auxiliary_losses=losses.auxiliary_losses,
-            skip_reason=skip_reason,
-        )
+        return StartedStep(self.step, learning_rate, micro_batches, rng_states, read_result)
 
     def averaged_parameters(self) -> AbstractContextManager[None]:
         """Give the model the parameters it is evaluated with: their average, if there is one."""
         return self.ema.average_parameters() if self.ema is not None else nullcontext()
 
-    def update(self, micro_batches: Sequence[Any], learning_rate: float) -> tuple[StepLosses, str]:
+    def _update_at_once(
+        self, micro_batches: Sequence[Any], learning_rate: float
+    ) -> Callable[[], UpdateResult]:
+        result = self.update(micro_batches, learning_rate)
+        return lambda: result
+
+    def update(self, micro_batches: Sequence[Any], learning_rate: float) -> UpdateResult:
         """Update the parameters, or return why not."""
         normalizer = sum(self.objective.normalizer(batch) for batch in micro_batches)
         names, values = self.compute_gradients(micro_batches, normalizer)
@@ -353,13 +393,9 @@ class Trainer:
             return ""
         if losses.are_finite and self.precision.handle_overflow():
             return "overflow"
-        named = losses.auxiliary_losses.items()
-        auxiliary = "".join(f", auxiliary loss {name!r} is {value}" for name, value in named)
         nonfinite = (
             f"first in {name}"
             for name, parameter in self.model.named_parameters()
             if parameter.grad is not None and not parameter.grad.isfinite().all()
         )
-        where = next(nonfinite, "all gradients are finite")
-        loss, norm = losses.main_loss, losses.grad_norm
-        return f"loss is {loss}{auxiliary}, gradient norm is {norm} ({where})"
+        return f"{losses.describe()} ({next(nonfinite, 'all gradients are finite')})"

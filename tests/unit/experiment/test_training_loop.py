@@ -5,6 +5,7 @@ from heedful.experiment.train import run_training
 from heedful.training.callbacks import Callback, StepMetrics, ValidationResult
 from heedful.training.config import TrainingConfig
 from heedful.training.state import TrainingLimits, TrainingProgress
+from heedful.training.trainer import StartedStep
 
 LIMITS = {
     "max_steps": {"step": 8},
@@ -65,25 +66,26 @@ def test_no_early_stopping_without_patience():
 
 
 class FakeTrainer:
-    def __init__(self, events):
+    def __init__(self, events, read_every=1):
         self.step = 0
+        self.read_every = read_every
         self.model = self
         self.events = events
 
     def train(self):
         self.events.append("train mode")
 
-    def train_step(self, micro_batches):
+    def start_step(self, micro_batches):
         self.step += 1
         self.events.append(f"step {self.step} on {micro_batches}")
-        return StepMetrics(self.step, 1.0, 1.0, 0.1, 1, 1, {})
+        return StartedStep(self.step, 0.1, micro_batches, {}, lambda: None)
 
 
 class FakeJob:
-    def __init__(self, scores=(), stop_at=None, early_at=None, **settings):
+    def __init__(self, scores=(), stop_at=None, early_at=None, read_every=1, **settings):
         self.events = []
         self.config = TrainingConfig(**settings)
-        self.trainer = FakeTrainer(self.events)
+        self.trainer = FakeTrainer(self.events, read_every)
         self.progress = TrainingProgress(data_fingerprint="")
         self.limits = TrainingLimits(self.config)
         self.scores = iter(scores)
@@ -93,8 +95,10 @@ class FakeJob:
     def record_step(self, metrics, cursor):
         self.progress.cursor = cursor
 
-    def handle_nonfinite_step(self, metrics, micro_batches):
-        pass
+    def finish_step(self, started, cursor, callbacks):
+        assert started.micro_batches[-1] == cursor.batch
+        for callback in callbacks:
+            callback.on_step_end(StepMetrics(started.step, 1.0, 1.0, 0.1, 1, 1, {}))
 
     def agree(self, limit):
         return limit, self.trainer.step == self.stop_at, self.trainer.step == self.early_at
@@ -208,3 +212,22 @@ def test_early_stopping_ends_after_the_validation():
     result, _ = run(FakeJob(scores=[1.0, 2.0, 3.0], patience=2, validate_every=1))
     assert result.step == 3
     assert result.stop_reason == "early stopping: no improvement in 2 validations"
+
+
+def test_losses_that_are_read_rarely_are_read_before_validations_checkpoints_and_the_end():
+    job = FakeJob(read_every=4, max_steps=11, validate_every=6, save_every=9, patience=None)
+    _, events = run(job)
+    words = " ".join(event.replace("on_step_end ", "read ").split(" on ")[0] for event in events)
+    assert words.split(" save")[0] == (
+        "step 1 step 2 step 3 step 4 read 1 read 2 read 3 read 4 "
+        "step 5 step 6 read 5 read 6 validate on_validation_end 6"
+    )
+    assert "step 7 step 8 read 7 read 8 step 9 read 9 save" in words
+    assert "step 10 step 11 read 10 read 11 validate" in words
+
+
+def test_losses_are_read_when_training_is_interrupted():
+    _, events = run(FakeJob(read_every=4, stop_at=2))
+    assert [event.split(" on ")[0] for event in events][:4] == [
+        *("step 1", "step 2", "on_step_end 1", "on_step_end 2")
+    ]

@@ -73,5 +73,4 @@ def test_nan_loss_skips_the_step_with_a_reason():
 def test_rng_states_before_the_step_are_kept():
     trainer = build_trainer()
     before = torch.get_rng_state()
-    trainer.train_step([examples()])
-    assert torch.equal(trainer.rng_states_before_step["cpu"], before)
+    assert torch.equal(trainer.start_step([examples()]).rng_states["cpu"], before)
