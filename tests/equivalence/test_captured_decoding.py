@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from heedful.acceleration import captured_decoding, search_graphs, tuning
-from heedful.acceleration.captured_decoding import CapturedEncoderDecoderModel
+from heedful.acceleration.captured_decoding import CapturedEncoderDecoderModel, CapturedSteps
 from heedful.acceleration.registry import REGISTRY, accelerate
 from heedful.acceleration.search_graphs import round_up
 from heedful.models.encoder_decoder import EncoderDecoderModel
@@ -45,6 +45,9 @@ def on_cpu(monkeypatch):
 def build_pair(name, device="cpu"):
     """Return a model and the same one with captured steps, or None if it has no such form."""
     model = copy.deepcopy(build(name)).eval().to(device)
+    if device == "cuda":
+        captured = accelerate(model, GPU)  # with all that replaces its parts
+        return model, captured if isinstance(captured, CapturedSteps) else None
     captured = copy.copy(model)
     for entry in MODEL_CLASSES:
         if entry._replace(device_types=("cpu", "cuda")).matches(model, torch.device(device)):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import torch
 from torch import nn
 
-from heedful.acceleration import captured_decoding, decoding, transformer
+from heedful.acceleration import captured_decoding, decoding, static_cache, transformer
 from heedful.layers.transformer import TransformerStack
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.models.language_model import LanguageModel
@@ -54,6 +54,12 @@ REGISTRY: tuple[Acceleration, ...] = (
         TransformerDecoder,
         transformer.PackedTransformerDecoder,
         supports=transformer.can_share_caches,
+    ),
+    Acceleration(
+        TransformerDecoder,
+        static_cache.StaticCacheDecoder,
+        ("cuda",),
+        supports=static_cache.can_use_static_cache,
     ),
     Acceleration(
         TransformerStack,

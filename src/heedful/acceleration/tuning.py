@@ -63,3 +63,13 @@ about the time of two plain ones."""
 STEPS_PER_CHECK = 4
 """Steps of greedy search on a GPU after which the host waits to see whether all sentences have
 ended."""
+
+TRITON_DECODING_TILE = 32, 2
+"""Positions and warps per program of attention of one query in Triton."""
+
+STATIC_CACHE_CAPACITY = 32
+"""Positions for which the key-value cache of a Transformer on a GPU is allocated at first; it is
+doubled when it is full."""
+
+NUM_DEVICE_POSITIONS = 512
+"""Positions whose encodings are kept on a GPU."""
