@@ -100,8 +100,8 @@ class StaticCacheState:
         """Return the state after a step that wrote a position of each row."""
         cache_rows = self.cache_rows
         if cache_rows is not None:
-            own = torch.arange(len(cache_rows), device=cache_rows.device).unsqueeze(1)
-            cache_rows = torch.cat([cache_rows, own], dim=1)
+            new_rows = torch.arange(len(cache_rows), device=cache_rows.device).unsqueeze(1)
+            cache_rows = torch.cat([cache_rows, new_rows], dim=1)
         return replace(self, position=self.position + 1, cache=cache, cache_rows=cache_rows)
 
     def kv_caches(self) -> list[KVCache | None]:
@@ -116,8 +116,8 @@ class StaticCacheState:
     def _all_cache_rows(self) -> Int[Tensor, "R P"]:
         if self.cache_rows is not None:
             return self.cache_rows
-        own = torch.arange(len(self.memory_rows), device=self.memory_rows.device)
-        return own.unsqueeze(1).expand(-1, self.position)
+        rows = torch.arange(len(self.memory_rows), device=self.memory_rows.device)
+        return rows.unsqueeze(1).expand(-1, self.position)
 
 
 class AttentionShape(NamedTuple):
@@ -229,9 +229,10 @@ def fuse_layers(
         assert layer.cross_attention is not None
         assert isinstance(layer.feed_forward, FeedForward)
         build, source = FusedAttention.from_attention, layer.cross_attention.attention
-        own = build(layer.self_attention.attention, next(connections), is_self_attention=True)
-        cross = build(source, next(connections), is_self_attention=False)
-        fused.append(FusedLayer(own, cross, layer.feed_forward, next(connections)))
+        attention = build(layer.self_attention.attention, next(connections), is_self_attention=True)
+        cross_attention = build(source, next(connections), is_self_attention=False)
+        parts = attention, cross_attention, layer.feed_forward, next(connections)
+        fused.append(FusedLayer(*parts))
     return FusedConnection(first, is_pre_norm), fused
 
 
@@ -253,8 +254,8 @@ class StaticCacheDecoder(TransformerDecoder):
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy joins its own parameters, and watches its own hooks.
-        own = ("_fused", "_hooks", "_encodings")
-        return {key: value for key, value in vars(self).items() if key not in own}
+        cached = ("_fused", "_hooks", "_encodings")
+        return {key: value for key, value in vars(self).items() if key not in cached}
 
     @override
     def initial_state(self, encoder_output: EncoderOutput) -> Any:

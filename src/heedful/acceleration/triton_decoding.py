@@ -50,7 +50,7 @@ def _attention_kernel(
     is_dim = dims < HEAD_DIM
     queries += row * query_stride + head * HEAD_DIM + dims
     query = tl.load(queries, mask=is_dim, other=0.0).to(tl.float32) * scale
-    own_row = row
+    first_row = row
     if IS_CACHE:
         key = tl.load(queries + NUM_HEADS * HEAD_DIM, mask=is_dim, other=0.0)
         value = tl.load(queries + 2 * NUM_HEADS * HEAD_DIM, mask=is_dim, other=0.0)
@@ -64,17 +64,17 @@ def _attention_kernel(
         maximum = tl.full([], -float("inf"), tl.float32)
         total = tl.full([], 0.0, tl.float32)
         context = tl.zeros([DIMS], tl.float32)
-        own_row = tl.load(rows + row * rows_stride).to(tl.int64)
+        first_row = tl.load(rows + row * rows_stride).to(tl.int64)
     weights += tl.program_id(0).to(tl.int64) * length
     for start in range(0, length, POSITIONS):
         positions = start + tl.arange(0, POSITIONS)
         is_visible = positions < length
-        key_rows = own_row + tl.zeros([POSITIONS], tl.int64)
+        key_rows = first_row + tl.zeros([POSITIONS], tl.int64)
         if IS_CACHE and HAS_ROWS:
             pointers = rows + row * rows_stride + positions
             key_rows = tl.load(pointers, mask=is_visible, other=0).to(tl.int64)
         if not IS_CACHE:
-            pointers = mask + own_row * mask_stride + positions
+            pointers = mask + first_row * mask_stride + positions
             is_visible = tl.load(pointers, mask=is_visible, other=0) != 0
         offsets = key_rows * row_stride + head * head_stride + positions * HEAD_DIM
         offsets = offsets[:, None] + dims[None, :]
