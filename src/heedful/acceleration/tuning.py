@@ -73,3 +73,28 @@ doubled when it is full."""
 
 NUM_DEVICE_POSITIONS = 512
 """Positions whose encodings are kept on a GPU."""
+
+TRITON_NORM_ELEMENTS = 2048
+"""Elements of a tile of whole rows in the kernels of dropout, residual sum and LayerNorm."""
+
+TRITON_ATTENTION_QUERIES = 64
+"""Queries per block of attention over short memories."""
+
+TRITON_ATTENTION_SCORES = 512
+"""Scores per warp of attention over short memories."""
+
+MAX_TRITON_KEYS = 128
+"""Keys up to which attention is computed by one block per head in Triton."""
+
+MAX_LOGITS = 2**29
+"""Logits that cross-entropy holds at once: 1 GiB in bfloat16."""
+
+TRITON_LOGITS_BLOCK = 2048
+"""Logits per step of the kernel of cross-entropy."""
+
+MAX_TRITON_HEAD_DIM = 128
+"""Size of heads up to which it is."""
+
+MAX_TRITON_NORM_SIZE = 8192
+"""Size of vectors up to which residual sums and norms are computed in Triton: a program holds whole
+rows."""

@@ -26,6 +26,7 @@ from heedful.layers.rnn_cell_config import CellConfig, LSTMCellConfig
 from heedful.layers.rnn_cells import RecurrentState
 from heedful.layers.transformer import TransformerConfigBase, TransformerStack
 from heedful.models.base import ModelOutput
+from heedful.models.likelihood import linear_log_softmax
 from heedful.models.scheduled_sampling import InputSampler, run_scheduled_sampling
 from heedful.search import StepOutput
 from heedful.shapes import Float, HiddenStates, Int, Lengths, Losses, StepTokens, TokenIds
@@ -214,7 +215,7 @@ class LanguageModel(nn.Module):
             need_weights=need_weights,
             need_state=False,
         )
-        log_probs = self.lm_head(self.dropout(output.outputs)).log_softmax(dim=-1)
+        log_probs = linear_log_softmax(self.dropout(output.outputs), self.lm_head)
         return ModelOutput(log_probs, output.weights, dict(output.auxiliary_losses))
 
     def forward_scheduled_sampling(self, batch: LMBatch, sampler: InputSampler) -> ModelOutput:

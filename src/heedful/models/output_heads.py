@@ -15,6 +15,7 @@ from typing_extensions import override
 from heedful.attention.attention import Readout
 from heedful.config import BaseConfig
 from heedful.errors import check
+from heedful.models.likelihood import linear_log_softmax
 from heedful.shapes import (
     Float,
     Int,
@@ -105,7 +106,7 @@ class SoftmaxHead(OutputHead):
     def forward(
         self, features: Features, weights: SourceWeights | None, copying: CopyInputs | None = None
     ) -> LogProbs:
-        return self.projection(features).log_softmax(dim=-1)
+        return linear_log_softmax(features, self.projection)
 
 
 class SoftmaxHeadConfig(BaseConfig):

@@ -16,6 +16,7 @@ from heedful.data.batching import Batch, SourceBatch
 from heedful.layers.embeddings import TokenEmbedding, check_shared_vocabulary, tie_weights
 from heedful.models.base import ModelOutput, Seq2SeqModel
 from heedful.models.language_model import BackboneOutput, CausalBackbone, LanguageModelConfigBase
+from heedful.models.likelihood import linear_log_softmax
 from heedful.models.scheduled_sampling import InputSampler, run_scheduled_sampling
 from heedful.search import StepOutput
 from heedful.shapes import Int, LogProbs, Scalar, SourceMask, SourceWeights, StepTokens
@@ -120,7 +121,7 @@ class PrefixLanguageModel(Seq2SeqModel):
         return output.weights[..., :source_length] * is_source.unsqueeze(1)
 
     def _compute_log_probs(self, output: BackboneOutput) -> LogProbs:
-        return self.lm_head(self.dropout(output.outputs)).log_softmax(dim=-1)
+        return linear_log_softmax(self.dropout(output.outputs), self.lm_head)
 
 
 class PrefixLanguageModelConfig(LanguageModelConfigBase):

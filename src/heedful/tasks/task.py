@@ -26,12 +26,13 @@ from heedful.errors import ConfigError, RunError, check, choices_hint, did_you_m
 from heedful.evaluation.base import Direction, Metric
 from heedful.evaluation.confusion import ConfusionMatrix
 from heedful.evaluation.registry import MetricSpec, get_metrics
+from heedful.models.likelihood import count_correct, negative_log_likelihood
 from heedful.tasks.command_line import FileOptions
 from heedful.tasks.prediction import DevEvaluator, Predictor, SystemOutputs
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 from heedful.training.config import TrainingConfig
-from heedful.training.objectives import Objective, count_correct, negative_log_likelihood
+from heedful.training.objectives import Objective
 from heedful.training.state import ResumableBatches
 from heedful.training.trainer import PrecisionName
 

@@ -8,21 +8,20 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
-from torch import Tensor, nn
+from torch import nn
 from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
 from heedful.errors import check
+from heedful.models.likelihood import negative_log_likelihood
 from heedful.models.scheduled_sampling import (
     InputSampler,
     ScheduledSamplingConfig,
     TeacherForcingConfig,
 )
-from heedful.shapes import Float, Int, Losses, Scalar, TokenIds
-from heedful.tokenization.vocabulary import PAD
+from heedful.shapes import Losses, Scalar
 from heedful.training.guided_alignment import LOSS_NAME, AlignmentGuide
 from heedful.training.rollouts import (
     REWARDS,
@@ -89,26 +88,6 @@ class CrossEntropyObjective(Objective):
             return LossTerms(loss, output.auxiliary_losses)
         guided = {LOSS_NAME: self.guide.loss(output.soft_weights, batch)}
         return LossTerms(loss, {**output.auxiliary_losses, **guided})
-
-
-def negative_log_likelihood(
-    log_probs: Float[Tensor, "B T N"], targets: TokenIds, label_smoothing: float = 0.0
-) -> Scalar:
-    """Return -log p summed over targets without padding, with label smoothing e:
-
-    (1 - e) * -log p(y) + e * mean over v of -log p(v)  (Szegedy et al. 2016, section 7).
-    """
-    is_real = targets != PAD
-    wide = torch.promote_types(log_probs.dtype, torch.float32)  # 16 bits cannot sum a batch
-    chosen = log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1).to(wide)  # (B, T)
-    if label_smoothing:
-        chosen = torch.lerp(chosen, log_probs.mean(dim=-1, dtype=wide), label_smoothing)
-    return -chosen.masked_fill(~is_real, 0).sum()  # where padding has probability 0, too
-
-
-def count_correct(log_probs: Float[Tensor, "B T N"], targets: TokenIds) -> Int[Tensor, ""]:
-    """Return the number of targets, without padding, that are the most likely token."""
-    return ((log_probs.argmax(dim=-1) == targets) & (targets != PAD)).sum()
 
 
 class CrossEntropyObjectiveConfig(BaseConfig):

@@ -11,6 +11,7 @@ from heedful.data.token_stream import LMBatch
 from heedful.errors import ConfigError
 from heedful.layers.feed_forward import FeedForwardConfig
 from heedful.layers.initialization import XavierInitConfig
+from heedful.models.likelihood import negative_log_likelihood
 from heedful.models.masked_language_model import (
     MaskedLanguageModelConfig,
     MaskingConfig,
@@ -22,7 +23,6 @@ from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.models.transformer import TransformerEncoderConfig
 from heedful.pytree import select_rows
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, PAD
-from heedful.training.objectives import negative_log_likelihood
 from tests.shape_checking import unchecked
 
 SIZE = 12

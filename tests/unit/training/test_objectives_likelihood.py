@@ -3,17 +3,14 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from heedful.data.token_stream import LMBatch
+from heedful.models.likelihood import count_correct, negative_log_likelihood
 from heedful.models.scheduled_sampling import (
     InputSampler,
     LinearSamplingConfig,
     TeacherForcingConfig,
 )
 from heedful.tokenization.vocabulary import PAD
-from heedful.training.objectives import (
-    CrossEntropyObjective,
-    count_correct,
-    negative_log_likelihood,
-)
+from heedful.training.objectives import CrossEntropyObjective
 from tests.catalogue import batch, build, store
 
 

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from heedful.models.likelihood import negative_log_likelihood
 from heedful.tokenization.vocabulary import EOS
-from heedful.training.objectives import ReinforceObjective, negative_log_likelihood
+from heedful.training.objectives import ReinforceObjective
 from heedful.training.rollouts import RolloutSampler, gleu
 from tests.catalogue import batch, build, store
 from tests.unit.training.toy import (
