@@ -1,0 +1,1 @@
+"""Training, decoding and attention on a GPU beside other systems, in one run."""

@@ -1,0 +1,7 @@
+"""x."""
+
+from typing import Any
+
+
+def bench(settings: Any) -> None:
+    """X."""
