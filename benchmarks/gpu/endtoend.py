@@ -1,7 +1,0 @@
-"""x."""
-
-from typing import Any
-
-
-def bench(settings: Any) -> None:
-    """X."""
