@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
+from heedful.acceleration.precision import Dtype, check_dtype, convert_model
 from heedful.config import (
     SettingsArgument,
     read_settings,
@@ -223,6 +224,7 @@ def load(
     run: Path | str,
     *,
     device: str | torch.device = "auto",
+    dtype: Dtype = "fp32",
     settings: SettingsArgument = (),
     ensemble_with: Sequence[Path | str] = (),
     task_name: str | None = None,
@@ -230,11 +232,13 @@ def load(
     """Load a trained model, after verifying each file against the manifest.
 
     Its task decides the type, such as `Translator`, `TextGenerator`, `Classifier` or `Forecaster`.
+    `dtype` is that of the computation: "bf16" or "int8" where the processor has it.
     `settings` change those of the run: {"decoding.beam_size": 10}; `ensemble_with` are further runs
     that form an ensemble with this one. A run of another task than `task_name` is an error.
     """
     torch_device = resolve_device(device)
-    load_run = partial(_load_run, device=torch_device)
+    check_dtype(dtype, torch_device)
+    load_run = partial(_load_run, device=torch_device, dtype=dtype)
     first = load_run(run, settings=settings)
     task: Task = first.config.task
     hint = f"use `heedful {task.next_command.format(run=run)}`"
@@ -245,7 +249,7 @@ def load(
 
 
 def _load_run(
-    run_dir: Path | str, device: torch.device, settings: SettingsArgument = ()
+    run_dir: Path | str, device: torch.device, dtype: Dtype, settings: SettingsArgument = ()
 ) -> LoadedRun:
     run = Run(run_dir)
     run.verify()
@@ -253,4 +257,5 @@ def _load_run(
     tokenizers = run.read_tokenizers(recipe)
     model = recipe.task.build_model(recipe, VocabSizes.from_tokenizers(tokenizers))
     run.load_weights_into(model)
-    return LoadedRun(run_dir, recipe, tokenizers, model.eval().to(device))
+    model = convert_model(model.eval().to(device), dtype)
+    return LoadedRun(run_dir, recipe, tokenizers, model)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from typer import Argument, Option
 
@@ -24,6 +24,10 @@ Item = TypeVar("Item")
 
 RunFolder = Annotated[Path, Argument(help="folder written by `heedful train`")]
 Device = Annotated[str, Option(help="cpu, cuda, mps (Mac), or auto: a GPU if there is one")]
+DtypeName = Literal["fp32", "bf16", "int8"]
+Dtype = Annotated[
+    DtypeName, Option(help="precision; bf16 and int8 are faster where the processor has them")
+]
 Overrides = Annotated[
     list[str] | None, Option("--set", metavar="a.b=c", help="change a setting; repeatable")
 ]

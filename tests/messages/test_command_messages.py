@@ -156,6 +156,14 @@ def test_unknown_corpus_and_split(call):
     assert "choose from: dev, test, train" in ended.err
 
 
+def test_dtype_without_a_run(call, trained, tmp_path):
+    outputs = tmp_path / "outputs"
+    outputs.write_text("a\n")
+    ended = call("evaluate", "--outputs", outputs, "--target", outputs, "--dtype", "bf16")
+    assert ended.code == 2
+    assert ended.err == "heedful: --dtype: works only with a run\n  name a run, or leave it out\n"
+
+
 def test_missing_device(call, trained):
     ended = call("translate", trained, "--device", "cud")
     assert ended.code == 2

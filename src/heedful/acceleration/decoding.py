@@ -14,9 +14,11 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.acceleration import tuning
+from heedful.acceleration.precision import Int8Linear, Int8Map
 from heedful.data.batching import SourceBatch
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.models.language_model import LanguageModel
+from heedful.models.likelihood import log_softmax
 from heedful.models.output_heads import CopyInputs, Features, SoftmaxHead
 from heedful.models.prefix_lm import PrefixLanguageModel
 from heedful.pytree import map_rows, tensors_of
@@ -42,9 +44,17 @@ class PackedLinear:
     exactly this number, as torch.compile does it.
     """
 
-    def __init__(self, weight: Float[Tensor, "D N"], bias: Float[Tensor, "N"] | None) -> None:
+    def __init__(
+        self,
+        weight: Float[Tensor, "D N"],
+        bias: Float[Tensor, "N"] | None,
+        *,
+        is_int8: bool = False,
+    ) -> None:
         self.weight = weight
         self.bias = bias
+        self.is_int8 = is_int8
+        self._int8_map: Int8Map | None = None
         self.mkl_num_rows: int | None = None
         self._mkl_weights: tuple[Tensor, Tensor] | None = None  # in MKL's layout, and as (out, in)
         self._last_num_rows = 0
@@ -53,24 +63,26 @@ class PackedLinear:
     @classmethod
     def from_linear(cls, linear: nn.Linear) -> Self:
         """Copy the weight of a linear map."""
-        return cls(linear.weight.t().contiguous(), linear.bias)
+        is_int8 = isinstance(linear, Int8Linear)
+        return cls(linear.weight.t().contiguous(), linear.bias, is_int8=is_int8)
 
     @classmethod
     def concatenate(cls, linears: Sequence[Self]) -> Self:
-        """Join maps of the same inputs; all have biases, or none has."""
+        """Join maps of the same inputs; all have biases, or none has, and likewise int8."""
         biases = [linear.bias for linear in linears if linear.bias is not None]
         assert len(biases) in {0, len(linears)}, "some maps have a bias and some have none"
         weight = torch.cat([linear.weight for linear in linears], dim=1)
-        return cls(weight, torch.cat(biases) if biases else None)
+        bias = torch.cat(biases) if biases else None
+        return cls(weight, bias, is_int8=linears[0].is_int8)
 
     def map_outputs(self, transform: Callable[[Tensor], Tensor]) -> Self:
         """Return this map followed by a linear transform of its outputs."""
         bias = None if self.bias is None else transform(self.bias)
-        return type(self)(transform(self.weight), bias)
+        return type(self)(transform(self.weight), bias, is_int8=self.is_int8)
 
     def __call__(self, inputs: Float[Tensor, "R D"]) -> MapOutputs:
         """Return inputs @ weight + bias."""
-        if (outputs := self._apply_mkl(inputs)) is not None:
+        if (outputs := self._apply_packed(inputs)) is not None:
             return outputs
         if self.bias is None:
             return inputs @ self.weight
@@ -78,13 +90,16 @@ class PackedLinear:
 
     def add_to(self, sums: MapOutputs, inputs: Float[Tensor, "R D"]) -> MapOutputs:
         """Return sums + inputs @ weight + bias."""
-        if (outputs := self._apply_mkl(inputs)) is not None:
+        if (outputs := self._apply_packed(inputs)) is not None:
             return outputs.add_(sums)
         added = torch.addmm(sums, inputs, self.weight)
         return added if self.bias is None else added.add_(self.bias)
 
-    def _apply_mkl(self, inputs: Float[Tensor, "R D"]) -> MapOutputs | None:
-        """Return inputs @ weight + bias if this number of rows has repeated often enough."""
+    def _apply_packed(self, inputs: Float[Tensor, "R D"]) -> MapOutputs | None:
+        """Return inputs @ weight + bias in int8 or, after enough repetitions, by MKL; or None."""
+        if self.is_int8:
+            self._int8_map = self._int8_map or Int8Map(self.weight.t().contiguous(), self.bias)
+            return self._int8_map(inputs)
         num_rows = len(inputs)
         if self.mkl_num_rows != num_rows:
             self._num_repeats = self._num_repeats + 1 if num_rows == self._last_num_rows else 1
@@ -136,11 +151,14 @@ class PackedSoftmaxHead(SoftmaxHead):
             or self.projection._forward_hooks
         ):
             return super().forward(features, weights)
-        if tuning.MIN_PACKED_ROWS <= len(features) <= tuning.MAX_PACKED_ROWS:
+        is_packed = tuning.MIN_PACKED_ROWS <= len(features) <= tuning.MAX_PACKED_ROWS
+        if is_packed and not isinstance(self.projection, Int8Linear):
             self._packed = self._packed or PackedLinear.from_linear(self.projection)
             logits = self._packed(features.squeeze(1)).unsqueeze(1)
         else:
             logits = self.projection(features)
+        if logits.dtype == torch.bfloat16:
+            return log_softmax(logits)
         return torch.log_softmax(logits, dim=-1, out=logits)
 
 

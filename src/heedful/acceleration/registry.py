@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from heedful.acceleration import captured_decoding, decoding, static_cache, transformer
+from heedful.acceleration.precision import Int8Linear
 from heedful.layers.transformer import TransformerStack
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.models.language_model import LanguageModel
@@ -71,7 +72,7 @@ REGISTRY: tuple[Acceleration, ...] = (
         SoftmaxHead,
         decoding.PackedSoftmaxHead,
         # Only of an exact linear map can the forward hooks be checked.
-        supports=lambda head: type(head.projection) is nn.Linear,
+        supports=lambda head: type(head.projection) in {nn.Linear, Int8Linear},
     ),
 )
 """In order of preference: the first that matches a module replaces it."""

@@ -25,6 +25,8 @@ from heedful.terminal import (
     AsJSON,
     BeamSize,
     Device,
+    Dtype,
+    DtypeName,
     Overrides,
     handle_stdout_errors,
     with_progress,
@@ -91,6 +93,7 @@ def evaluate(
     overrides: Overrides = None,
     as_json: AsJSON = False,
     device: Device = "auto",
+    dtype: Dtype = "fp32",
 ) -> None:
     """Score outputs: exact match, BLEU and chrF, or other metrics, each with its signature.
 
@@ -129,6 +132,7 @@ def evaluate(
         html=html,
         overrides=overrides or (),
         device=device,
+        dtype=dtype,
     )
     _evaluate(run, file, options, as_json=as_json)
 
@@ -151,6 +155,7 @@ class EvaluationOptions:
     html: Path | None
     overrides: Sequence[str]
     device: str
+    dtype: DtypeName
 
 
 def _evaluate(
@@ -197,7 +202,9 @@ def _check_options(options: EvaluationOptions, *, has_run: bool) -> None:
     message, hint = "works only with a run", "name a run, or leave it out"
     check(has_run or not options.ensemble_with, "--ensemble-with", message, hint)
     check(has_run or not options.html, "--html", message, hint)
-    for option, value in (("--beam", options.beam_size), ("--set", options.overrides)):
+    dtype = None if options.dtype == "fp32" else options.dtype
+    of_run = {"--beam": options.beam_size, "--set": options.overrides, "--dtype": dtype}
+    for option, value in of_run.items():
         check(has_run or options.baseline or not value, option, message, hint)
     hint = "give alignments as outputs: --outputs LINKS --target GOLD --metrics aer"
     check(not gold or has_run, "--gold-alignments", message, hint)
@@ -288,7 +295,13 @@ def _load(run: str, options: EvaluationOptions, *others: Path) -> tuple[Recipe, 
 
     beam = [f"decoding.beam_size={options.beam_size}"] if options.beam_size else []
     overrides = [*options.overrides, *beam]
-    predictor = load(run, device=options.device, settings=overrides, ensemble_with=others)
+    predictor = load(
+        run,
+        device=options.device,
+        dtype=options.dtype,
+        settings=overrides,
+        ensemble_with=others,
+    )
     return Run(run).read_recipe(overrides), predictor
 
 

@@ -15,7 +15,7 @@ from typer import Option
 from heedful.errors import ConfigError
 from heedful.tasks.command_line import COLUMN_OPTIONS, FileOption, Files, Split
 from heedful.tasks.registry import all_file_options
-from heedful.terminal import Device, RunFolder
+from heedful.terminal import Device, Dtype, DtypeName, RunFolder
 
 if TYPE_CHECKING:
     from heedful.recipes import Recipe
@@ -138,6 +138,7 @@ class RunPredictorLoader:
     run: Path
     device: str
     task_name: str
+    dtype: DtypeName = "fp32"
 
     @property
     def device_type(self) -> str:
@@ -153,6 +154,7 @@ class RunPredictorLoader:
         return load(
             self.run,
             device=self.device,
+            dtype=self.dtype,
             settings=overrides,
             ensemble_with=ensemble_with,
             task_name=self.task_name,
@@ -160,15 +162,16 @@ class RunPredictorLoader:
 
 
 def with_run(task_command: Callable[..., None], task_name: str) -> Callable[..., None]:
-    """Make a command of a task's function: its first parameter becomes RUN and --device."""
+    """Make a command of a task's function: its first parameter becomes RUN and its options."""
 
-    def run_command(*args: Any, run: Path, device: str, **kwargs: Any) -> None:
-        task_command(RunPredictorLoader(run, device, task_name), *args, **kwargs)
+    def run_command(*args: Any, run: Path, device: str, dtype: DtypeName, **kwargs: Any) -> None:
+        task_command(RunPredictorLoader(run, device, task_name, dtype), *args, **kwargs)
 
     _, *parameters = inspect.signature(task_command, eval_str=True).parameters.values()
     run = Parameter("run", Parameter.POSITIONAL_OR_KEYWORD, annotation=RunFolder)
     device = Parameter("device", Parameter.KEYWORD_ONLY, default="auto", annotation=Device)
-    return _with_parameters(run_command, task_command, [run, *parameters, device])
+    dtype = Parameter("dtype", Parameter.KEYWORD_ONLY, default="fp32", annotation=Dtype)
+    return _with_parameters(run_command, task_command, [run, *parameters, device, dtype])
 
 
 def _with_parameters(

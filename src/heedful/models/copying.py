@@ -18,6 +18,7 @@ from typing_extensions import override
 from heedful.attention.attention import Attention
 from heedful.config import BaseConfig
 from heedful.errors import check
+from heedful.models.likelihood import log_softmax
 from heedful.models.output_heads import (
     CopyInputs,
     CopySource,
@@ -156,7 +157,7 @@ class PointerGeneratorHead(CopyingHead):
         self, features: Features, weights: SourceWeights, copying: CopyInputs
     ) -> CopyDistributions:
         gate = self.gate(copying.gate_inputs)  # (B, T, 1)
-        generate_log_probs = self.projection(features).log_softmax(dim=-1) + logsigmoid(gate)
+        generate_log_probs = log_softmax(self.projection(features)) + logsigmoid(gate)
         return CopyDistributions(generate_log_probs, weights * (-gate).sigmoid())
 
 
@@ -185,7 +186,7 @@ class CopyHead(CopyingHead):
         self, features: Features, weights: SourceWeights, copying: CopyInputs
     ) -> CopyDistributions:
         logits = torch.cat([self.projection(features), self.copy_score(features)], dim=-1)
-        log_probs = logits.log_softmax(dim=-1)
+        log_probs = log_softmax(logits)
         return CopyDistributions(log_probs[..., :-1], weights * log_probs[..., -1:].exp())
 
 
@@ -221,7 +222,7 @@ class CopyNetHead(CopyingHead):
         self, features: Features, weights: SourceWeights, copying: CopyInputs
     ) -> CopyDistributions:
         logits, scores = self.projection(features), self._score_positions(features, copying.source)
-        log_probs = torch.cat([logits, scores], dim=-1).log_softmax(dim=-1)
+        log_probs = log_softmax(torch.cat([logits, scores], dim=-1))
         generate_log_probs, copy_log_probs = log_probs.split(
             [self.vocab_size, scores.size(-1)], dim=-1
         )

@@ -26,7 +26,7 @@ from heedful.layers.rnn_cell_config import CellConfig, LSTMCellConfig
 from heedful.layers.rnn_cells import RecurrentState
 from heedful.layers.transformer import TransformerConfigBase, TransformerStack
 from heedful.models.base import ModelOutput
-from heedful.models.likelihood import linear_log_softmax
+from heedful.models.likelihood import linear_log_softmax, log_softmax
 from heedful.models.scheduled_sampling import InputSampler, run_scheduled_sampling
 from heedful.search import StepOutput
 from heedful.shapes import Float, HiddenStates, Int, Lengths, Losses, StepTokens, TokenIds
@@ -238,7 +238,7 @@ class LanguageModel(nn.Module):
     def step(self, tokens: StepTokens, state: LanguageModelState) -> StepOutput[LanguageModelState]:
         """Process one token per row and predict the next; there is no source to attend to."""
         outputs, next_state = self._advance(tokens.unsqueeze(1), state)
-        log_probs = self.lm_head(self.dropout(outputs)).log_softmax(dim=-1).squeeze(1)
+        log_probs = log_softmax(self.lm_head(self.dropout(outputs))).squeeze(1)
         return StepOutput(log_probs, next_state, log_probs.new_zeros(len(tokens), 0))
 
     def _advance(

@@ -11,12 +11,17 @@ from heedful.shapes import Float, Int, Scalar, TokenIds
 from heedful.tokenization.vocabulary import PAD
 
 
+def log_softmax(logits: Float[Tensor, "*B N"]) -> Float[Tensor, "*B N"]:
+    """Return log-probabilities in at least float32, in which they are added up."""
+    return logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+
+
 @op
 def linear_log_softmax(
     inputs: Float[Tensor, "*B D"], projection: nn.Module
 ) -> Float[Tensor, "*B N"]:
     """Return log softmax(W x + b)."""
-    return projection(inputs).log_softmax(dim=-1)
+    return log_softmax(projection(inputs))
 
 
 def negative_log_likelihood(

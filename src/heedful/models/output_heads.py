@@ -15,7 +15,7 @@ from typing_extensions import override
 from heedful.attention.attention import Readout
 from heedful.config import BaseConfig
 from heedful.errors import check
-from heedful.models.likelihood import linear_log_softmax
+from heedful.models.likelihood import linear_log_softmax, log_softmax
 from heedful.shapes import (
     Float,
     Int,
@@ -136,7 +136,7 @@ class MarginalHead(OutputHead):
         self, features: Features, weights: SourceWeights | None, copying: CopyInputs | None = None
     ) -> LogProbs:
         assert weights is not None, "a mixture over positions needs their weights"
-        log_probs = self.projection(features).log_softmax(dim=-1)  # (B, T, S, N)
+        log_probs = log_softmax(self.projection(features))  # (B, T, S, N)
         return (log_probs + safe_log(weights).unsqueeze(-1)).logsumexp(dim=-2)
 
     @override

@@ -93,6 +93,7 @@ def translate(
 
     Example: heedful translate runs/demo sentences.txt --beam 5 --num-workers 0
     Example: heedful translate runs/demo sentences.txt --nbest 10 -o out.txt
+    Example: heedful translate runs/demo sentences.txt --device cpu --dtype bf16
     Example: echo "Caecilius est in horto." | heedful translate runs/demo
     """
     from heedful.data.text_files import display_name

@@ -55,6 +55,12 @@ def test_every_line_gives_one_line(translate):
     assert [outputs[index] for index in (0, 1, 2, 5)] == ["a b", "", "c d e", "f"]
 
 
+def test_int8_outputs_of_a_confident_model_are_those_of_fp32(translate, monkeypatch):
+    monkeypatch.setattr("heedful.runs.check_dtype", lambda *_: None)  # any processor can emulate it
+    result = translate("--dtype", "int8", "--device", "cpu", stdin="a b\nc d e\n")
+    assert result.out.splitlines() == ["a b", "c d e"]
+
+
 def test_windows_files_are_translated_like_unix_files(translate, tmp_path):
     lines = ["a b c", "", "d e"]
     (tmp_path / "unix").write_text("\n".join(lines) + "\n")
