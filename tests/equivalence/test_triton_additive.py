@@ -1,17 +1,23 @@
 """Additive scores in Triton are the plain ones, in value and in gradient.
 
-They run on a GPU, or in Triton's interpreter where there is none.
+They run on a GPU, or in Triton's interpreter where there is none (`make test-extras`).
 """
 
 import pytest
 import torch
 
 from heedful.acceleration import kernels, tuning
-from heedful.attention.additive_scores import additive_score
+from heedful.attention.additive_scores import AdditiveScore, ConcatScore, additive_score
+from heedful.attention.alignments import EntmaxAlignment, SoftmaxAlignment, SparsemaxAlignment
+from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout, masked_score
+from heedful.attention.memory import causal_mask, padding_mask
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from heedful.acceleration.triton_additive import MAX_FACTORED, triton_additive_score
+from heedful.acceleration.triton_additive import triton_additive_score
+from heedful.acceleration.triton_math import MAX_FACTORED
+
+pytestmark = pytest.mark.extras
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LIMIT = MAX_FACTORED.value
@@ -36,6 +42,7 @@ def small_tiles(monkeypatch):
     """Tiles that few positions and channels fill more than once."""
     monkeypatch.setattr(tuning, "TRITON_SCORE_TILE", (4, 8, 1))
     monkeypatch.setattr(tuning, "TRITON_GRADIENT_TILE", (4, 4, 1))
+    monkeypatch.setattr(tuning, "MIN_TRITON_QUERIES", 1)
 
 
 def inputs(leading, num_queries, num_keys, size, *, dtype=torch.double, scale=1.0):
@@ -153,6 +160,15 @@ def test_gradient_of_one_input_alone_can_be_computed():
         torch.testing.assert_close(alone[index].grad, gradient)
 
 
+@pytest.fixture
+def deterministic():
+    """Torch's deterministic mode, which also fills new tensors with NaN."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("deterministic")
 def test_scores_and_gradients_repeat_bit_by_bit():
     arguments = inputs((2,), 5, 3, 5, dtype=torch.float32)
     grad_scores = torch.randn(2, 5, 3, device=DEVICE)
@@ -160,6 +176,50 @@ def test_scores_and_gradients_repeat_bit_by_bit():
         value_and_gradients(triton_additive_score, arguments, grad_scores) for _ in range(2)
     )
     assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+MASKS = {
+    "lengths": padding_mask(torch.tensor([9, 5, 0]), 9),
+    "causal": causal_mask(9),
+    "holes": torch.arange(81).view(1, 9, 9) % 5 == 0,
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_masked_pairs_change_neither_scores_nor_gradients(name):
+    mask, arguments = MASKS[name].to(DEVICE), inputs((3,), 9, 9, 5)
+    grad_scores = torch.randn(3, 9, 9, device=DEVICE, dtype=torch.double) * mask
+    expected = value_and_gradients(additive_score.reference, arguments, grad_scores)
+    actual = value_and_gradients(
+        lambda *tensors: triton_additive_score(*tensors, mask), arguments, grad_scores
+    )
+    assert actual[0].isfinite().all()
+    torch.testing.assert_close([actual[0] * mask, *actual[1:]], [expected[0] * mask, *expected[1:]])
+
+
+@pytest.mark.parametrize(
+    "alignment", [SoftmaxAlignment(), SparsemaxAlignment(), EntmaxAlignment(1.5)], ids=str
+)
+def test_any_alignment_of_triton_scores_equals_its_reference(alignment, monkeypatch):
+    monkeypatch.setattr(kernels, "TRITON_DEVICE_TYPE", DEVICE)
+    monkeypatch.setattr(tuning, "MIN_TRITON_ELEMENTS", 1)
+    for score in (AdditiveScore(3, 5, hidden_size=6, bias=True), ConcatScore(3, 5, hidden_size=6)):
+        attention = SingleHeadAttention(score, alignment, WeightedSumReadout()).to(DEVICE).double()
+        values = torch.randn(2, 9, 5, device=DEVICE, dtype=torch.double)
+        memory = attention.build_memory(values, padding_mask(torch.tensor([9, 4]), 9).to(DEVICE))
+        queries = torch.randn(2, 3, 3, device=DEVICE, dtype=torch.double)
+        assert masked_score.select_kernel(score, queries, memory, None).name == "triton"
+        actual = attention(queries, memory)
+        with monkeypatch.context() as patch:
+            patch.setattr(masked_score, "kernels", [])
+            patch.setattr(additive_score, "kernels", [])
+            expected = attention(queries, memory)
+        torch.testing.assert_close(actual[:2], expected[:2])
+        parameters = list(score.parameters())
+        torch.testing.assert_close(
+            torch.autograd.grad((actual.context**2).sum(), parameters, retain_graph=True),
+            torch.autograd.grad((expected.context**2).sum(), parameters),
+        )
 
 
 def test_second_derivative_is_an_error():
@@ -177,5 +237,8 @@ def test_triton_is_selected_by_device_dtype_and_size(monkeypatch):
     assert additive_score.select_kernel(queries, keys, vector).name == "triton"
     assert additive_score.select_kernel(queries[:1], keys[:1], vector) is None
     assert additive_score.select_kernel(queries.long(), keys, vector) is None
+    monkeypatch.setattr(tuning, "MIN_TRITON_QUERIES", 4)
+    assert additive_score.select_kernel(queries, keys, vector) is None
+    monkeypatch.setattr(tuning, "MIN_TRITON_QUERIES", 3)
     monkeypatch.setattr(kernels, "TRITON_DEVICE_TYPE", "meta")
     assert additive_score.select_kernel(queries, keys, vector) is None

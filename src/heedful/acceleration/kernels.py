@@ -7,21 +7,34 @@ reference up to rounding; candidates may differ in the order of equal scores.
 import math
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from heedful.acceleration import sequence_kernels as sequence
 from heedful.acceleration import tuning
-from heedful.attention.additive_scores import additive_score
-from heedful.attention.alignments import mask_scores
-from heedful.attention.attention import softmax_context
-from heedful.attention.memory import Memory
+from heedful.attention.additive_scores import (
+    AdditiveScore,
+    ConcatScore,
+    CoverageFeature,
+    additive_score,
+)
+from heedful.attention.alignments import AlignmentOutput, SoftmaxAlignment, mask_scores
+from heedful.attention.attention import (
+    AttentionOutput,
+    SingleHeadAttention,
+    WeightedSumReadout,
+    attend,
+    masked_score,
+    softmax_context,
+)
+from heedful.attention.memory import AttentionState, MaybeState, Memory
 from heedful.attention.positional_encoding import sinusoids
+from heedful.attention.scores import ScoreFunction
 from heedful.layers.rnn import unroll_outputs, unroll_states, unroll_with_final_state
 from heedful.layers.self_attention import attend_at_positions, write_rows
 from heedful.search.candidates import Candidates, find_candidates, rank_all, to_candidates
@@ -41,12 +54,9 @@ def exceeds_unchunked(queries: Tensor, keys: Tensor, *_: object) -> bool:
 
 def can_score_with_triton(queries: Tensor, keys: Tensor, vector: Tensor) -> bool:
     """Whether additive scores are large enough for Triton, which is not traced by compilers."""
-    is_supported = all(
-        tensor.device.type == TRITON_DEVICE_TYPE and tensor.dtype in TRITON_DTYPES
-        for tensor in (queries, keys, vector)
-    )
+    has_many_queries = queries.size(-2) >= tuning.MIN_TRITON_QUERIES
     is_large = _num_hidden_elements(queries, keys) >= tuning.MIN_TRITON_ELEMENTS
-    return is_supported and is_large and not torch.compiler.is_compiling()
+    return has_many_queries and is_large and _runs_triton(queries, keys, vector)
 
 
 def triton_additive_score(
@@ -58,9 +68,103 @@ def triton_additive_score(
     return triton_additive_score(queries, keys, vector)
 
 
+def can_score_unmasked_with_triton(
+    score: ScoreFunction, queries: Queries, memory: Memory, state: MaybeState
+) -> bool:
+    """Whether a score is additive, and large enough for Triton."""
+    additive = _as_additive(score)
+    if additive is None or has_forward_hooks(score):
+        return False
+    return can_score_with_triton(queries, memory.keys, additive.score_vector.weight)
+
+
+def score_unmasked_with_triton(
+    score: ScoreFunction, queries: Queries, memory: Memory, state: MaybeState
+) -> Scores:
+    """Kernel of `masked_score` that skips what is masked; serves any alignment."""
+    from heedful.acceleration.triton_additive import triton_additive_score
+
+    additive, keys = _as_additive(score), memory.keys
+    assert additive is not None, score
+    if state is not None:
+        for feature in additive.features:
+            keys = keys + feature(state)
+    projected, vector = additive.project_queries(queries), additive.score_vector.weight[0]
+    return triton_additive_score(projected, keys, vector, memory.mask)
+
+
+def can_attend_in_one_launch(
+    attention: SingleHeadAttention, queries: Queries, memory: Memory, state: MaybeState
+) -> bool:
+    """Whether this is one query per row of additive attention with softmax, and fits a program."""
+    score = _as_additive(attention.score)
+    is_softmax = type(attention.alignment_function) is SoftmaxAlignment
+    is_standard = is_softmax and type(attention.readout) is WeightedSumReadout
+    has_one_query = queries.dim() == 3 and queries.size(1) == 1 and memory.mask.size(-2) == 1
+    if score is None or not is_standard or not has_one_query:
+        return False
+    values, keys, mask = memory
+    sizes = keys.size(-1), values.size(-1)
+    return (
+        1 <= min(sizes) <= max(sizes) <= tuning.MAX_TRITON_STEP_SIZE
+        and queries.shape[:1] == keys.shape[:1] == values.shape[:1] == mask.shape[:1]
+        and _runs_triton(queries, keys, values, score.score_vector.weight)
+        and not (attention.training and attention.dropout.p)
+        and not any(has_forward_hooks(child) for child in attention.children())
+    )
+
+
+def attend_in_one_launch(
+    attention: SingleHeadAttention, queries: Queries, memory: Memory, state: MaybeState
+) -> AttentionOutput:
+    """Kernel of `attend`: score, softmax, context and coverage of one query per row in Triton."""
+    from heedful.acceleration.triton_step import StepInputs, triton_step
+
+    score, alignment = _as_additive(attention.score), attention.alignment_function
+    assert score is not None, attention.score
+    assert isinstance(alignment, SoftmaxAlignment), alignment
+    values, keys, mask = memory
+    coverage_vector = None
+    for feature in score.features if state is not None else ():
+        if type(feature) is CoverageFeature:
+            weight = feature.projection.weight[:, 0]
+            coverage_vector = weight if coverage_vector is None else coverage_vector + weight
+        else:
+            keys = keys + feature(state)  # (B, S, A)
+    projected, vector = score.project_queries(queries).squeeze(1), score.score_vector.weight[0]
+    inputs = StepInputs(projected, keys, values, vector, coverage_vector, mask.squeeze(1))
+    step = triton_step(inputs, state, alignment.temperature)
+    if state is not None:
+        assert step.num_queries is not None
+        assert step.coverage is not None
+        state = AttentionState(
+            step.num_queries, step.weights, step.coverage, step.context, state.uniform_sample
+        )
+    weights = step.weights.unsqueeze(1)
+    return AttentionOutput(step.context.unsqueeze(1), weights, AlignmentOutput(weights), state)
+
+
+def has_forward_hooks(module: nn.Module) -> bool:
+    """Whether a forward hook of a module or its children would miss a call."""
+    return any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+
+
+def _as_additive(score: ScoreFunction) -> AdditiveScore | ConcatScore | None:
+    # Exact types: a subclass may compute something else.
+    is_exact = type(score) in {AdditiveScore, ConcatScore}
+    return cast(AdditiveScore | ConcatScore, score) if is_exact else None
+
+
+def _runs_triton(*tensors: Tensor) -> bool:
+    return not torch.compiler.is_compiling() and all(
+        tensor.device.type == TRITON_DEVICE_TYPE and tensor.dtype in TRITON_DTYPES
+        for tensor in tensors
+    )
+
+
 def _num_hidden_elements(queries: Tensor, keys: Tensor) -> int:
     leading = torch.broadcast_shapes(queries.shape[:-2], keys.shape[:-2])
-    return math.prod((*leading, *queries.shape[-2:], keys.size(-2)))
+    return math.prod((*leading, queries.size(-2), *keys.shape[-2:]))
 
 
 def exceeds_query_chunk(attend: object, queries: Tensor, *_: object) -> bool:
@@ -258,6 +362,8 @@ def _windows(log_probs: LogProbs, starts: Int[Tensor, "U C"]) -> Float[Tensor, "
 
 
 if find_spec("triton") is not None:
+    attend.register("triton", attend_in_one_launch, can_attend_in_one_launch)
+    masked_score.register("triton", score_unmasked_with_triton, can_score_unmasked_with_triton)
     additive_score.register("triton", triton_additive_score, can_score_with_triton)
 additive_score.register("chunked", sequence.chunked_additive_score, exceeds_unchunked)
 attend_at_positions.register("chunked", sequence.attend_in_chunks, exceeds_query_chunk)

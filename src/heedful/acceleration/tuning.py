@@ -21,6 +21,9 @@ MIN_TRITON_ELEMENTS = 2**20
 """Size of the hidden layer from which additive scores are computed by Triton where it is installed;
 both forms take three launches, so below it there is little to save."""
 
+MIN_TRITON_QUERIES = 4
+"""Queries per row from which additive scores are computed by Triton: a tile has 16."""
+
 TRITON_SCORE_TILE = 16, 64, 2
 """Queries, keys and warps per program of additive scores in Triton: the fastest tile of a prototype
 on an H200 (B=64, T=S=A=512)."""
@@ -28,6 +31,16 @@ on an H200 (B=64, T=S=A=512)."""
 TRITON_GRADIENT_TILE = 16, 64, 4
 """Positions, pairs of channels and warps per program of their gradients: 80 registers per thread on
 an H200. `python -m benchmarks.additive` prints the times of other tiles beside both."""
+
+TRITON_STEP_TILE = 4096, 4
+"""Elements of keys or values and warps per iteration of a step of additive attention in Triton."""
+
+TRITON_STEP_GRADIENT_TILE = 2048, 4
+"""The same of its gradient, which holds more numbers per element."""
+
+MAX_TRITON_STEP_SIZE = 2048
+"""Channels and size of values up to which a step of additive attention is one launch; a program
+holds all of them."""
 
 QUERY_CHUNK_SIZE = 512
 """Queries per chunk of compressed attention: the mask of all queries would grow with the square of

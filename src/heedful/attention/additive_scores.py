@@ -186,8 +186,11 @@ class AdditiveScore(ScoreFunction):
         if state is not None:
             for feature in self.features:
                 keys = keys + feature(state)
-        projected = self.query_projection(queries)  # (*B, T, A)
-        return additive_score(projected, keys, self.score_vector.weight[0])
+        return additive_score(self.project_queries(queries), keys, self.score_vector.weight[0])
+
+    def project_queries(self, queries: Queries) -> Float[Tensor, "*B T A"]:
+        """Return W q."""
+        return self.query_projection(queries)
 
 
 class AdditiveScoreConfig(ContentScoreConfigBase):
@@ -221,6 +224,7 @@ class ConcatScore(ContentScore):
     def __init__(self, query_size: int, key_size: int, *, hidden_size: int) -> None:
         super().__init__()
         self.query_size = query_size
+        self.features: Sequence[ScoreFeature] = ()
         self.projection = nn.Linear(query_size + key_size, hidden_size, bias=False)
         self.score_vector = nn.Linear(hidden_size, 1, bias=False)
 
@@ -230,8 +234,11 @@ class ConcatScore(ContentScore):
 
     @override
     def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:
-        projected = linear(queries, self.projection.weight[:, : self.query_size])  # (*B, T, A)
-        return additive_score(projected, keys, self.score_vector.weight[0])
+        return additive_score(self.project_queries(queries), keys, self.score_vector.weight[0])
+
+    def project_queries(self, queries: Queries) -> Float[Tensor, "*B T A"]:
+        """Return the product of the query with its half of W."""
+        return linear(queries, self.projection.weight[:, : self.query_size])
 
 
 class ConcatScoreConfig(ContentScoreConfigBase):

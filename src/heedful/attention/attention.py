@@ -30,7 +30,7 @@ from heedful.attention.memory import AttentionState, MaybeState, Memory, as_quer
 from heedful.attention.scores import ScoreFunction, StartPositions
 from heedful.errors import DataError, check
 from heedful.ops import op
-from heedful.shapes import AnyMask, Context, Float, Losses, Queries, Values, Weights
+from heedful.shapes import AnyMask, Context, Float, Losses, Queries, Scores, Values, Weights
 
 AttentionRole = Literal["cross", "self", "intra", "image"]
 
@@ -177,18 +177,7 @@ class SingleHeadAttention(Attention):
             return AttentionOutput(self.compute_context(queries, memory), None, None, None)
         if self.score.uses_history and queries.size(-2) > 1:
             return self._attend_steps(queries, memory, state)
-        alignment = self.compute_weights(queries, memory, state)
-        weights = alignment.weights
-        context = self.readout(self.dropout(weights), memory.values, queries)
-        if state is not None:
-            state = AttentionState(
-                state.num_queries + weights.size(-2),
-                alignment.pointers[..., -1, :],
-                state.coverage + weights.sum(dim=-2),
-                state.last_context if self.readout.is_per_position else context[..., -1, :],
-                state.uniform_sample,
-            )
-        return AttentionOutput(context, weights, alignment, state)
+        return attend(self, queries, memory, state)
 
     def _attend_steps(self, queries: Queries, memory: Memory, state: MaybeState) -> AttentionOutput:
         step_state: MaybeState = state or self.initial_state(memory)
@@ -228,7 +217,7 @@ class SingleHeadAttention(Attention):
     def compute_weights(
         self, queries: Queries, memory: Memory, state: MaybeState = None
     ) -> AlignmentOutput:
-        scores = self.score(queries, memory.keys, state)
+        scores = masked_score(self.score, queries, memory, state)
         return self.alignment_function(scores, memory.mask, queries, state)
 
     @override
@@ -237,6 +226,33 @@ class SingleHeadAttention(Attention):
             **self.alignment_function.compute_auxiliary_losses(loss_inputs),
             **{loss.name: loss(loss_inputs) for loss in self.auxiliary_losses},
         }
+
+
+@op
+def attend(
+    attention: SingleHeadAttention, queries: Queries, memory: Memory, state: MaybeState
+) -> AttentionOutput:
+    """Compute weights and context of each query, and the state after them."""
+    alignment = attention.compute_weights(queries, memory, state)
+    weights = alignment.weights
+    context = attention.readout(attention.dropout(weights), memory.values, queries)
+    if state is not None:
+        state = AttentionState(
+            state.num_queries + weights.size(-2),
+            alignment.pointers[..., -1, :],
+            state.coverage + weights.sum(dim=-2),
+            state.last_context if attention.readout.is_per_position else context[..., -1, :],
+            state.uniform_sample,
+        )
+    return AttentionOutput(context, weights, alignment, state)
+
+
+@op
+def masked_score(
+    score: ScoreFunction, queries: Queries, memory: Memory, state: MaybeState
+) -> Scores:
+    """Score each query against each key; a masked pair may get any finite score."""
+    return score(queries, memory.keys, state)
 
 
 @op
