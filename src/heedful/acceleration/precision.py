@@ -29,7 +29,7 @@ Dtype = Literal["fp32", "bf16", "int8"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 Module = TypeVar("Module", bound=nn.Module)
 
-_MIN_INT8_SIZE = 16  # inputs and outputs of a map below which int8 saves nothing
+_MIN_INT8_ELEMENTS = 2**17  # of a weight; below it, quantizing the inputs takes longer
 _MIN_NORM = 1e-30  # a row of zeros has no scale of its own
 
 
@@ -73,7 +73,7 @@ def convert_model(model: Module, dtype: Dtype) -> Module:
 def _quantize(model: Module) -> Module:
     """Replace linear maps, and cells that run step by step; changes the model, as `to` does."""
     for module in model.modules():
-        if type(module) is nn.Linear and min(module.weight.shape) >= _MIN_INT8_SIZE:
+        if type(module) is nn.Linear and module.weight.numel() >= _MIN_INT8_ELEMENTS:
             module.__class__ = Int8Linear
         elif isinstance(module, StackedCells):
             for cell in module.modules():
@@ -88,14 +88,15 @@ class Int8Map:
     """inputs @ weight.T + bias, with int8 products that are added up in int32."""
 
     def __init__(self, weight: Float[Tensor, "N D"], bias: Float[Tensor, "N"] | None) -> None:
-        weight = weight.detach().t()
-        self._scales = weight.abs().amax(dim=0).clamp(min=_MIN_NORM) / 127
-        self._weight = (weight / self._scales).round().to(torch.int8).contiguous()
+        weight = weight.detach()
+        scales = weight.abs().amax(dim=1, keepdim=True).clamp(min=_MIN_NORM) / 127
+        quantized = (weight / scales).round().to(torch.int8)
         self._bias = bias
-        self._packed: Tensor | None = None
-        if has_int8():
-            self._packed = torch.ops.onednn.qlinear_prepack(self._weight, None)
-            self._zero_points = torch.zeros_like(self._scales, dtype=torch.int32)
+        self._scales = scales.squeeze(1)
+        self._zero_points = torch.zeros_like(self._scales, dtype=torch.int32)
+        self._is_packed = has_int8()
+        pack = torch.ops.onednn.qlinear_prepack
+        self._weight = pack(quantized, None) if self._is_packed else quantized.t().contiguous()
 
     def __call__(self, inputs: Float[Tensor, "R D"]) -> Float[Tensor, "R N"]:
         """Return the outputs of each row."""
@@ -108,12 +109,12 @@ class Int8Map:
 
     def _product(self, rows: Int[Tensor, "R D"]) -> Float[Tensor, "R N"]:
         """Return rows @ weight, times the scales of the outputs."""
-        if self._packed is None:
+        if not self._is_packed:
             return torch._int_mm(rows, self._weight) * self._scales
         # The inputs' scale and zero point, those of the outputs and their type, no activation.
         inputs: Any = (rows, 1.0, 0)
         outputs: Any = (1.0, 0, torch.float32, "none", [], "")
-        weight = self._packed, self._scales, self._zero_points
+        weight = self._weight, self._scales, self._zero_points
         products: Tensor = torch.ops.onednn.qlinear_pointwise(*inputs, *weight, None, *outputs)
         return products
 

@@ -32,7 +32,7 @@ NAMES = [
 
 @pytest.fixture(autouse=True)
 def _without_gradients(monkeypatch):
-    monkeypatch.setattr(precision, "_MIN_INT8_SIZE", 2)
+    monkeypatch.setattr(precision, "_MIN_INT8_ELEMENTS", 2)
     with torch.inference_mode():
         yield
 
