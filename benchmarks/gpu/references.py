@@ -49,13 +49,18 @@ def build_marian(sizes: Sizes) -> Any:
 class MarianLoss(nn.Module):
     """The loss of Marian on a batch of ours."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, *, has_padding: bool = False) -> None:
         super().__init__()
         self.model = model
+        self.has_padding = has_padding
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the cross entropy with label smoothing."""
-        output = self.model(input_ids=batch.sources.tokens, decoder_input_ids=batch.decoder_inputs)
+        tokens = batch.sources.tokens
+        mask = (tokens != PAD).long() if self.has_padding else None
+        output = self.model(
+            input_ids=tokens, attention_mask=mask, decoder_input_ids=batch.decoder_inputs
+        )
         return smoothed_cross_entropy(output.logits, batch.targets)
 
 

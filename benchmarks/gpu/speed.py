@@ -109,9 +109,14 @@ def training_systems(
 
 def plain_step(model: nn.Module, batch: Any, precision: str, device: str) -> Work:
     """Return a training step as everyone writes it: autocast, clipping, fused AdamW."""
+    return partial(plain_update(model, precision, device), batch)
+
+
+def plain_update(model: nn.Module, precision: str, device: str) -> Callable[[Any], None]:
+    """Return a function that updates the parameters with a batch."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
-    def step() -> None:
+    def step(batch: Any) -> None:
         with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
             loss = model(batch)
         loss.backward()
