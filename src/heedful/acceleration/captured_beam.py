@@ -15,27 +15,23 @@ from torch import Tensor
 
 from heedful.acceleration import tuning
 from heedful.acceleration.cuda_graphs import StaticFunction
+from heedful.acceleration.device_search import BeamChoice, choose_candidates
 from heedful.acceleration.search_graphs import EncodedSources, SearchNode
 from heedful.pytree import select_rows
 from heedful.search import BeamSearchOptions, Hypothesis
 from heedful.search.beam_search import Beams
-from heedful.search.candidates import Candidates, rank_all
+from heedful.search.candidates import Candidates
 from heedful.search.hypotheses import NaNLogProbsError
 from heedful.search.logits_processors import MinLength
-from heedful.shapes import Float, Int, Lengths
-from heedful.tokenization.vocabulary import BOS, EOS
+from heedful.shapes import Float, Lengths
+from heedful.tokenization.vocabulary import BOS
 
 
 class BeamStep(SearchNode):
     """A step of beam search, with its candidates and the rows and tokens that stay open."""
 
-    scores: Float[Tensor, "2 U C"]  # totals, and log-probabilities of the last tokens
-    ids: Int[Tensor, "2 U C"]  # tokens, and the rows that they continue
-    eos_log_probs: Float[Tensor, "R"]
+    choice: BeamChoice
     weights: Float[Tensor, "R S"]
-    totals: Float[Tensor, "U K"]
-    tokens: Int[Tensor, "R2"]
-    rows: Int[Tensor, "R2"]
 
     def __init__(self, search: "DeviceBeamSearch", previous: Any) -> None:
         super().__init__(previous.model, previous.sources, previous.pool, previous.depth + 1)
@@ -47,33 +43,17 @@ class BeamStep(SearchNode):
                 previous.state = None  # later steps may use its memory
 
     def _compute(self) -> tuple[Any, ...]:
-        search, previous, num_tokens = self._search, self._previous, self.depth - 1
+        search, previous = self._search, self._previous
         if isinstance(previous, BeamStep):
-            inputs, totals = previous.tokens, previous.totals
-            state = select_rows(previous.state, previous.rows)
+            inputs, totals = previous.choice.tokens, previous.choice.totals
+            state = select_rows(previous.state, previous.choice.rows)
         else:
             inputs, totals, state = search.bos, search.zeros, previous.state
-        output = self.model.step(inputs, state)
-        allowed = output.log_probs.clone()
-        is_short = (search.min_lengths > num_tokens).repeat_interleave(totals.size(1))
-        allowed[:, EOS].masked_fill_(is_short, -torch.inf)
-        best, indices = rank_all(allowed, totals, search.num_candidates)  # in 32 bits or more
-        if best.size(1) < search.beam_size:
-            raise RuntimeError("the beam is larger than the vocabulary")
-        rows = search.beam_indices * totals.size(1) + indices // allowed.size(1)
-        tokens = indices % allowed.size(1)
-        is_open = (best > -torch.inf) & (tokens != EOS)
-        order = (~is_open).byte().argsort(dim=1, stable=True)[:, : search.beam_size]
-        return (
-            output.state,
-            torch.stack([best, output.log_probs[rows, tokens].to(best)]),
-            torch.stack([tokens, rows]),
-            output.log_probs[:, EOS].to(best),
-            output.weights.float(),
-            best.masked_fill(~is_open, -torch.inf).gather(1, order),
-            tokens.gather(1, order).flatten(),
-            rows.gather(1, order).flatten(),
+        logits, state, weights = self.model.compute_logits(inputs, state)
+        choice = choose_candidates(
+            logits, totals, search.min_lengths, self.depth - 1, search.beam_size
         )
+        return state, weights.float(), choice
 
     def run(self) -> None:
         """Extend each hypothesis by a token."""
@@ -81,19 +61,17 @@ class BeamStep(SearchNode):
             self._assign(result)
 
     def _assign(self, results: tuple[Any, ...]) -> None:
-        self.state, self.scores, self.ids, self.eos_log_probs, self.weights = results[:5]
-        self.totals, self.tokens, self.rows = results[5:]
+        self.state, self.weights, self.choice = results
 
 
 class DeviceBeamSearch:
     """Beam search over the sources of a chain."""
 
     def __init__(self, sources: EncodedSources, beam_size: int) -> None:
-        self.sources, self.beam_size, self.num_candidates = sources, beam_size, 2 * beam_size
+        self.sources, self.beam_size = sources, beam_size
         lengths = sources.sources.lengths
         self.bos = torch.full_like(lengths, BOS)
         self.zeros = torch.zeros(len(lengths), 1, device=lengths.device)
-        self.beam_indices = torch.arange(len(lengths), device=lengths.device).unsqueeze(1)
         self.min_lengths = torch.zeros_like(lengths)
         self.steps: list[BeamStep] = []
 
@@ -129,9 +107,9 @@ def _transfer(
     num_beams = len(beams.beam_ids)
     num_rows = num_beams * beams.cumulative_log_probs.shape[1]
     columns = (
-        torch.stack([step.scores[:, :num_beams] for step in steps]),
-        torch.stack([step.ids[:, :num_beams] for step in steps]),
-        torch.stack([step.eos_log_probs[:num_rows] for step in steps]),
+        torch.stack([step.choice.scores[:, :num_beams] for step in steps]),
+        torch.stack([step.choice.ids[:, :num_beams] for step in steps]),
+        torch.stack([step.choice.eos_log_probs[:num_rows] for step in steps]),
         torch.stack([step.weights[:num_rows, :source_length] for step in steps]),
     )
     for scores, ids, eos_log_probs, weights in zip(*map(Tensor.cpu, columns), strict=True):

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from heedful.acceleration import tuning
 from heedful.acceleration.captured_beam import DeviceBeamSearch, runs_on_device
 from heedful.acceleration.cuda_graphs import StaticFunction
+from heedful.acceleration.device_search import choose_tokens
 from heedful.acceleration.search_graphs import (
     CapturedState,
     ChainCache,
@@ -20,6 +21,7 @@ from heedful.acceleration.search_graphs import (
     PlainModel,
     SearchNode,
 )
+from heedful.acceleration.static_cache import StaticCacheDecoder
 from heedful.data.batching import SourceBatch
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.models.prefix_lm import PrefixLanguageModel
@@ -43,8 +45,8 @@ class GreedyStep(SearchNode):
 
     def __init__(self, search: "GreedySearch", previous: Any) -> None:
         super().__init__(previous.model, previous.sources, previous.pool, previous.depth + 1)
-        self.tokens = search.bos
-        self.log_probs = self.weights = self.is_finished = self.all_finished = search.bos
+        self.tokens = self.log_probs = self.weights = self.is_finished = search.bos
+        self.all_finished: Tensor | None = None
         self._search, self._previous = search, previous
         self._function = StaticFunction(self._compute)
         if search.bos.device.type == "cuda":
@@ -53,17 +55,23 @@ class GreedyStep(SearchNode):
                 previous.state = None  # later steps may use its memory
 
     def _compute(self) -> tuple[Any, ...]:
-        search, previous, num_tokens = self._search, self._previous, self.depth - 1
-        is_later = isinstance(previous, GreedyStep)
-        output = self.model.step(previous.tokens if is_later else search.bos, previous.state)
-        allowed = output.log_probs.clone()
-        allowed[:, EOS].masked_fill_(search.min_lengths > num_tokens, -torch.inf)
-        tokens = allowed.argmax(dim=1).where(search.max_lengths > num_tokens, EOS)
-        log_probs = output.log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1)
-        is_finished = tokens == EOS
-        if is_later:
-            is_finished = is_finished | previous.is_finished
-        return output.state, tokens, log_probs, output.weights, is_finished, is_finished.all()
+        search, previous, is_first = self._search, self._previous, self.depth == 1
+        inputs = search.bos if is_first else previous.tokens
+        logits, state, weights = self.model.compute_logits(inputs, previous.state)
+        choice = choose_tokens(
+            logits,
+            search.min_lengths,
+            search.max_lengths,
+            None if is_first else previous.is_finished,
+            self.depth - 1,
+        )
+        all_finished = choice.is_finished.all() if self.is_checked else None
+        return state, weights, *choice, all_finished
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether the host waits for this step to see whether all sentences have ended."""
+        return self.depth % tuning.STEPS_PER_CHECK == 0
 
     def run(self) -> None:
         """Choose the next token of each row."""
@@ -71,7 +79,7 @@ class GreedyStep(SearchNode):
             self._assign(result)
 
     def _assign(self, results: tuple[Any, ...]) -> None:
-        self.state, self.tokens, self.log_probs, self.weights = results[:4]
+        self.state, self.weights, self.tokens, self.log_probs = results[:4]
         self.is_finished, self.all_finished = results[4:]
 
 
@@ -98,8 +106,7 @@ class GreedySearch:
                 previous = self.steps[-1] if self.steps else self.sources
                 self.steps.append(GreedyStep(self, previous))
             self.steps[depth].run()
-            is_checked = depth % tuning.STEPS_PER_CHECK == tuning.STEPS_PER_CHECK - 1
-            if is_checked and bool(self.steps[depth].all_finished):
+            if self.steps[depth].is_checked and bool(self.steps[depth].all_finished):
                 break
         return self.steps[: depth + 1]
 
@@ -115,16 +122,21 @@ def collect_greedy(
     weights = torch.stack([step.weights[:num_rows, :source_length] for step in steps], dim=1)
     attended = weights.float().cpu().numpy()
     lengths = (tokens == EOS).argmax(axis=1)
+    totals = log_probs.cumsum(axis=1)[np.arange(num_rows), lengths]
+    if not np.isfinite(totals).all():
+        return None
     results = []
+    outputs, sums = tokens.tolist(), totals.tolist()
     for row, length in enumerate(lengths.tolist()):
-        of_tokens = log_probs[row, : length + 1]
-        if not np.isfinite(of_tokens).all():
-            return None
-        total = sum(of_tokens.tolist())
-        score = length_penalty(total, length + 1)
-        rows = attended[row, : length + 1]
-        output = tokens[row, :length].tolist()
-        results.append([Hypothesis(output, total, score, rows[:-1], of_tokens, rows[-1])])
+        hypothesis = Hypothesis(
+            outputs[row][:length],
+            sums[row],
+            length_penalty(sums[row], length + 1),
+            attended[row, :length],
+            log_probs[row, : length + 1],
+            attended[row, length],
+        )
+        results.append([hypothesis])
     return results
 
 
@@ -246,7 +258,12 @@ class CapturedSteps:
         ):
             return None
         if self._chain_cache is None:
-            plain = PlainModel(super().initial_state, super().step)  # type: ignore[misc]
+            decoder = getattr(self, "decoder", None)
+            plain = PlainModel(
+                super().initial_state,  # type: ignore[misc]
+                super().step,  # type: ignore[misc]
+                decoder if isinstance(decoder, StaticCacheDecoder) else None,
+            )
             self._chain_cache = ChainCache(plain)
         return self._chain_cache
 

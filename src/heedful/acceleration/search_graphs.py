@@ -16,10 +16,11 @@ from torch import Tensor
 
 from heedful.acceleration import tuning
 from heedful.acceleration.cuda_graphs import StaticFunction, leave_capture
+from heedful.acceleration.static_cache import StaticCacheDecoder, StaticCacheState
 from heedful.data.batching import SourceBatch
 from heedful.pytree import select_rows
 from heedful.search import StepOutput
-from heedful.shapes import Int, StepTokens
+from heedful.shapes import Float, Int, StepTokens
 
 
 class PlainModel(NamedTuple):
@@ -27,6 +28,16 @@ class PlainModel(NamedTuple):
 
     initial_state: Callable[[SourceBatch], Any]
     step: Callable[[StepTokens, Any], StepOutput[Any]]
+    decoder: StaticCacheDecoder | None = None
+
+    def compute_logits(
+        self, tokens: StepTokens, state: Any
+    ) -> tuple[Float[Tensor, "R N"], Any, Float[Tensor, "R S"]]:
+        """Run a step; return logits or log-probabilities, the next state and weights."""
+        if self.decoder is not None and isinstance(state, StaticCacheState):
+            return self.decoder.compute_logits(tokens, state)
+        output = self.step(tokens, state)
+        return output.log_probs, output.state, output.weights
 
 
 class SearchSession:
