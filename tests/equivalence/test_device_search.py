@@ -60,9 +60,7 @@ def test_beam_without_continuations_has_no_open_hypotheses():
     totals = torch.full((2, 1), -torch.inf, device=DEVICE)
     totals[1] = 0
     min_lengths = torch.zeros(2, dtype=torch.long, device=DEVICE)
-    scores, _, _, open_totals, _, rows = triton_choose_candidates(
-        logits, totals, min_lengths, 0, 2
-    )
+    scores, _, _, open_totals, _, rows = triton_choose_candidates(logits, totals, min_lengths, 0, 2)
     assert scores[0, 0].eq(-torch.inf).all()
     assert open_totals[0].eq(-torch.inf).all()
     assert open_totals[1].isfinite().all()

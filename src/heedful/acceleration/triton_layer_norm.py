@@ -31,7 +31,7 @@ def _mix(x):
 
 
 @triton.jit
-def dropout_scale(seed, offsets, p):  # noqa: ANN201
+def dropout_scale(seed, offsets, p):
     """Return 1 / (1 - p) with probability 1 - p, else 0, from a pointer to 64 bits and indices."""
     bits = tl.load(seed)
     low, high = bits.to(tl.uint32), (bits >> 32).to(tl.uint32)
