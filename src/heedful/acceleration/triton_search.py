@@ -18,6 +18,12 @@ from heedful.tokenization.vocabulary import EOS
 EOS_TOKEN = tl.constexpr(EOS)
 
 
+@triton.jit
+def _without_nan(x):
+    """Return x with -inf for NaN, whose index could be any."""
+    return tl.where(x == x, x, -float("inf"))  # noqa: PLR0124
+
+
 @triton.jit(do_not_specialize=["num_tokens"])
 def _greedy_kernel(
     logits, row_stride, min_lengths, max_lengths, was_finished,
@@ -39,8 +45,7 @@ def _greedy_kernel(
         maximum = tl.maximum(previous, tl.max(x, axis=0))
         total = total * tl.exp(previous - _finite(maximum))
         total += tl.sum(tl.exp(x - _finite(maximum)), axis=0)
-        # Without NaN, so that the index is one of the vocabulary.
-        x = tl.where(((ids == EOS_TOKEN) & is_short) | (x != x), -float("inf"), x)
+        x = tl.where((ids == EOS_TOKEN) & is_short, -float("inf"), _without_nan(x))
         chunk_best, index = tl.max(x, axis=0, return_indices=True)
         token = tl.where(chunk_best > best, start + index, token)
         best = tl.maximum(best, chunk_best)
@@ -73,8 +78,7 @@ def _chunk_kernel(
     tl.store(statistics, maximum)
     tl.store(statistics + 1, tl.sum(tl.exp(x - _finite(maximum)), axis=0))
     is_short = tl.load(min_lengths + row // beam_size) > num_tokens
-    # Without NaN, so that the index is one of the vocabulary.
-    x = tl.where(((tokens == EOS_TOKEN) & is_short) | (x != x), -float("inf"), x)
+    x = tl.where((tokens == EOS_TOKEN) & is_short, -float("inf"), _without_nan(x))
     for rank in range(CANDIDATES):
         value, index = tl.max(x, axis=0, return_indices=True)
         tl.store(values + tl.program_id(0) * CANDIDATES + rank, value)
@@ -110,7 +114,7 @@ def _beam_kernel(
     entries = tl.arange(0, ENTRIES)[None, :]
     is_entry = is_row[:, None] & (entries < num_entries)
     x = tl.load(values + rows[:, None] * num_entries + entries, mask=is_entry, other=-float("inf"))
-    x = x - tl.where(normalizer == normalizer, normalizer, 0.0)[:, None]
+    x = _without_nan(x - normalizer[:, None])
     log_probs = tl.reshape(x, [ROWS * ENTRIES])
     x = tl.reshape(x + previous[:, None], [ROWS * ENTRIES])
     offsets = tl.arange(0, ROWS * ENTRIES)

@@ -87,7 +87,6 @@ doubled when it is full."""
 NUM_DEVICE_POSITIONS = 512
 """Positions whose encodings are kept on a GPU."""
 
-<<<<<<< HEAD
 TRITON_NORM_ELEMENTS = 2048
 """Elements of a tile of whole rows in the kernels of dropout, residual sum and LayerNorm."""
 
@@ -112,7 +111,6 @@ MAX_TRITON_HEAD_DIM = 128
 MAX_TRITON_NORM_SIZE = 8192
 """Size of vectors up to which residual sums and norms are computed in Triton: a program holds whole
 rows."""
-=======
+
 TRITON_VOCABULARY_CHUNKS = 4096, 2048
 """Tokens that a program of greedy search reads at a time, and that one of beam search ranks."""
->>>>>>> 9016424 (Greedy and beam search on the device choose in one and two kernels)
