@@ -17,9 +17,9 @@ OURS: Sections = {
         "tokenizers.*": "the paper has another task, or its vocabulary is not known to us",
         "data.filtering.max_length": "ours",
         "model.*coder.type": "recurrent encoder and decoder",
-        "model.*coder.*size": "from general knowledge, or ours",
-        "model.*coder.num_layers": "from general knowledge, or ours",
-        "model.*coder.dropout": "from general knowledge, or ours",
+        "model.*coder.*size": "ours",
+        "model.*coder.num_layers": "ours",
+        "model.*coder.dropout": "ours",
         "model.encoder.direction.type": "ours",
         "model.decoder.wiring.*": "ours",
         "model.decoder.attention.score.hidden_size": "ours",
@@ -40,8 +40,8 @@ MONOTONIC: Sections = {
 }
 LSTM_WITH_ADDITIVE_SCORE: Sections = {
     NOT_IN_PAPER: {
-        "model.*coder.cell.type": "from general knowledge",
-        "model.decoder.attention.score.type": "from general knowledge",
+        "model.*coder.cell.type": "ours",
+        "model.decoder.attention.score.type": "ours",
     }
 }
 
@@ -102,8 +102,8 @@ MECHANISM_NUMBERS: dict[str, Sections] = {
                 "training.max_grad_norm": 5 / 10,
             },
             NOT_IN_PAPER: {
-                "model.*coder.cell.type": "from general knowledge",
-                "model.decoder.attention.score.type": "from general knowledge",
+                "model.*coder.cell.type": "ours",
+                "model.decoder.attention.score.type": "ours",
             },
         },
         OURS,
@@ -121,9 +121,9 @@ MECHANISM_NUMBERS: dict[str, Sections] = {
         {
             "abstract": {"model.decoder.attention.alignment.type": "entmax"},
             NOT_IN_PAPER: {
-                "model.*coder.cell.type": "from general knowledge",
-                "model.decoder.attention.score.type": "from general knowledge",
-                "model.decoder.attention.alignment.alpha": "from general knowledge",
+                "model.*coder.cell.type": "ours",
+                "model.decoder.attention.score.type": "ours",
+                "model.decoder.attention.alignment.alpha": "ours",
             },
         },
         OURS,
