@@ -467,10 +467,13 @@ FORECASTERS = {
 }
 
 
+_MODEL_CONFIG: TypeAdapter[Any] = TypeAdapter(ModelConfig)
+
+
 def build(name: str) -> Any:
     """Build an untrained model with parameters large enough to give distinct outputs."""
     torch.manual_seed(1)
-    config = TypeAdapter(ModelConfig).validate_python((SYSTEMS | TAGGERS | FORECASTERS)[name])
+    config = _MODEL_CONFIG.validate_python((SYSTEMS | TAGGERS | FORECASTERS)[name])
     model = config.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY).double().eval()
     with torch.no_grad():
         for weight in model.parameters():

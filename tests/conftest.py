@@ -16,15 +16,22 @@ if not Path("/dev/nvidia0").exists():  # Triton, where it is installed, reads it
 import pytest
 from hypothesis import settings
 
-from tests.shape_checking import check_shapes
+from tests.shape_checking import check_shapes, enable_checks_of
 
 SEED = 20260101
 
 check_shapes()
 
-settings.register_profile("local", deadline=None, max_examples=50)
+# Every local run draws new examples, so a few are enough; CI has the same ones every time.
+settings.register_profile("local", deadline=None, max_examples=25)
 settings.register_profile("ci", deadline=None, max_examples=50, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Check shapes in the tests that are meant to, before their fixtures are built."""
+    enable_checks_of(item.path)
 
 
 @pytest.fixture(autouse=True)

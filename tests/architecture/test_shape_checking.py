@@ -2,12 +2,13 @@
 
 import importlib
 import pkgutil
+from pathlib import Path
 
 import jaxtyping
 import pytest
 import torch
 
-from tests.shape_checking import TENSOR_PACKAGES
+from tests.shape_checking import CHECKED_TESTS, TENSOR_PACKAGES, enable_checks_of
 
 
 def test_wrong_shape_is_an_error():
@@ -22,6 +23,15 @@ def test_wrong_dtype_is_an_error():
 
     with pytest.raises(jaxtyping.TypeCheckError, match="lengths"):
         padding_mask(torch.ones(2), 3)
+
+
+def test_shapes_are_checked_in_listed_tests_only():
+    tests = Path(__file__).parents[1]
+    assert [name for name in CHECKED_TESTS if not (tests / name).exists()] == []
+    enable_checks_of(tests / "equivalence" / "test_search.py")
+    assert jaxtyping.config.jaxtyping_disable
+    enable_checks_of(tests / "laws" / "test_head_laws.py")
+    assert not jaxtyping.config.jaxtyping_disable
 
 
 @pytest.mark.parametrize("name", TENSOR_PACKAGES)

@@ -18,14 +18,18 @@ from tests.language_modeling import MODELS as TEXT_MODELS
 from tests.language_modeling import write_text_recipe
 from tests.tagged_words import write_tagging_recipe
 
+SIZES = ("embedding", "hidden")  # small, because fp16 is slow on a CPU
 DROPOUT = ["model.encoder.dropout=0.2", "model.decoder.dropout=0.2"]
 EVERYTHING = [
     *DROPOUT,
+    *(f"model.{side}.{name}_size=8" for side in ("encoder", "decoder") for name in SIZES),
     "training.gradient_accumulation_steps=2",
     "training.precision=fp16",
     "training.ema.decay=0.9",
     "training.lr_scheduler={type: plateau, patience: 1, warmup_steps: 5}",
     "training.validate_every=3",
+    "training.validation_metrics=[]",
+    "training.num_logged_samples=1",
     "training.patience=100",
 ]
 EXPERTS = [
