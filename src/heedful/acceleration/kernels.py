@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from heedful.acceleration import sequence_kernels as sequence
-from heedful.acceleration import tuning
+from heedful.acceleration import training_kernels, tuning
 from heedful.attention.additive_scores import (
     AdditiveScore,
     ConcatScore,
@@ -362,6 +362,7 @@ def _windows(log_probs: LogProbs, starts: Int[Tensor, "U C"]) -> Float[Tensor, "
 
 
 if find_spec("triton") is not None:
+    training_kernels.register()
     attend.register("triton", attend_in_one_launch, can_attend_in_one_launch)
     masked_score.register("triton", score_unmasked_with_triton, can_score_unmasked_with_triton)
     additive_score.register("triton", triton_additive_score, can_score_with_triton)

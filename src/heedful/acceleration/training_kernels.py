@@ -192,12 +192,14 @@ def _computed(value: Any) -> Any:
 def can_defer(inputs: HiddenStates, projection: nn.Module) -> bool:
     """Whether log-probabilities are likely to be used by the loss alone.
 
-    Wrappers of distributed training look into the outputs of a model.
+    Wrappers of distributed training look into the outputs of a model. In float16 gradients have to
+    be scaled before they are computed.
     """
     is_plain = type(projection) is nn.Linear and not _has_hooks(projection)
     is_training = projection.training and torch.is_grad_enabled() and inputs.requires_grad
     is_alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
-    return is_plain and is_training and is_alone and _can_run(inputs)
+    is_wide = _product_dtype(inputs) != torch.float16
+    return is_plain and is_training and is_alone and is_wide and _can_run(inputs)
 
 
 def defer_log_softmax(

@@ -163,18 +163,17 @@ class _ResidualNorm(torch.autograd.Function):
         num_rows, size = inputs.numel() // inputs.size(-1), inputs.size(-1)
         statistics = inputs.new_empty(2, num_rows, dtype=torch.float32)
         outputs = torch.empty_like(inputs, dtype=dtype)
-        tile = _tile(size)
+        ctx.dropout = dropout
         ctx.options = {
-            **tile,
             "HAS_UPDATE": update is not None,
             "HAS_DROPOUT": dropout > 0,
             "HAS_NORM": weight is not None,
         }
-        ctx.dropout = dropout
+        tile = _tile(size, tuning.TRITON_NORM_ELEMENTS)
         if num_rows:
             _forward_kernel[(-(-num_rows // tile["ROWS"]),)](
                 inputs, _given(update, inputs), _given(weight, inputs), _given(bias, inputs), seed,
-                outputs, *statistics, num_rows, size, eps, dropout, **ctx.options,
+                outputs, *statistics, num_rows, size, eps, dropout, **tile, **ctx.options,
             )  # fmt: skip
         ctx.save_for_backward(inputs, update, weight, seed, statistics)
         return outputs
@@ -193,14 +192,15 @@ class _ResidualNorm(torch.autograd.Function):
         # Without a norm the gradient of the inputs is that of the outputs.
         grad_inputs = torch.empty_like(inputs) if has_norm else grad_outputs.to(inputs.dtype)
         grad_update = None if update is None else torch.empty_like(update)
-        num_tiles = -(-num_rows // ctx.options["ROWS"])
+        tile = _tile(size, tuning.TRITON_NORM_GRADIENT_ELEMENTS)
+        num_tiles = -(-num_rows // tile["ROWS"])
         num_programs = max(1, min(num_tiles, _num_backward_programs(inputs)))
         sums = inputs.new_zeros(num_programs if has_norm else 0, 2, size, dtype=torch.float32)
         if num_rows and (has_norm or update is not None):
             _backward_kernel[(num_programs,)](
                 grad_outputs, inputs, _given(update, inputs), _given(weight, inputs), seed,
                 *statistics, grad_inputs, _given(grad_update, inputs), sums, num_rows, size,
-                ctx.dropout, **ctx.options,
+                ctx.dropout, **tile, **ctx.options,
             )  # fmt: skip
         grad_weight = grad_bias = None
         if has_norm:
@@ -208,17 +208,18 @@ class _ResidualNorm(torch.autograd.Function):
         return grad_inputs, grad_update, grad_weight, grad_bias, None, None, None, None
 
 
-def _tile(size: int) -> dict[str, int]:
-    """Return rows and columns of a tile, and warps: 16 to 32 elements per thread."""
+def _tile(size: int, num_elements: int) -> dict[str, int]:
+    """Return rows and columns of a tile of whole rows, and warps."""
     columns = 1 << (size - 1).bit_length()
-    rows = max(1, tuning.TRITON_NORM_ELEMENTS // columns)
+    rows = max(1, num_elements // columns)
     return {"ROWS": rows, "COLUMNS": columns, "num_warps": max(4, min(16, rows * columns // 1024))}
 
 
 def _num_backward_programs(inputs: Tensor) -> int:
     if not inputs.is_cuda:
-        return 4
-    return 4 * torch.cuda.get_device_properties(inputs.device).multi_processor_count
+        return 2
+    num_processors = torch.cuda.get_device_properties(inputs.device).multi_processor_count
+    return tuning.TRITON_NORM_PROGRAMS * num_processors
 
 
 def _given(tensor: Tensor | None, other: Tensor) -> Tensor:
