@@ -172,7 +172,7 @@ class _ResidualNorm(torch.autograd.Function):
         tile = _tile(size, tuning.TRITON_NORM_ELEMENTS)
         if num_rows:
             _forward_kernel[(-(-num_rows // tile["ROWS"]),)](
-                inputs, _given(update, inputs), _given(weight, inputs), _given(bias, inputs), seed,
+                inputs, _or_placeholder(update, inputs), _or_placeholder(weight, inputs), _or_placeholder(bias, inputs), seed,
                 outputs, *statistics, num_rows, size, eps, dropout, **tile, **ctx.options,
             )  # fmt: skip
         ctx.save_for_backward(inputs, update, weight, seed, statistics)
@@ -198,8 +198,8 @@ class _ResidualNorm(torch.autograd.Function):
         sums = inputs.new_zeros(num_programs if has_norm else 0, 2, size, dtype=torch.float32)
         if num_rows and (has_norm or update is not None):
             _backward_kernel[(num_programs,)](
-                grad_outputs, inputs, _given(update, inputs), _given(weight, inputs), seed,
-                *statistics, grad_inputs, _given(grad_update, inputs), sums, num_rows, size,
+                grad_outputs, inputs, _or_placeholder(update, inputs), _or_placeholder(weight, inputs), seed,
+                *statistics, grad_inputs, _or_placeholder(grad_update, inputs), sums, num_rows, size,
                 ctx.dropout, **tile, **ctx.options,
             )  # fmt: skip
         grad_weight = grad_bias = None
@@ -222,6 +222,6 @@ def _num_backward_programs(inputs: Tensor) -> int:
     return tuning.TRITON_NORM_PROGRAMS * num_processors
 
 
-def _given(tensor: Tensor | None, other: Tensor) -> Tensor:
+def _or_placeholder(tensor: Tensor | None, other: Tensor) -> Tensor:
     """Return a tensor for a kernel's argument, which is not read if there is none."""
     return other if tensor is None else tensor
