@@ -49,6 +49,7 @@ def main() -> None:
     settings = Settings(
         device=arguments.device,
         seconds=arguments.seconds or (0.5 if arguments.quick else 3.0),
+        training_seconds=arguments.seconds or (20.0 if arguments.quick else 60.0),
         is_small=arguments.small,
         only=arguments.only,
         files=(arguments.source, arguments.target) if arguments.source else None,

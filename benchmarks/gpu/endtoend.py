@@ -12,11 +12,11 @@ import subprocess
 import sys
 import time
 from importlib.util import find_spec
-from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from rich.console import Console
 from typing_extensions import override
@@ -34,7 +34,6 @@ from heedful.tasks.task import DataModule
 from heedful.training.callbacks import Callback, StepMetrics
 
 NUM_TOKENS = 16_384  # of a batch, on its longer side, with padding
-MIN_SECONDS = 20.0
 NUM_WINDOWS = 8
 MODELS = {
     "Transformer base": "tokenizers.tokenizer={type: subword, vocab_size: %d}",
@@ -67,8 +66,7 @@ def bench(settings: Settings) -> None:
     if settings.files is None:
         print("\nendtoend: left out; name a corpus with --source FILE --target FILE")
         return
-    seconds = settings.seconds if settings.is_small else max(settings.seconds, MIN_SECONDS)
-    settings = settings._replace(seconds=seconds)
+    seconds = settings.training_seconds
     print(f"\nTraining for {seconds:.0f} s, batches of {NUM_TOKENS:,} tokens per side")
     columns = "target tokens/s", "padding", "shapes in an epoch", "graphs", "seconds to capture"
     table = Table("model", "system", *columns)
@@ -85,7 +83,7 @@ def _bench_model(model: str, folder: Path, table: Table, settings: Settings) -> 
     overrides = [
         MODELS[model] % vocab_size,
         f"training.batching.max_tokens={max_tokens}",
-        f"training.max_minutes={settings.seconds / 60}",
+        f"training.max_minutes={settings.training_seconds / 60}",
         *("training.max_steps=1000000", "training.validate_every=1000000"),
     ]
     recipe = recipe_of(model, settings, *overrides)
@@ -118,28 +116,28 @@ def _bench_model(model: str, folder: Path, table: Table, settings: Settings) -> 
 
 
 def speed_of(steps: list[Step]) -> Spread:
-    """Return target tokens per second in windows of the second half of the time."""
-    start, end = steps[0].seconds, steps[-1].seconds
-    half = [step for step in steps if step.seconds >= (start + end) / 2]
-    size = max(len(half) // NUM_WINDOWS, 1)
-    speeds = []
-    for index in range(0, len(half) - size, size):
-        window = half[index : index + size + 1]
-        # The first of them only marks the time.
-        duration = window[-1].seconds - window[0].seconds
-        speeds.append(sum(step.num_targets for step in window[1:]) / duration)
-    return Spread.of(speeds or [float("nan")])
+    """Return target tokens per second in windows of the second half of the time.
+
+    Steps may be reported several at a time, so what was done by a time is interpolated.
+    """
+    times = np.array([step.seconds for step in steps])
+    targets = np.cumsum([step.num_targets for step in steps])
+    edges = np.linspace((times[0] + times[-1]) / 2, times[-1], NUM_WINDOWS + 1)
+    done = np.interp(edges, times, targets)
+    return Spread.of((np.diff(done) / np.diff(edges)).tolist())
 
 
 def _padding(recipe: Recipe, data_module: DataModule) -> tuple[float, int]:
     """Return the share of padding and the number of batch shapes in the first epoch."""
     stream = data_module.train_batches(DataCursor(0, 0))
     num_tokens, num_positions, shapes = 0, 0, set()
-    for batch in takewhile(lambda batch: stream.cursor.epoch == 0, stream):
+    for batch in stream:
         padded = recipe.task.pad_batch(recipe, batch)
         num_tokens += batch.num_tokens
         num_positions += padded.num_positions
         shapes.add((padded.sources.tokens.shape, padded.targets.shape))
+        if stream.cursor.epoch > 0:
+            break
     return 1 - num_tokens / max(num_positions, 1), len(shapes)
 
 
@@ -155,7 +153,7 @@ def _train_marian(data_module: DataModule, settings: Settings, recipe: Recipe) -
         if settings.device == "cuda":
             torch.cuda.synchronize()
         steps.append(Step(time.perf_counter(), num_targets))
-        if steps[-1].seconds - steps[0].seconds > settings.seconds:
+        if steps[-1].seconds - steps[0].seconds > settings.training_seconds:
             break
     return steps
 
@@ -169,7 +167,7 @@ def _bench_joeynmt(
     _write_tokens(folder, data_module, settings)
     request = {
         "model": model,
-        "seconds": settings.seconds,
+        "seconds": settings.training_seconds,
         "device": settings.device,
         "size": 64 if settings.is_small else 512,
         "num_tokens": 256 if settings.is_small else NUM_TOKENS,

@@ -45,6 +45,7 @@ class Settings(NamedTuple):
 
     device: str
     seconds: float  # per system and row
+    training_seconds: float  # per system, end to end
     is_small: bool  # sizes for a try without a GPU
     only: str = ""  # part of the titles of rows
     files: tuple[Path, Path] | None = None  # source and target sentences

@@ -15,13 +15,13 @@ from heedful.terminal import (
     stderr_console,
 )
 
-NumSteps = Annotated[int, Option(min=1, help="steps to measure, after as many for warm-up")]
+Seconds = Annotated[float, Option(min=0.1, help="time to warm up and measure")]
 
 
 def bench(
     run: RunFolder,
     *,
-    steps: NumSteps = 20,
+    seconds: Seconds = 30.0,
     overrides: Overrides = None,
     device: Device = "auto",
     as_json: AsJSON = False,
@@ -29,10 +29,11 @@ def bench(
     """Show where the time of training goes, and what would help; the run stays as it is.
 
     A step waits for its batch (data), computes (kernels), and spends the rest on launching and
-    Python (host). Try other settings with --set.
+    Python (host). Steps are measured after one of each batch shape has warmed up. Try other
+    settings with --set.
 
     Example: heedful bench runs/de-en
-    Example: heedful bench runs/de-en --set training.precision=bf16 --steps 100
+    Example: heedful bench runs/de-en --set training.precision=bf16 --seconds 60
     """
     from heedful.experiment.bench import format_profile, profile_training, suggest_changes
     from heedful.runs import Run, resolve_device
@@ -40,13 +41,19 @@ def bench(
     folder, local_device = Run(run), resolve_device(device)
     recipe = folder.read_recipe(overrides or ())
     result = profile_training(
-        recipe, folder, device=local_device, num_steps=steps, console=stderr_console()
+        recipe, folder, device=local_device, seconds=seconds, console=stderr_console()
     )
     with handle_stdout_errors():
         if as_json:
-            advice = suggest_changes(result, recipe.training, local_device)
-            speed = {"targets_per_second": result.targets_per_second, "shares": result.shares}
-            typer.echo(json.dumps({**result._asdict(), **speed, "advice": advice}, indent=2))
+            steps = {**result.steps._asdict(), "shares": result.steps.shares}
+            fields = {
+                "targets_per_second": result.steps.targets_per_second,
+                **result._asdict(),
+                "steps": steps,
+                "shapes": result.shapes._asdict(),
+                "advice": suggest_changes(result, recipe.training, local_device),
+            }
+            typer.echo(json.dumps(fields, indent=2))
             return
         for line in format_profile(result, recipe, local_device):
             typer.echo(line)

@@ -1,25 +1,40 @@
 """`heedful bench`: shares of the time, and advice that follows from them."""
 
 import json
+from collections import Counter
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
 
-from heedful.experiment.bench import StepProfile, suggest_changes
+from heedful.data.batching import DataCursor
+from heedful.experiment.bench import (
+    ShapeProfile,
+    StepProfile,
+    TrainingProfile,
+    measure_steps,
+    read_shapes,
+    shape_of,
+    suggest_changes,
+    warm_up,
+)
 from heedful.training.config import TrainingConfig
 from tests.commands import heedful
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
-FAST = StepProfile(0.0, 1.0, 0.9, 100.0, 0.05, {"mm": 1.0}, 10, ())
+STEPS = StepProfile(10, 0.0, 1.0, 0.9, 100.0, {"mm": 1.0})
+SHAPES = ShapeProfile(20, True, 5, 5, 1.0, 0.05)
 
 
-def advice(device=CPU, settings=None, **changes):
+def advice(device=CPU, settings=None, *, plain_reason="", padding=0.05, **changes):
     config = TrainingConfig.model_validate(settings or {})
-    return suggest_changes(FAST._replace(**changes), config, device)
+    steps, shapes = STEPS._replace(**changes), SHAPES._replace(padding=padding)
+    return suggest_changes(TrainingProfile(steps, shapes, 10, plain_reason), config, device)
 
 
 def test_shares_add_up_to_one():
-    profile = FAST._replace(data_seconds=1.0, kernel_seconds=0.5)
+    profile = STEPS._replace(data_seconds=1.0, kernel_seconds=0.5)
     assert profile.shares == pytest.approx({"data": 0.5, "host": 0.25, "kernels": 0.25})
     assert profile.targets_per_second == 50
 
@@ -34,16 +49,80 @@ def test_advice_names_what_takes_time():
     assert "training.cuda_graphs=true" in advice(GPU, {"cuda_graphs": False})[0]
 
 
+def test_advice_says_why_steps_are_not_captured():
+    assert "the objective decodes" in advice(GPU, plain_reason="the objective decodes")[0]
+
+
+class Batch(NamedTuple):
+    """A batch of numbers."""
+
+    inputs: torch.Tensor
+    num_targets = num_tokens = 1
+    num_positions = 2
+
+
+class Stream:
+    """Epochs with a batch of each size."""
+
+    def __init__(self, sizes):
+        self.sizes, self.cursor = sizes, DataCursor(0, 0)
+
+    def __iter__(self):
+        while True:
+            for index, size in enumerate(self.sizes, start=1):
+                epoch = self.cursor.epoch + (index == len(self.sizes))
+                self.cursor = DataCursor(epoch, index)
+                yield Batch(torch.ones(size, size))
+
+
+class RecordingTrainer(SimpleNamespace):
+    """A trainer that multiplies matrices and counts steps of each size."""
+
+    def __init__(self):
+        counts = Counter()
+        super().__init__(device="cpu", read_every=2, captured_update=None, counts=counts)
+        self.prepare_batch = lambda batch: batch
+
+    def start_step(self, batches):
+        self.counts[len(batches[0].inputs)] += 1
+        return SimpleNamespace(num_targets=1, finish=lambda: batches[0].inputs @ batches[0].inputs)
+
+    def train_step(self, batches):
+        return self.start_step(batches).finish()
+
+
+def test_shapes_are_those_of_one_epoch():
+    data_module = SimpleNamespace(train_batches=lambda cursor: Stream([2, 3, 2, 5]))
+    arguments = data_module, RecordingTrainer(), 1
+    examples, counts, shapes = read_shapes(*arguments, lambda text, share: False)
+    assert sorted(counts.values()) == [1, 1, 2]
+    assert {shape_of(batches) for batches in examples.values()} == set(counts)
+    assert (shapes.num_steps, shapes.is_whole_epoch, shapes.num_shapes) == (4, True, 3)
+    assert shapes.padding == 0.5
+    cut = read_shapes(*arguments, lambda text, share: True)[2]
+    assert (cut.num_steps, cut.is_whole_epoch) == (1, False)
+
+
+def test_only_steps_of_warm_shapes_are_measured():
+    data_module = SimpleNamespace(train_batches=lambda cursor: Stream([2, 3, 2, 5]))
+    trainer, is_spent = RecordingTrainer(), lambda text, share: trainer.counts.total() > 20
+    warm = warm_up(trainer, [[Batch(torch.ones(2, 2))]], is_spent)
+    steps = measure_steps(data_module, trainer, 1, warm, is_spent)
+    assert set(trainer.counts) == {2}
+    assert steps.num_steps > 10
+    assert set(steps.operators) >= {"mm"}
+
+
 def test_bench_shows_where_time_goes_and_leaves_the_run_as_it_is(capsys, monkeypatch, copied):
     before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
-    words = ("bench", copied, "--device", "cpu", "--steps", "2")
+    words = ("bench", copied, "--device", "cpu", "--seconds", "0.5")
     profile = json.loads(heedful(capsys, monkeypatch, *words, "--json").out)
-    assert sum(profile["shares"].values()) == pytest.approx(1)
+    assert sum(profile["steps"]["shares"].values()) == pytest.approx(1)
     assert profile["targets_per_second"] > 0
-    assert 0 <= profile["padding"] < 1
+    assert 0 <= profile["shapes"]["padding"] < 1
     shown = heedful(capsys, monkeypatch, *words).out
-    assert [line.split(":")[0] for line in shown.splitlines()][:5] == [
-        *("model", "speed", "step", "time", "kernels")
+    assert [line.split(":")[0] for line in shown.splitlines()][:6] == [
+        *("model", "speed", "step", "shapes", "time", "operators")
     ]
     after = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
     assert after == before
