@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from heedful.data.batching import DataCursor
@@ -240,7 +239,7 @@ def profile_operators(trainer: Trainer, steps: Sequence[MicroBatches]) -> Counte
             seconds[event.key.removeprefix("aten::").strip("_")] += time_us / 1e6
     if is_gpu:
         total = sum(_kernel_seconds(events))
-        seconds["other kernels"] = max(total - sum(seconds.values()), 0.0)
+        seconds["other kernels"] += max(total - sum(seconds.values()), 0.0)
     return seconds
 
 
@@ -270,7 +269,7 @@ def _profile(
 
 
 def _kernel_seconds(events: Sequence[Any]) -> list[float]:
-    kernels = (event for event in events if event.device_type == DeviceType.CUDA)
+    kernels = (event for event in events if event.device_type.name == "CUDA")
     return [event.self_device_time_total / 1e6 for event in kernels]
 
 
