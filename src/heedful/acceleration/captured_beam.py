@@ -80,47 +80,65 @@ class DeviceBeamSearch:
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses of the encoded sources, which `beams` collects."""
         beams.max_idle_fraction = 1.0  # rows keep their numbers until all beams have stopped
-        num_beams, depth = len(beams.beam_ids), 0
+        num_beams = len(beams.beam_ids)
         self.min_lengths.zero_()
         if min_lengths is not None:
             self.min_lengths[:num_beams] = min_lengths
         max_steps = int(beams.max_lengths.max()) + 1
-        while len(beams.beam_ids):
-            # The first step has one row per beam; those after it are transferred together.
-            end = min(depth + tuning.STEPS_PER_CHECK, max_steps) if depth else 1
-            for index in range(depth, end):
-                if index == len(self.steps):
-                    previous = self.steps[-1] if self.steps else self.sources
-                    self.steps.append(BeamStep(self, previous))
-                self.steps[index].run()
-            for recorded in _transfer(self.steps[depth:end], beams, source_length):
-                if len(beams.beam_ids):
-                    beams.select(*recorded)
-            depth = end
-        return beams.hypotheses()
+        # The first step has one row per beam; those after it are transferred together.
+        depth, transfer = 1, Transfer(self._run_steps(0, 1), num_beams, source_length)
+        while True:
+            # The device continues while the host decides what has finished.
+            end = min(depth + tuning.STEPS_PER_CHECK, max_steps)
+            following = transfer
+            if depth < end:
+                following = Transfer(self._run_steps(depth, end), num_beams, source_length)
+            for recorded in transfer.read(beams):
+                beams.select(*recorded)
+                if not len(beams.beam_ids):
+                    return beams.hypotheses()
+            assert depth < end, "a beam is open beyond its maximum length"
+            depth, transfer = end, following
+
+    def _run_steps(self, start: int, end: int) -> list[BeamStep]:
+        for index in range(start, end):
+            if index == len(self.steps):
+                previous = self.steps[-1] if self.steps else self.sources
+                self.steps.append(BeamStep(self, previous))
+            self.steps[index].run()
+        return self.steps[start:end]
 
 
-def _transfer(
-    steps: Sequence[BeamStep], beams: Beams, source_length: int
-) -> Iterator[tuple[Candidates, NDArray[np.float32]]]:
-    """Yield candidates and weights of steps, after one transfer of each kind."""
-    num_beams = len(beams.beam_ids)
-    num_rows = num_beams * beams.cumulative_log_probs.shape[1]
-    columns = (
-        torch.stack([step.choice.scores[:, :num_beams] for step in steps]),
-        torch.stack([step.choice.ids[:, :num_beams] for step in steps]),
-        torch.stack([step.choice.eos_log_probs[:num_rows] for step in steps]),
-        torch.stack([step.weights[:num_rows, :source_length] for step in steps]),
-    )
-    for scores, ids, eos_log_probs, weights in zip(*map(Tensor.cpu, columns), strict=True):
-        totals, log_probs = scores.numpy().astype(np.float64)
-        tokens, rows = ids.numpy()
-        if np.isnan(totals).any():
-            raise NaNLogProbsError(beams.trellis.depth)
-        totals[beams.cumulative_log_probs.max(axis=1) == -np.inf] = -np.inf  # beams that stopped
-        candidates = Candidates(totals, log_probs, tokens, rows, np.zeros_like(rows))
-        candidates = beams.force_eos(candidates, eos_log_probs, eos_log_probs)
-        yield candidates, weights.numpy()
+class Transfer:
+    """Candidates and weights of a few steps on their way to the host."""
+
+    def __init__(self, steps: Sequence[BeamStep], num_beams: int, source_length: int) -> None:
+        num_rows = num_beams * len(steps[0].weights) // len(steps[0].choice.totals)
+        columns = (
+            torch.stack([step.choice.scores[:, :num_beams] for step in steps]),
+            torch.stack([step.choice.ids[:, :num_beams] for step in steps]),
+            torch.stack([step.choice.eos_log_probs[:num_rows] for step in steps]),
+            torch.stack([step.weights[:num_rows, :source_length] for step in steps]),
+        )
+        self._columns = [column.to("cpu", non_blocking=True) for column in columns]
+        self._event = torch.cuda.Event() if columns[0].is_cuda else None
+        if self._event is not None:
+            self._event.record()
+
+    def read(self, beams: Beams) -> Iterator[tuple[Candidates, NDArray[np.float32]]]:
+        """Wait, and yield the candidates and weights of each step."""
+        if self._event is not None:
+            self._event.synchronize()
+        for scores, ids, eos_log_probs, weights in zip(*self._columns, strict=True):
+            totals, log_probs = scores.numpy().astype(np.float64)
+            tokens, rows = ids.numpy()
+            if np.isnan(totals).any():
+                raise NaNLogProbsError(beams.trellis.depth)
+            has_stopped = beams.cumulative_log_probs.max(axis=1) == -np.inf
+            totals[has_stopped] = -np.inf
+            candidates = Candidates(totals, log_probs, tokens, rows, np.zeros_like(rows))
+            candidates = beams.force_eos(candidates, eos_log_probs, eos_log_probs)
+            yield candidates, weights.numpy()
 
 
 def runs_on_device(options: BeamSearchOptions) -> bool:

@@ -3,7 +3,7 @@
 Invariant: outputs, scores and weights are those of the plain model, up to rounding.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -93,7 +93,9 @@ class GreedySearch:
         self.min_lengths = torch.zeros_like(self.bos)
         self.steps: list[GreedyStep] = []
 
-    def run(self, max_lengths: Lengths, min_lengths: Lengths | None) -> list[GreedyStep]:
+    def run(
+        self, max_lengths: Lengths, min_lengths: Lengths | None, max_steps: int
+    ) -> list[GreedyStep]:
         """Return the steps in which all sentences of the encoded batch have ended."""
         num_rows = len(max_lengths)
         self.max_lengths.zero_()  # rows beyond the batch end at once
@@ -101,7 +103,7 @@ class GreedySearch:
         self.min_lengths.zero_()
         if min_lengths is not None:
             self.min_lengths[:num_rows] = min_lengths
-        for depth in range(int(max_lengths.max()) + 1):
+        for depth in range(max_steps):
             if depth == len(self.steps):
                 previous = self.steps[-1] if self.steps else self.sources
                 self.steps.append(GreedyStep(self, previous))
@@ -144,10 +146,12 @@ class CapturedSteps:
     """Mixin of models that decode with CUDA graphs."""
 
     _chain_cache: ChainCache | None = None
+    _hooks: Sequence[Mapping[int, Any]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy has graphs of its own parameters.
-        return {key: value for key, value in vars(self).items() if key != "_chain_cache"}
+        # A copy has graphs of its own parameters, and watches its own hooks.
+        cached = ("_chain_cache", "_hooks")
+        return {key: value for key, value in vars(self).items() if key not in cached}
 
     def initial_state(self, sources: SourceBatch) -> Any:
         """Encode sources; by the plain model if a gradient or a forward hook needs it."""
@@ -214,27 +218,28 @@ class CapturedSteps:
         is_greedy = beam_size == 1 and trellis is None and options.coverage_penalty is None
         if cache is None or not cache.has_seen(sources) or (beam_size == 1 and not is_greedy):
             return None
-        if (chain := cache.encode(sources)) is None:
-            return None
+        host_lengths = max_lengths.cpu()  # before the device is busy
         min_lengths: Lengths | None = None
         for processor in options.processors:
             assert isinstance(processor, MinLength), processor
-            processor.check_lengths(max_lengths.tolist())
+            processor.check_lengths(host_lengths.tolist())
             min_lengths = processor.lengths
+        beams = None if is_greedy else Beams(
+            trellis or Trellis(),
+            options,
+            host_lengths,
+            eos=EOS,
+            beam_size=beam_size,
+            length_penalty=length_penalty,
+            source_lengths=sources.lengths,
+        )
+        if (chain := cache.encode(sources)) is None:
+            return None
         try:
-            if is_greedy:
+            if beams is None:
                 greedy: GreedySearch = chain.searches.setdefault(1, GreedySearch(chain))
-                steps = greedy.run(max_lengths, min_lengths)
+                steps = greedy.run(max_lengths, min_lengths, int(host_lengths.max()) + 1)
                 return collect_greedy(steps, sources, length_penalty)
-            beams = Beams(
-                trellis or Trellis(),
-                options,
-                max_lengths.cpu(),  # the host keeps the books
-                eos=EOS,
-                beam_size=beam_size,
-                length_penalty=length_penalty,
-                source_lengths=sources.lengths,
-            )
             search = chain.searches.setdefault(beam_size, DeviceBeamSearch(chain, beam_size))
             return search.run(beams, min_lengths, sources.tokens.size(1))
         except RuntimeError as error:
@@ -244,17 +249,16 @@ class CapturedSteps:
     def _find_cache(self, sources: SourceBatch) -> ChainCache | None:
         """Return the chains; None if a gradient or a forward hook needs plain steps."""
         assert isinstance(self, nn.Module)
-        hooks = (
-            hook
-            for module in self.modules()
-            for hook in (module._forward_hooks, module._forward_pre_hooks)
-        )
+        if self._hooks is None:
+            modules = list(self.modules())
+            self._hooks = [module._forward_hooks for module in modules]
+            self._hooks += [module._forward_pre_hooks for module in modules]
         if (
             sources.tokens.device.type != GRAPH_DEVICE_TYPE
             or self.training
             or torch.is_grad_enabled()
             or torch.is_autocast_enabled(GRAPH_DEVICE_TYPE)
-            or any(hooks)
+            or any(self._hooks)
         ):
             return None
         if self._chain_cache is None:

@@ -285,7 +285,8 @@ class Trellis:
         depths, rows = np.array([end.depth for end in ends]), np.array([end.row for end in ends])
         max_depth = int(depths.max())
         tokens = np.zeros((len(ends), max_depth), dtype=np.int64)
-        log_probs = np.zeros((len(ends), max_depth))
+        log_probs = np.zeros((len(ends), max_depth + 1))
+        log_probs[np.arange(len(ends)), depths] = [end.log_prob for end in ends]
         weights = [self._weights_at(depth) for depth in range(max_depth + 1)]
         offsets = np.cumsum([0, *map(len, weights[:-1])])
         weight_rows = np.zeros((len(ends), max_depth + 1), dtype=np.int64)
@@ -300,7 +301,7 @@ class Trellis:
         all_weights, hypotheses = np.concatenate(weights), []
         for index, end in enumerate(ends):
             output = tokens[index, : end.depth].tolist()
-            of_tokens = np.append(log_probs[index, : end.depth], end.log_prob)
+            of_tokens = log_probs[index, : end.depth + 1]
             attended = all_weights[weight_rows[index, : end.depth + 1]]
             total = sum(of_tokens.tolist())
             hypotheses.append(

@@ -175,9 +175,10 @@ class MinLength(LogitsProcessor):
     def check_lengths(self, max_lengths: Sequence[int]) -> None:
         min_lengths = self.lengths.tolist()
         for index, (minimum, limit) in enumerate(zip(min_lengths, max_lengths, strict=True)):
-            message = f"min_length is {minimum}, but max_length is {limit}"
-            hint = "lower min_length, or raise max_length"
-            check(minimum <= limit, f"lengths of sentence {index + 1}", message, hint)
+            if minimum > limit:
+                message = f"min_length is {minimum}, but max_length is {limit}"
+                hint = "lower min_length, or raise max_length"
+                check(False, f"lengths of sentence {index + 1}", message, hint)
 
 
 class NoRepeatNGram(LogitsProcessor):
