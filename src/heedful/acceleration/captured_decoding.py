@@ -224,14 +224,18 @@ class CapturedSteps:
             assert isinstance(processor, MinLength), processor
             processor.check_lengths(host_lengths.tolist())
             min_lengths = processor.lengths
-        beams = None if is_greedy else Beams(
-            trellis or Trellis(),
-            options,
-            host_lengths,
-            eos=EOS,
-            beam_size=beam_size,
-            length_penalty=length_penalty,
-            source_lengths=sources.lengths,
+        beams = (
+            None
+            if is_greedy
+            else Beams(
+                trellis or Trellis(),
+                options,
+                host_lengths,
+                eos=EOS,
+                beam_size=beam_size,
+                length_penalty=length_penalty,
+                source_lengths=sources.lengths,
+            )
         )
         if (chain := cache.encode(sources)) is None:
             return None

@@ -32,6 +32,7 @@ from heedful.layers.transformer import (
     TransformerStackState,
 )
 from heedful.models.base import EncoderOutput
+from heedful.models.likelihood import log_softmax
 from heedful.models.transformer import TransformerDecoder, TransformerDecoderState
 from heedful.pytree import map_tensors, select_rows
 from heedful.search import StepOutput
@@ -274,7 +275,7 @@ class StaticCacheDecoder(TransformerDecoder):
         if not self._is_inference(state.memories[0].values):
             return super().step(tokens, self._plain_state(state))
         logits, next_state, weights = self.compute_logits(tokens, state)
-        return StepOutput(logits.log_softmax(dim=-1), next_state, weights)
+        return StepOutput(log_softmax(logits), next_state, weights)
 
     def compute_logits(
         self, tokens: StepTokens, state: StaticCacheState
