@@ -8,7 +8,7 @@ are measured. Invariant: measuring leaves a run as it is; its parameters are not
 
 import os
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -209,7 +209,7 @@ def measure_steps(
         (elapsed - data_seconds) / num_steps,
         kernel_seconds(trainer, last, operators) / len(last),
         num_targets / num_steps,
-        {name: share / total for name, share in operators.most_common(MAX_OPERATORS)},
+        {name: share / total for name, share in islice(operators.items(), MAX_OPERATORS)},
     )
 
 
@@ -219,11 +219,11 @@ def _finish(started: list[Any]) -> None:
     started.clear()
 
 
-def profile_operators(trainer: Trainer, steps: Sequence[MicroBatches]) -> Counter[str]:
-    """Return the seconds of each operator in plain steps; on a GPU, those of its kernels.
+def profile_operators(trainer: Trainer, steps: Sequence[MicroBatches]) -> dict[str, float]:
+    """Return the seconds of each operator, largest first; on a GPU, those of its kernels.
 
     A graph has kernels but no operators, so steps run without one. Kernels that no operator of
-    torch launched, such as those of Triton, have their own names.
+    torch launched, such as those of Triton, are added up as "other kernels".
     """
     captured, trainer.captured_update = trainer.captured_update, None
     try:
@@ -231,7 +231,7 @@ def profile_operators(trainer: Trainer, steps: Sequence[MicroBatches]) -> Counte
     finally:
         trainer.captured_update = captured
     is_gpu = _is_gpu(trainer)
-    seconds: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
     for event in events:
         is_operator = event.key.startswith("aten::")
         time_us = event.self_device_time_total if is_gpu else event.self_cpu_time_total
@@ -240,11 +240,11 @@ def profile_operators(trainer: Trainer, steps: Sequence[MicroBatches]) -> Counte
     if is_gpu:
         total = sum(_kernel_seconds(events))
         seconds["other kernels"] += max(total - sum(seconds.values()), 0.0)
-    return seconds
+    return dict(sorted(seconds.items(), key=lambda item: -item[1]))
 
 
 def kernel_seconds(
-    trainer: Trainer, steps: Sequence[MicroBatches], operators: Counter[str]
+    trainer: Trainer, steps: Sequence[MicroBatches], operators: dict[str, float]
 ) -> float:
     """Return the seconds in which the device computes; on a GPU, in steps as training runs them."""
     if not _is_gpu(trainer):
