@@ -28,6 +28,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 from heedful.acceleration.triton_attention import triton_attention
 from heedful.acceleration.triton_cross_entropy import linear_cross_entropy
+from heedful.acceleration.triton_feed_forward import linear_relu
 from heedful.acceleration.triton_layer_norm import triton_residual_norm
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -127,6 +128,21 @@ def test_dropout_keeps_its_share_and_differs_between_calls():
         for means in (kept.mean(), kept.mean(dim=0), kept.mean(dim=1)):
             deviation = (share * (1 - share) * means.numel() / kept.numel()) ** 0.5
             assert ((means - share).abs() < 5 * deviation).all()
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("num_rows", [0, 5])
+def test_relu_of_a_linear_layer_equals_two_modules(num_rows, dtype, monkeypatch):
+    monkeypatch.setattr(tuning, "TRITON_RELU_TILE", (2, 4))
+    monkeypatch.setattr(tuning, "TRITON_RELU_PROGRAMS", 2)
+
+    def fused(x, w, b):
+        return linear_relu(x, w, b, dtype=dtype)
+
+    def plain(x, w, b):
+        return (x @ w.T + b).relu()
+
+    assert_same(fused, plain, [normal(1, num_rows, 3, dtype=dtype), normal(6, 3), normal(6)])
 
 
 MASKS = {

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_map
 from heedful.acceleration import tuning
 from heedful.attention.attention import softmax_context
 from heedful.attention.memory import Memory
+from heedful.layers.feed_forward import project_and_activate
 from heedful.layers.sublayers import add_and_normalize, apply_norm
 from heedful.models.likelihood import linear_log_softmax, smoothed_cross_entropy
 from heedful.shapes import Context, Float, HiddenStates, Queries, Scalar, TokenIds
@@ -117,6 +118,26 @@ def _residual_norm(
     return triton_residual_norm(
         inputs, update, norm.weight, norm.bias, eps=norm.eps, dropout=dropout, dtype=dtype
     )
+
+
+def can_activate(inputs: HiddenStates, projection: nn.Module, activation: nn.Module) -> bool:
+    """Whether the activation is ReLU of a linear layer with a bias, and has a gradient."""
+    if type(projection) is not nn.Linear or type(activation) is not nn.ReLU:
+        return False
+    is_plain = projection.bias is not None and not _has_hooks(projection, activation)
+    is_training = torch.is_grad_enabled() and projection.weight.requires_grad
+    return is_plain and is_training and _can_run(inputs)
+
+
+def project_and_relu(
+    inputs: HiddenStates, projection: nn.Module, activation: nn.Module
+) -> HiddenStates:
+    """Kernel of `project_and_activate`."""
+    from heedful.acceleration.triton_feed_forward import linear_relu
+
+    assert isinstance(projection, nn.Linear), type(projection)
+    dtype = _product_dtype(inputs)
+    return linear_relu(inputs, projection.weight, projection.bias, dtype=dtype)
 
 
 class DeferredLogProbs(Tensor):
@@ -236,5 +257,6 @@ def register() -> None:
     softmax_context.register("triton", short_context, can_attend_at_once)
     apply_norm.register("triton", normalize, can_normalize)
     add_and_normalize.register("triton", dropout_add_and_normalize, can_add_and_normalize)
+    project_and_activate.register("triton", project_and_relu, can_activate)
     linear_log_softmax.register("deferred", defer_log_softmax, can_defer)
     smoothed_cross_entropy.register("triton", deferred_cross_entropy, can_use_deferred)

@@ -187,7 +187,7 @@ def triton_attention(
     dropout: float = 0.0,
 ) -> Float[Tensor, "B H T V"]:
     """Return softmax(scale q . k) v; G divides H. The result is a view of (B, T, H, V)."""
-    seed = mask  # any tensor: it is not read
+    seed = None
     if dropout:
         seed = torch.randint(-(2**63), 2**63 - 1, (1,), device=queries.device)
     mask = mask.expand(*queries.shape[:3], keys.size(2))
@@ -205,7 +205,7 @@ class _ShortAttention(torch.autograd.Function):
         keys: Tensor,
         values: Tensor,
         mask: Tensor,
-        seed: Int[Tensor, "1"],
+        seed: Int[Tensor, "1"] | None,
         scale: float,
         dropout: float,
     ) -> Tensor:

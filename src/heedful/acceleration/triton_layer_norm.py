@@ -136,7 +136,7 @@ def triton_residual_norm(
     dtype: torch.dtype,
 ) -> Float[Tensor, "*B D"]:
     """Return layer_norm(inputs + dropout(update)) in `dtype`; without weight and bias no norm."""
-    seed = inputs  # any tensor: it is not read
+    seed = None
     if dropout:
         seed = torch.randint(-(2**63), 2**63 - 1, (1,), device=inputs.device)
     outputs: Tensor = _ResidualNorm.apply(inputs, update, weight, bias, seed, eps, dropout, dtype)
@@ -153,7 +153,7 @@ class _ResidualNorm(torch.autograd.Function):
         update: Tensor | None,
         weight: Tensor | None,
         bias: Tensor | None,
-        seed: Int[Tensor, "1"],
+        seed: Int[Tensor, "1"] | None,
         eps: float,
         dropout: float,
         dtype: torch.dtype,
@@ -172,7 +172,7 @@ class _ResidualNorm(torch.autograd.Function):
         tile = _tile(size, tuning.TRITON_NORM_ELEMENTS)
         if num_rows:
             _forward_kernel[(-(-num_rows // tile["ROWS"]),)](
-                inputs, _or_placeholder(update, inputs), _or_placeholder(weight, inputs), _or_placeholder(bias, inputs), seed,
+                inputs, update, weight, bias, seed,
                 outputs, *statistics, num_rows, size, eps, dropout, **tile, **ctx.options,
             )  # fmt: skip
         ctx.save_for_backward(inputs, update, weight, seed, statistics)
@@ -195,11 +195,12 @@ class _ResidualNorm(torch.autograd.Function):
         tile = _tile(size, tuning.TRITON_NORM_GRADIENT_ELEMENTS)
         num_tiles = -(-num_rows // tile["ROWS"])
         num_programs = max(1, min(num_tiles, _num_backward_programs(inputs)))
-        sums = inputs.new_zeros(num_programs if has_norm else 0, 2, size, dtype=torch.float32)
+        allocate = inputs.new_empty if num_rows else inputs.new_zeros
+        sums = allocate(num_programs if has_norm else 0, 2, size, dtype=torch.float32)
         if num_rows and (has_norm or update is not None):
             _backward_kernel[(num_programs,)](
-                grad_outputs, inputs, _or_placeholder(update, inputs), _or_placeholder(weight, inputs), seed,
-                *statistics, grad_inputs, _or_placeholder(grad_update, inputs), sums, num_rows, size,
+                grad_outputs, inputs, update, weight, seed,
+                *statistics, grad_inputs, grad_update, sums, num_rows, size,
                 ctx.dropout, **tile, **ctx.options,
             )  # fmt: skip
         grad_weight = grad_bias = None
@@ -220,8 +221,3 @@ def _num_backward_programs(inputs: Tensor) -> int:
         return 2
     num_processors = torch.cuda.get_device_properties(inputs.device).multi_processor_count
     return tuning.TRITON_NORM_PROGRAMS * num_processors
-
-
-def _or_placeholder(tensor: Tensor | None, other: Tensor) -> Tensor:
-    """Return a tensor for a kernel's argument, which is not read if there is none."""
-    return other if tensor is None else tensor

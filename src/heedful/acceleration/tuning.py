@@ -111,6 +111,9 @@ MAX_TRITON_NORM_SIZE = 8192
 """Size of vectors up to which residual sums and norms are computed in Triton: a program holds whole
 rows."""
 
+TRITON_RELU_TILE, TRITON_RELU_PROGRAMS = (8, 512), 256
+"""Rows and columns of a tile of the gradient of ReLU, and programs that share the rows."""
+
 MAX_LOGITS = 2**29
 """Logits that cross-entropy holds at once: 1 GiB in bfloat16."""
 

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
 from heedful.config import BaseConfig
+from heedful.ops import op
 from heedful.shapes import AnyMask, HiddenStates, Losses
 
 Activation = Literal["relu", "gelu", "gelu-tanh", "swish"]
@@ -63,10 +64,18 @@ class FeedForward(PositionwiseLayer):
 
     @override
     def forward(self, inputs: HiddenStates, mask: AnyMask = None) -> FeedForwardOutput:
-        hidden = self.activation(self.input_projection(inputs))
+        hidden = project_and_activate(inputs, self.input_projection, self.activation)
         if self.gate is not None:
             hidden = hidden * self.gate(inputs)
         return FeedForwardOutput(self.output_projection(self.dropout(hidden)))
+
+
+@op
+def project_and_activate(
+    inputs: HiddenStates, projection: nn.Module, activation: nn.Module
+) -> HiddenStates:
+    """Return a(W x + b)."""
+    return activation(projection(inputs))
 
 
 class FeedForwardConfig(BaseConfig):
