@@ -15,7 +15,7 @@ from heedful.attention.memory import causal_mask, padding_mask
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from heedful.acceleration.triton_additive import triton_additive_score
-from heedful.acceleration.triton_math import MAX_FACTORED
+from heedful.acceleration.triton_math import MAX_FACTORED, MAX_IN_FOURS
 
 pytestmark = pytest.mark.extras
 
@@ -87,7 +87,7 @@ def test_production_tiles_equal_reference(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.double, torch.float32], ids=str)
-@pytest.mark.parametrize("scale", [LIMIT, 100.0, 1000.0])
+@pytest.mark.parametrize("scale", [MAX_IN_FOURS.value, LIMIT, 100.0, 1000.0])
 def test_large_projections_neither_overflow_nor_are_clamped(scale, dtype):
     queries, keys, vector = inputs((1,), 5, 3, 5, dtype=dtype, scale=scale)
     # Large elements that cancel: tanh must see their difference.
@@ -97,9 +97,10 @@ def test_large_projections_neither_overflow_nor_are_clamped(scale, dtype):
         assert_equals_reference([queries, second, small], rtol=1e-4, atol=1e-3)
 
 
-def test_scores_are_continuous_at_the_limit_of_factoring():
-    queries = torch.full((1, 1, 4), LIMIT, dtype=torch.double, device=DEVICE)
-    keys = torch.tensor([-LIMIT, -LIMIT + 1, LIMIT], dtype=torch.double, device=DEVICE)
+@pytest.mark.parametrize("limit", [MAX_IN_FOURS.value, LIMIT])
+def test_scores_are_continuous_at_the_limits_of_factoring(limit):
+    queries = torch.full((1, 1, 4), limit, dtype=torch.double, device=DEVICE)
+    keys = torch.tensor([-limit, -limit + 1, limit], dtype=torch.double, device=DEVICE)
     keys, vector = keys[None, :, None].expand(1, 3, 4), torch.ones_like(queries[0, 0])
     below, above = (triton_additive_score(queries * by, keys, vector) for by in (1.0, 1 + 1e-12))
     torch.testing.assert_close(below, above)

@@ -28,6 +28,9 @@ TRITON_SCORE_TILE = 16, 64, 2
 """Queries, keys and warps per program of additive scores in Triton: the fastest tile of a prototype
 on an H200 (B=64, T=S=A=512)."""
 
+TRITON_CHANNEL_GROUP = 4
+"""Channels that share a reciprocal in additive scores, where no element is too large for four."""
+
 TRITON_GRADIENT_TILE = 16, 64, 4
 """Positions, pairs of channels and warps per program of their gradients: 80 registers per thread on
 an H200. `python -m benchmarks.additive` prints the times of other tiles beside both."""
