@@ -9,12 +9,17 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.acceleration import static_cache, tuning
+from heedful.acceleration import captured_decoding, device_search, static_cache, tuning
 from heedful.acceleration.registry import REGISTRY, accelerate
 from heedful.acceleration.static_cache import StaticCacheDecoder, StaticCacheState
+from heedful.data.batching import SourceBatch
 from heedful.models.base import EncoderOutput
+from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.models.transformer import TransformerDecoderConfig
 from heedful.pytree import select_rows
+from heedful.search import BeamSearchOptions, LengthPenalty
+from heedful.search.logits_processors import MinLength
+from heedful.tokenization.vocabulary import EOS
 from tests.unit.acceleration.standard_layers import OTHER, STANDARD
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -81,6 +86,17 @@ def check_steps(decoder, cached, orders, tolerance=1e-5):
         torch.testing.assert_close(actual.weights, expected.weights, **close)
         states = [expected.state, actual.state]
     return states
+
+
+def build_models():
+    """Return a Transformer, and the same one with static caches and captured steps."""
+    layers = {"type": "transformer", "hidden_size": 4, "num_layers": 1, **HEADS}
+    layers["feed_forward"] = [{"intermediate_size": 8}]
+    config = EncoderDecoderConfig.model_validate({"encoder": layers, "decoder": layers})
+    model = config.build(source_vocab_size=9, target_vocab_size=9).eval().to(DEVICE)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter)
+    return model, accelerate(model, torch.device("cuda"))
 
 
 ORDERS = {
@@ -176,6 +192,41 @@ def test_standard_decoders_on_a_gpu_have_static_caches():
     decoder, _ = build_pair({})
     assert type(accelerate(decoder, torch.device("cuda"))) is StaticCacheDecoder
     assert StaticCacheDecoder in [entry.replacement for entry in REGISTRY]
+
+
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_captured_search_with_static_caches_equals_plain_search(beam_size, monkeypatch):
+    """Also if the batch is halved when sentences have ended."""
+    monkeypatch.setattr(captured_decoding, "GRAPH_DEVICE_TYPE", DEVICE.type)
+    monkeypatch.setattr(device_search, "TRITON_DEVICE_TYPE", DEVICE.type)
+    monkeypatch.setattr(tuning, "STEPS_PER_CHECK", 1)
+    monkeypatch.setattr(tuning, "MIN_COMPACTED_ROWS", 1)
+    model, captured = build_models()
+    sources = SourceBatch(
+        torch.tensor([[4, 5, 6, 7], [5, 7, 8, 0], [8, 4, 0, 0], [7, 0, 0, 0]], device=DEVICE),
+        torch.tensor([4, 3, 2, 1], device=DEVICE),
+    )
+    limits = torch.tensor([5, 1, 1, 2], device=DEVICE)
+    options = BeamSearchOptions(processors=(MinLength(limits // 2, eos=EOS),))
+    expected, *searches = (
+        searched.search(
+            sources,
+            beam_size=beam_size,
+            max_lengths=limits,
+            length_penalty=LengthPenalty(0.6),
+            options=options,
+        )
+        for searched in (model, captured, captured, captured, captured)
+    )
+    for actual in searches:
+        for hypotheses, others in zip(actual, expected, strict=True):
+            assert [item.tokens for item in hypotheses] == [item.tokens for item in others]
+            for hypothesis, other in zip(hypotheses, others, strict=True):
+                assert hypothesis.score == pytest.approx(other.score, rel=1e-4)
+                assert hypothesis.weights == pytest.approx(other.weights, abs=1e-5)
+    (chain,) = captured._chain_cache._chains.values()
+    if beam_size == 1:
+        assert {step.num_rows for step in chain.searches[1]._steps} == {4, 2, 1}
 
 
 def test_row_without_visible_positions_has_zero_context_and_weights():

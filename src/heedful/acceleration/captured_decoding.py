@@ -1,4 +1,4 @@
-"""Models that decode with CUDA graphs, and greedy search that stays on the device.
+"""Models that decode with CUDA graphs.
 
 Invariant: outputs, scores and weights are those of the plain model, up to rounding.
 """
@@ -6,20 +6,16 @@ Invariant: outputs, scores and weights are those of the plain model, up to round
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from heedful.acceleration import tuning
 from heedful.acceleration.captured_beam import DeviceBeamSearch, runs_on_device
-from heedful.acceleration.cuda_graphs import StaticFunction
-from heedful.acceleration.device_search import choose_tokens
+from heedful.acceleration.captured_greedy import GreedySearch
 from heedful.acceleration.search_graphs import (
     CapturedState,
     ChainCache,
-    EncodedSources,
     PlainModel,
-    SearchNode,
 )
 from heedful.acceleration.static_cache import StaticCacheDecoder
 from heedful.data.batching import SourceBatch
@@ -35,111 +31,9 @@ from heedful.search import (
 from heedful.search.beam_search import Beams
 from heedful.search.logits_processors import MinLength
 from heedful.shapes import Lengths, StepTokens
-from heedful.tokenization.vocabulary import BOS, EOS
+from heedful.tokenization.vocabulary import EOS
 
 GRAPH_DEVICE_TYPE = "cuda"
-
-
-class GreedyStep(SearchNode):
-    """A step of greedy search, whose next token stays on the device."""
-
-    def __init__(self, search: "GreedySearch", previous: Any) -> None:
-        super().__init__(previous.model, previous.sources, previous.pool, previous.depth + 1)
-        self.tokens = self.log_probs = self.weights = self.is_finished = search.bos
-        self.all_finished: Tensor | None = None
-        self._search, self._previous = search, previous
-        self._function = StaticFunction(self._compute)
-        if search.bos.device.type == "cuda":
-            self._assign(self._function.capture(self.pool))
-            if previous.depth:
-                previous.state = None  # later steps may use its memory
-
-    def _compute(self) -> tuple[Any, ...]:
-        search, previous, is_first = self._search, self._previous, self.depth == 1
-        inputs = search.bos if is_first else previous.tokens
-        logits, state, weights = self.model.compute_logits(inputs, previous.state)
-        choice = choose_tokens(
-            logits,
-            search.min_lengths,
-            search.max_lengths,
-            None if is_first else previous.is_finished,
-            self.depth - 1,
-        )
-        all_finished = choice.is_finished.all() if self.is_checked else None
-        return state, weights, *choice, all_finished
-
-    @property
-    def is_checked(self) -> bool:
-        """Whether the host waits for this step to see whether all sentences have ended."""
-        return self.depth % tuning.STEPS_PER_CHECK == 0
-
-    def run(self) -> None:
-        """Choose the next token of each row."""
-        if (result := self._function.run()) is not None:
-            self._assign(result)
-
-    def _assign(self, results: tuple[Any, ...]) -> None:
-        self.state, self.weights, self.tokens, self.log_probs = results[:4]
-        self.is_finished, self.all_finished = results[4:]
-
-
-class GreedySearch:
-    """Greedy search on the device: the host sees no token before all sentences have ended."""
-
-    def __init__(self, sources: EncodedSources) -> None:
-        self.sources = sources
-        self.bos = torch.full_like(sources.sources.lengths, BOS)
-        self.max_lengths = torch.zeros_like(self.bos)
-        self.min_lengths = torch.zeros_like(self.bos)
-        self.steps: list[GreedyStep] = []
-
-    def run(
-        self, max_lengths: Lengths, min_lengths: Lengths | None, max_steps: int
-    ) -> list[GreedyStep]:
-        """Return the steps in which all sentences of the encoded batch have ended."""
-        num_rows = len(max_lengths)
-        self.max_lengths.zero_()  # rows beyond the batch end at once
-        self.max_lengths[:num_rows] = max_lengths
-        self.min_lengths.zero_()
-        if min_lengths is not None:
-            self.min_lengths[:num_rows] = min_lengths
-        for depth in range(max_steps):
-            if depth == len(self.steps):
-                previous = self.steps[-1] if self.steps else self.sources
-                self.steps.append(GreedyStep(self, previous))
-            self.steps[depth].run()
-            if self.steps[depth].is_checked and bool(self.steps[depth].all_finished):
-                break
-        return self.steps[: depth + 1]
-
-
-def collect_greedy(
-    steps: Sequence[GreedyStep], sources: SourceBatch, length_penalty: LengthPenalty
-) -> list[list[Hypothesis]] | None:
-    """Return the hypothesis of each source; None if a probability is 0 or not a number."""
-    num_rows, source_length = sources.tokens.shape
-    tokens = torch.stack([step.tokens[:num_rows] for step in steps], dim=1).cpu().numpy()
-    stacked = torch.stack([step.log_probs[:num_rows] for step in steps], dim=1)
-    log_probs = stacked.double().cpu().numpy()
-    weights = torch.stack([step.weights[:num_rows, :source_length] for step in steps], dim=1)
-    attended = weights.float().cpu().numpy()
-    lengths = (tokens == EOS).argmax(axis=1)
-    totals = log_probs.cumsum(axis=1)[np.arange(num_rows), lengths]
-    if not np.isfinite(totals).all():
-        return None
-    results = []
-    outputs, sums = tokens.tolist(), totals.tolist()
-    for row, length in enumerate(lengths.tolist()):
-        hypothesis = Hypothesis(
-            outputs[row][:length],
-            sums[row],
-            length_penalty(sums[row], length + 1),
-            attended[row, :length],
-            log_probs[row, : length + 1],
-            attended[row, length],
-        )
-        results.append([hypothesis])
-    return results
 
 
 class CapturedSteps:
@@ -241,10 +135,14 @@ class CapturedSteps:
             return None
         try:
             if beams is None:
-                greedy: GreedySearch = chain.searches.setdefault(1, GreedySearch(chain))
-                steps = greedy.run(max_lengths, min_lengths, int(host_lengths.max()) + 1)
-                return collect_greedy(steps, sources, length_penalty)
-            search = chain.searches.setdefault(beam_size, DeviceBeamSearch(chain, beam_size))
+                if 1 not in chain.searches:
+                    chain.searches[1] = GreedySearch(chain)
+                greedy: GreedySearch = chain.searches[1]
+                greedy.run(max_lengths, min_lengths, int(host_lengths.max()) + 1)
+                return greedy.hypotheses(sources, length_penalty)
+            if beam_size not in chain.searches:
+                chain.searches[beam_size] = DeviceBeamSearch(chain, beam_size)
+            search: DeviceBeamSearch = chain.searches[beam_size]
             return search.run(beams, min_lengths, sources.tokens.size(1))
         except RuntimeError as error:
             cache.give_up(error, sources.tokens.device)

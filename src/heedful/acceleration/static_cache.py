@@ -88,6 +88,18 @@ class StaticCacheState:
         memory_rows = transform(self.memory_rows)
         return replace(self, memory_rows=memory_rows, cache_rows=cache_rows)
 
+    def compact(self) -> "StaticCacheState":
+        """Return the state with a cache of its own, which has the rows of its hypotheses alone."""
+        if self.cache is None:
+            return self
+        buffer = self.cache.buffer
+        rows = self._all_cache_rows()
+        index = rows[None, None, :, None, :, None]
+        index = index.expand(*buffer.shape[:2], -1, buffer.size(3), -1, buffer.size(5))
+        compacted = buffer.new_empty(*buffer.shape[:2], len(rows), *buffer.shape[3:])
+        compacted[..., : self.position, :] = buffer[..., : self.position, :].gather(2, index)
+        return replace(self, cache=StaticCache(compacted), cache_rows=None)
+
     def next_cache(self, heads: "AttentionShape", inputs: RowVectors) -> StaticCache:
         """Return a cache in which the next position can be written."""
         if self.cache is not None:

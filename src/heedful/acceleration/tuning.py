@@ -125,3 +125,6 @@ TRITON_LOGITS_BLOCK = 2048
 
 TRITON_VOCABULARY_CHUNKS = 4096, 2048
 """Tokens that a program of greedy search reads at a time, and that one of beam search ranks."""
+
+MIN_COMPACTED_ROWS = 128
+"""Rows of greedy search on a GPU below which a batch whose sentences have ended is not halved."""
