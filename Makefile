@@ -53,12 +53,13 @@ test-faults: setup ## Kill training processes, fill disks and run several ranks;
 	@echo "Running the fault tests, on $(JOBS) processes (some minutes) ..."
 	@$(PYTEST) -m faults
 
-test-extras: $(EXTRAS) ## Install the optional packages and run their tests
-	@$(BIN)/pytest -m extras
+test-extras: $(EXTRAS) ## Install the optional packages and Triton, and run their tests
+	@echo "Running the tests of optional packages, and of Triton kernels in its interpreter ..."
+	@$(PYTEST) -m extras
 
 $(EXTRAS): $(READY)
-	@echo "Installing TensorBoard, MLflow, wandb and pyarrow ..."
-	@$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev,track,parquet]'
+	@echo "Installing TensorBoard, MLflow, wandb, pyarrow and Triton ..."
+	@$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev,dev-triton,track,parquet]'
 	@touch $@
 
 test-all: setup $(EXTRAS) ## Run every test; GPU tests are skipped without a GPU
@@ -83,7 +84,7 @@ constraints: setup ## Resolve newer versions of everything but torch and write c
 	@mkdir -p .setup
 	@$(BIN)/python -m pip install --isolated --quiet --dry-run --ignore-installed \
 	  --report .setup/resolved.json "$$(grep '^torch==' constraints.txt)" \
-	  hatchling editables setuptools '.[dev,track,parquet]'
+	  hatchling editables setuptools '.[dev,dev-triton,track,parquet]'
 	@$(BIN)/python tools/write_constraints.py .setup/resolved.json
 	@echo "Wrote constraints.txt. Now: make check test"
 

@@ -14,6 +14,8 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 from heedful.acceleration.triton_search import triton_choose_candidates, triton_choose_tokens
 
+pytestmark = pytest.mark.extras
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 

@@ -30,6 +30,8 @@ from heedful.acceleration.triton_decoding import (
     attend_to_memory,
 )
 
+pytestmark = pytest.mark.extras
+
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SIZE, VOCAB_SIZE = 12, 11
 LENGTHS = torch.tensor([5, 2], device=DEVICE)

@@ -31,6 +31,8 @@ from heedful.acceleration.triton_cross_entropy import linear_cross_entropy
 from heedful.acceleration.triton_feed_forward import linear_relu
 from heedful.acceleration.triton_layer_norm import triton_residual_norm
 
+pytestmark = pytest.mark.extras
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # The interpreter multiplies matrices of bfloat16 as integers.
 NARROW = torch.bfloat16 if torch.cuda.is_available() else torch.float16
