@@ -8,6 +8,7 @@ import torch
 import heedful.acceleration.kernels  # noqa: F401
 from heedful.acceleration.sequence_kernels import (
     has_kernel_for_states,
+    in_one_block,
     run_packed,
     run_with_frozen_padding,
     torch_cell,
@@ -177,3 +178,14 @@ def test_gpu_kernel_equals_cpu_and_has_contiguous_weights(kind, recwarn):
             torch.testing.assert_close(pair[0].cpu(), pair[1])
     # torch warns where weights do not lie in one piece and must be gathered at every call.
     assert not [each for each in recwarn if "contiguous" in str(each.message)]
+
+
+def test_weights_in_one_block_equal_their_originals_in_value_and_gradient():
+    weights = [torch.randn(4, 3), torch.randn(4, 2), torch.randn(4)]
+    weights = [weight.requires_grad_() for weight in weights]
+    copies = in_one_block(weights)
+    offsets = [copy.data_ptr() - copies[0].data_ptr() for copy in copies]
+    assert offsets == [0, 4 * 12, 4 * 20]
+    assert all(torch.equal(copy, weight) for copy, weight in zip(copies, weights, strict=True))
+    sum((number * copy).sum() for number, copy in enumerate(copies, start=1)).backward()
+    assert all((weight.grad == number).all() for number, weight in enumerate(weights, start=1))
