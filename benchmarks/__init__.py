@@ -1,1 +1,1 @@
-"""Benchmarks: what is measured, and printed by `factory bench`."""
+"""Benchmarks: `python -m benchmarks` runs all of them, `python -m benchmarks.NAME` one."""

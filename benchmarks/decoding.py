@@ -6,20 +6,20 @@ An RNN (bidirectional LSTM encoder with two layers, LSTM decoder with additive a
 JoeyNMT, OpenNMT-py and Eole, and a Transformer with 3+3 layers beside Hugging Face's `generate`:
 hidden size 256, vocabulary 8,000, random parameters, fp32, two CPU threads. Every system decodes
 the same sources with 18 steps per output, in a process and an environment of its own. Systems take
-turns, in alternating order, so that a busy machine slows them alike. Prints sentences per second
-(median round) and the speed relative to the best peer (median over rounds of the ratio within
-each). With `--baseline`, the only peer is heedful in another checkout.
+turns. Prints sentences per second and the speed relative to each peer; a target is that for the
+best peer. With `--baseline`, the only peer is heedful in another checkout.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.harness import Spread, Table, best_of, describe_machine, ratios, take_turns
 from benchmarks.peers.environments import (
     EOLE,
     JOEYNMT,
@@ -62,8 +62,6 @@ CASES = {
 }
 ROUNDS, QUICK_ROUNDS = 9, 3
 
-Times = dict[str, list[float]]  # seconds of every round, by name of the system
-
 
 def start(kind: str, stack: ExitStack, baseline: Path | None) -> list[System]:
     """Start heedful and every available peer, or the baseline; they end with the stack."""
@@ -82,48 +80,29 @@ def start(kind: str, stack: ExitStack, baseline: Path | None) -> list[System]:
     return systems
 
 
-def measure(systems: list[System], task: Workload, rounds: int) -> Times:
-    """Time the systems in turn, in alternating order; the first round is a warm-up."""
-    times: Times = {system.name: [] for system in systems}
-    for index in range(1 + rounds):
-        for system in systems if index % 2 else reversed(systems):
-            taken = system.seconds(task)
-            if index:
-                times[system.name].append(taken)
-    return times
-
-
-def compare(times: Times) -> tuple[str, list[float]]:
-    """Return the fastest peer and our speed relative to it in every round, sorted."""
-    name, *peers = times
-    best = min(peers, key=lambda peer: statistics.median(times[peer]))
-    pairs = zip(times[best], times[name], strict=True)
-    return best, sorted(theirs / ours for theirs, ours in pairs)
-
-
-def report(case: Case, times: Times) -> None:
-    print(f"  {case.title}")
-    for name, taken in times.items():
-        speed = case.task.num_sources / statistics.median(taken)
-        print(f"    {name:<21}{speed:8.1f} sentences/s")
-    if len(times) > 1:
-        best, ratios = compare(times)
-        target = f"   (at least {case.target_ratio:g})" if case.target_ratio else ""
-        print(
-            f"    {statistics.median(ratios):.2f} x {best}, in {len(ratios)} rounds from "
-            f"{ratios[0]:.2f} to {ratios[-1]:.2f}{target}",
-            flush=True,
-        )
-
-
 def bench(kind: str, rounds: int, baseline: Path | None) -> None:
-    print(f"{kind}")
+    """Print a table for one of the two models."""
     with ExitStack() as stack:
         systems = start(kind, stack, baseline)
-        for system in systems:
-            print(f"  {system.name:<23}{system.num_parameters:>10,} parameters")
+        columns = "sentences/s", "heedful is faster by", "at least"
+        table = Table(kind, "system", "parameters", *columns)
         for case in CASES[kind]:
-            report(case, measure(systems, case.task, rounds))
+            measures = {system.name: partial(system.seconds, case.task) for system in systems}
+            times = take_turns(measures, rounds=rounds)
+            best = best_of(times, list(times)[1:]) if len(times) > 1 else ""
+            for system in systems:
+                taken = times[system.name]
+                speed = Spread.of([case.task.num_sources / seconds for seconds in taken])
+                ratio = ratios(times, "heedful", system.name).format(".2f")
+                target = f"{case.target_ratio:g}" if case.target_ratio else ""
+                table.add(
+                    case.title,
+                    system.name,
+                    f"{system.num_parameters:,}",
+                    speed.format(".1f"),
+                    "" if system.name == "heedful" else ratio,
+                    target if system.name == best else "",
+                )
 
 
 def main() -> None:
@@ -135,6 +114,7 @@ def main() -> None:
         "--baseline", type=Path, metavar="FOLDER", help="another checkout, in place of the peers"
     )
     arguments = parser.parse_args()
+    print(f"{describe_machine()}; fp32, two threads for each system")
     rounds = QUICK_ROUNDS if arguments.quick else arguments.rounds
     for kind in [arguments.only] if arguments.only else CASES:
         bench(kind, rounds, arguments.baseline)

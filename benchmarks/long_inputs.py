@@ -15,7 +15,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
 
-from benchmarks.additive import PeakMemory, resident
+from benchmarks.harness import Table, describe_machine
+from benchmarks.memory_use import peak_bytes, resident_mebibytes
 from heedful.models.language_model import CausalBackbone, TransformerBackboneConfig
 
 WIDTH, NUM_HEADS = 64, 2
@@ -55,17 +56,15 @@ def forward_backward(module: CausalBackbone, length: int) -> None:
 
 def tensor_bytes(name: str, length: int) -> int:
     module = build_backbone(name)
-    with PeakMemory() as memory:
-        forward_backward(module, length)
-    return memory.peak
+    return peak_bytes(lambda: forward_backward(module, length))
 
 
 def process_bytes(name: str, length: int) -> float:
     """Return the growth of this process after a warm-up with a short sequence."""
     forward_backward(build_backbone(name), LENGTHS[0])
-    module, before = build_backbone(name), resident()
+    module, before = build_backbone(name), resident_mebibytes()
     forward_backward(module, length)
-    return (resident() - before) * 2**20
+    return (resident_mebibytes() - before) * 2**20
 
 
 def measure_in_subprocess(name: str, length: int) -> float:
@@ -73,26 +72,25 @@ def measure_in_subprocess(name: str, length: int) -> float:
         return process.submit(process_bytes, name, length).result()
 
 
-def bench(name: str) -> float:
+def bench(name: str, table: Table) -> float:
     """Measure every length and return how much the bytes per token grew."""
     bytes_per_token = []
     for length in LENGTHS:
         peak, growth = tensor_bytes(name, length), measure_in_subprocess(name, length)
         bytes_per_token.append(peak / length)
-        print(
-            f"  {name:<17}{length:>7}{peak / 2**20:10.1f} MiB"
-            f"{bytes_per_token[-1]:10.0f} bytes/token{growth / 2**20:10.1f} MiB of the process"
-        )
+        sizes = f"{peak / 2**20:,.1f}", f"{bytes_per_token[-1]:,.0f}", f"{growth / 2**20:,.1f}"
+        table.add(name, f"{length:,}", *sizes)
     return bytes_per_token[-1] / bytes_per_token[1]
 
 
 def main() -> None:
-    print(f"torch {torch.__version__}, width {WIDTH}, {NUM_HEADS} heads, single precision")
-    growths = {name: bench(name) for name in ATTENTION_TYPES}
-    print(f"bytes per token, {LENGTHS[-1]} tokens over {LENGTHS[1]}")
+    print(f"{describe_machine()}; width {WIDTH}, {NUM_HEADS} heads, fp32")
+    columns = "tokens", "tensors, MiB", "bytes per token", "process, MiB"
+    table = Table("self-attention", *columns)
+    growths = {name: bench(name, table) for name in ATTENTION_TYPES}
+    table = Table("self-attention", f"bytes per token, {LENGTHS[-1]} over {LENGTHS[1]}", "at most")
     for name, growth in growths.items():
-        limit = f"   (at most {MAX_GROWTH:g})" if name in LINEAR else ""
-        print(f"  {name:<17}{growth:8.2f} x{limit}")
+        table.add(name, f"{growth:.2f} x", f"{MAX_GROWTH:g} x" if name in LINEAR else "")
     broken = [name for name in LINEAR if growths[name] > MAX_GROWTH]
     if broken:
         raise SystemExit(f"memory grows faster than the input: {', '.join(broken)}")

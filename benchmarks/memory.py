@@ -1,23 +1,26 @@
 """Memory of preparing and reading a dataset larger than memory.
 
 Generates pairs of random words, tokenizes them into shards and reads batches from there; prints the
-peak memory of each (without the page cache) and pairs per second. Each runs in its own process.
-Memory must not grow with the number of pairs.
+peak memory of each (without the page cache), pairs per second, and the time to the first batch of
+an epoch, whose order is shuffled. Each runs in its own process. Memory must not grow with the pairs.
 
     python -m benchmarks.memory                              200,000 pairs
     python -m benchmarks.memory --pairs 1000000 5000000 20000000
 """
 
 import argparse
-import os
+import json
 import random
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from itertools import accumulate, islice
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
+
+from benchmarks.harness import Table, describe_machine
+from benchmarks.memory_use import anonymous_bytes_with_children
 
 WORDS = 30_000
 LINES = 100_000
@@ -60,21 +63,11 @@ class PeakMemoryMonitor:
 
     def _watch(self) -> None:
         while not self._stop.wait(0.05):
-            pid = os.getpid()
-            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-            self.peak = max(self.peak, sum(map(anonymous_bytes, [str(pid), *children])))
+            self.peak = max(self.peak, anonymous_bytes_with_children())
 
 
-def anonymous_bytes(process: str) -> int:
-    """Return the bytes of memory of a process that are not page cache."""
-    try:
-        lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    except FileNotFoundError:  # it has ended
-        return 0
-    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
-
-
-def build(folder: Path) -> None:
+def build(folder: Path) -> dict[str, str]:
+    """Tokenize the pairs into shards."""
     from rich.console import Console
 
     from heedful.experiment import build_prepared_dataset
@@ -82,14 +75,17 @@ def build(folder: Path) -> None:
     start = time.perf_counter()
     with PeakMemoryMonitor() as monitor:
         prepared = build_prepared_dataset(_recipe(folder), folder / "tokens", Console(quiet=True))
-    seconds = time.perf_counter() - start
-    pairs = prepared.filter_report().num_pairs
-    print(f"  building: {monitor.peak / 1e6:7.0f} MB  {pairs / seconds:9,.0f} pairs/s")
+    speed = prepared.filter_report().num_pairs / (time.perf_counter() - start)
     size = sum(path.stat().st_size for path in (folder / "tokens").rglob("*.bin"))
-    print(f"            {size / 1e6:7.0f} MB of tokens in {len(prepared.shards)} shards")
+    return {
+        "tokenizing, MB": f"{monitor.peak / 1e6:,.0f}",
+        "tokenizing, pairs/s": f"{speed:,.0f}",
+        "tokens, MB": f"{size / 1e6:,.0f}",
+    }
 
 
-def read(folder: Path) -> None:
+def read(folder: Path) -> dict[str, str]:
+    """Read batches from the shards: the first ones of two epochs, and many of the first."""
     from rich.console import Console
 
     from heedful.data.batching import DataCursor
@@ -98,15 +94,26 @@ def read(folder: Path) -> None:
 
     recipe = _recipe(folder, f"data.train={{type: prepared, path: {folder / 'tokens'}}}")
     with PeakMemoryMonitor() as monitor:
-        start = time.perf_counter()
+        times = [time.perf_counter()]
         data_module = load_data(recipe, Run(folder / "run"), Console(quiet=True))
-        opening_seconds = time.perf_counter() - start
-        start = time.perf_counter()
+        times.append(time.perf_counter())
+        for epoch in range(2):  # each epoch has another order
+            next(iter(data_module.train_batches(DataCursor(epoch, 0))))
+            times.append(time.perf_counter())
         batches = islice(data_module.train_batches(DataCursor(0, 0)), BATCHES)
         pairs = sum(len(batch.targets) for batch in batches)
-        seconds = time.perf_counter() - start
-    print(f"  reading:  {monitor.peak / 1e6:7.0f} MB  {pairs / seconds:9,.0f} pairs/s")
-    print(f"            {opening_seconds:.1f} s to open and verify all checksums")
+        times.append(time.perf_counter())
+    opening, first, second, reading = (end - start for start, end in pairwise(times))
+    return {
+        "to open and verify, s": f"{opening:.1f}",
+        "first batch, s": f"{first:.2f}",
+        "first batch of the next epoch, s": f"{second:.2f}",
+        "reading, MB": f"{monitor.peak / 1e6:,.0f}",
+        "reading, pairs/s": f"{pairs / reading:,.0f}",
+    }
+
+
+STAGES = {"build": build, "read": read}
 
 
 def _recipe(folder: Path, *overrides: str):  # noqa: ANN202
@@ -124,15 +131,22 @@ def main() -> None:
     parser.add_argument("--only", choices=["build", "read"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.only:
-        {"build": build, "read": read}[arguments.only](Path(arguments.folder))
+        print(json.dumps(STAGES[arguments.only](Path(arguments.folder))))
         return
+    print(describe_machine())
+    table = None
     for pairs in arguments.pairs:
         with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
             write_pairs(Path(folder), pairs)
-            print(f"{pairs:,} pairs:", flush=True)
-            for stage in ("build", "read"):
+            measured: dict[str, str] = {}
+            for stage in STAGES:
                 command = [sys.executable, "-m", "benchmarks.memory", "--folder", folder]
-                subprocess.run([*command, "--only", stage], check=True)
+                ended = subprocess.run(
+                    [*command, "--only", stage], check=True, stdout=subprocess.PIPE, text=True
+                )
+                measured |= json.loads(ended.stdout)
+        table = table or Table("pairs", *measured)
+        table.add(f"{pairs:,}", *measured.values())
 
 
 if __name__ == "__main__":

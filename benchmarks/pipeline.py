@@ -10,6 +10,7 @@ import os
 import time
 from pathlib import Path
 
+from benchmarks.harness import Table, describe_machine
 from heedful.data.batching import BatchingConfig, collate, epoch_batches
 from heedful.data.examples import LocatedExamples, tokenize_corpora
 from heedful.data.sources import ParallelFilesConfig, SyntheticPairsConfig
@@ -54,14 +55,17 @@ def bench(name: str, recipe: Recipe) -> None:
         "tokenize, batch": tokens / (tokenizing + batching),
         "batch": tokens / batching,
     }
-    print(f"{name}: {len(pairs):,} pairs, {tokens:,} tokens without padding, {len(shapes)} batches")
-    for label, speed in speeds.items():
-        print(f"  {label:<35}{speed:12,.0f} tokens/s  {speed / training_speed:8.1f} x training")
-    print(f"  {'training':<35}{training_speed:12,.0f} tokens/s")
-    print(f"  padding {100 * (1 - tokens / padded):.1f} %, {len(lengths)} shapes (source x target)")
+    print(
+        f"\n{name}: {len(pairs):,} pairs, {tokens:,} tokens without padding, {len(shapes)} batches"
+    )
+    table = Table("part", "tokens/s", "times training")
+    for label, speed in {**speeds, "training": training_speed}.items():
+        table.add(label, f"{speed:,.0f}", f"{speed / training_speed:.1f}")
+    print(f"padding {100 * (1 - tokens / padded):.1f} %, {len(lengths)} shapes (source x target)")
 
 
 def main() -> None:
+    print(describe_machine())
     latin = load_recipe("latin-demo", ["data.train.num_examples=50000"])
     assert isinstance(latin.data.train, SyntheticPairsConfig)
     assert isinstance(latin.training.batching, BatchingConfig)

@@ -20,6 +20,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
+from benchmarks.harness import Table, describe_machine
 from heedful.data.batching import DataCursor
 from heedful.experiment import load_data
 from heedful.experiment.flops import FlopCounter
@@ -78,14 +79,14 @@ def flops_per_target(model: nn.Module, batch: Any) -> float:
     return counted.total / batch.num_targets
 
 
-def bench(name: str) -> None:
+def bench(name: str, table: Table) -> None:
     recipe = load_recipe(name)
     torch.manual_seed(0)
     model, batches = build_model_and_batches(recipe)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     cost = flops_per_target(model, batches[0])
     taken = speed(recipe, model, batches)
-    print(f"{name:<32}{num_parameters:>11,}{taken:>12,.0f}{cost / 1e6:>14.2f}")
+    table.add(name, f"{num_parameters:,}", f"{taken:,.0f}", f"{cost / 1e6:.2f}")
 
 
 def main() -> None:
@@ -97,10 +98,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", metavar="NAME", choices=names, help="this recipe and no other")
     only = parser.parse_args().only
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, single precision")
-    print(f"{'recipe':<32}{'parameters':>11}{'tokens/s':>12}{'MFLOPs/token':>14}")
+    print(f"{describe_machine()}; fp32")
+    table = Table("recipe", "parameters", "tokens/s", "MFLOPs/token")
     for name in [only] if only else names:
-        bench(name)
+        bench(name, table)
     print("MFLOPs/token: forward and backward per target token, including source and padding;")
     print("elementwise operations and the optimizer are not counted")
 

@@ -1,11 +1,10 @@
-"""Workloads and comparison of the decoding benchmark."""
+"""Workloads and peers of the decoding benchmark."""
 
 import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks.decoding import compare
 from benchmarks.peers.environments import NotInstalledError, install
 from benchmarks.peers.system import BrokenSystemError, running
 from benchmarks.peers.workload import RESERVED, VOCABULARY, Workload, batches
@@ -31,11 +30,6 @@ def test_sources_contain_no_special_tokens():
     }
     assert min(tokens) >= RESERVED
     assert max(tokens) < VOCABULARY
-
-
-def test_compare_uses_the_fastest_peer_per_round():
-    times = {"ours": [1.0, 2.0, 1.0], "slow": [4.0, 4.0, 4.0], "quick": [2.0, 3.0, 1.5]}
-    assert compare(times) == ("quick", [1.5, 1.5, 2.0])
 
 
 def test_error_of_a_dead_system_is_reported():

@@ -33,7 +33,7 @@ TRITON_CHANNEL_GROUP = 4
 
 TRITON_GRADIENT_TILE = 16, 64, 4
 """Positions, pairs of channels and warps per program of their gradients: 80 registers per thread on
-an H200. `python -m benchmarks.additive` prints the times of other tiles beside both."""
+an H200. `python -m benchmarks.gpu additive` prints the times of both."""
 
 TRITON_STEP_TILE = 4096, 4
 """Elements of keys or values and warps per iteration of a step of additive attention in Triton."""

@@ -6,7 +6,7 @@
 import pytest
 import torch
 
-from benchmarks.additive import PeakMemory
+from benchmarks.memory_use import PeakMemory
 from heedful.acceleration import tuning
 from heedful.models.language_model import TransformerBackboneConfig
 
