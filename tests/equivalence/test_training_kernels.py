@@ -173,6 +173,25 @@ def test_short_attention_equals_softmax_context(mask, dtype):
     assert_same(fused, plain, arguments)
 
 
+@pytest.mark.parametrize("mask", ["causal", "padding"])
+def test_attention_in_blocks_equals_softmax_context(mask, monkeypatch):
+    monkeypatch.setattr(tuning, "MAX_TRITON_KEYS", 16)
+    monkeypatch.setattr(tuning, "TRITON_LONG_TILE", (16, 16))
+    is_visible = causal_mask(36) if mask == "causal" else padding_mask(torch.tensor([0, 17]), 36)
+    is_visible = is_visible[:, -20:].unsqueeze(1).to(DEVICE)
+    batch_size = len(is_visible)
+    arguments = [normal(batch_size, 2, 20, 5), normal(batch_size, 1, 36, 5)]
+    arguments.append(normal(batch_size, 1, 36, 6))
+
+    def fused(q, k, v):
+        return triton_attention(q, k, v, is_visible, scale=0.7)
+
+    def plain(q, k, v):
+        return softmax_context.reference(q, Memory(v, k, is_visible), 1 / 0.7, 0.0)
+
+    assert_same(fused, plain, arguments)
+
+
 def test_short_attention_writes_heads_side_by_side():
     context = triton_attention(
         *(normal(2, 3, 4, 5) for _ in range(3)), torch.ones(1, 1, 1, 4, device=DEVICE) > 0, scale=1
@@ -180,7 +199,9 @@ def test_short_attention_writes_heads_side_by_side():
     assert context.transpose(1, 2).is_contiguous()
 
 
-def test_dropout_of_short_attention_has_the_same_mask_in_both_directions():
+@pytest.mark.parametrize("max_keys", [16, 4])
+def test_dropout_of_attention_has_the_same_mask_in_both_directions(max_keys, monkeypatch):
+    monkeypatch.setattr(tuning, "MAX_TRITON_KEYS", max_keys)
     p, mask = 0.3, torch.ones(1, 1, 1, 6, dtype=torch.bool, device=DEVICE)
     queries, keys, values = normal(2, 2, 20, 4), normal(2, 2, 6, 4), normal(2, 2, 6, 5)
 

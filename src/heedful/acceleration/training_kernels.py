@@ -47,21 +47,24 @@ def _product_dtype(inputs: Tensor) -> torch.dtype:
     return inputs.dtype
 
 
-def can_attend_at_once(queries: Queries, memory: Memory, *_: object) -> bool:
-    """Whether all keys of a head fit into one block; see `triton_attention`."""
+def can_attend(queries: Queries, memory: Memory, *_: object) -> bool:
+    """Whether there is a kernel for these heads.
+
+    A single query of a long memory would leave most of a GPU idle.
+    """
     values, keys, mask = memory
     return (
         queries.dim() == keys.dim() == values.dim() == 4
         and mask.dim() <= 4
-        and keys.size(-2) <= tuning.MAX_TRITON_KEYS
+        and (keys.size(-2) <= tuning.MAX_TRITON_KEYS or queries.size(-2) > 1)
         and max(keys.size(-1), values.size(-1)) <= tuning.MAX_TRITON_HEAD_DIM
         and queries.dtype == keys.dtype == values.dtype
         and _can_run(queries, keys, values)
     )
 
 
-def short_context(queries: Queries, memory: Memory, temperature: float, dropout: float) -> Context:
-    """Kernel of `softmax_context` for short memories."""
+def triton_context(queries: Queries, memory: Memory, temperature: float, dropout: float) -> Context:
+    """Kernel of `softmax_context`."""
     from heedful.acceleration.triton_attention import triton_attention
 
     values, keys, mask = memory
@@ -254,7 +257,7 @@ def deferred_cross_entropy(log_probs: Tensor, targets: TokenIds, label_smoothing
 
 def register() -> None:
     """Register all kernels in front of those of other modules."""
-    softmax_context.register("triton", short_context, can_attend_at_once)
+    softmax_context.register("triton", triton_context, can_attend)
     apply_norm.register("triton", normalize, can_normalize)
     add_and_normalize.register("triton", dropout_add_and_normalize, can_add_and_normalize)
     project_and_activate.register("triton", project_and_relu, can_activate)

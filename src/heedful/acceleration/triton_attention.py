@@ -23,9 +23,10 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def _load_block(
+def load_block(
     pointer, stride_position, stride_channel, positions, length, size, CHANNELS: tl.constexpr
 ):
+    """Return the vectors at some positions, zeros behind the end."""
     channels = tl.arange(0, CHANNELS)
     mask = (positions < length)[:, None] & (channels < size)[None, :]
     offsets = positions[:, None] * stride_position + channels[None, :] * stride_channel
@@ -33,14 +34,23 @@ def _load_block(
 
 
 @triton.jit
-def _store_block(
+def store_block(
     pointer, stride_position, stride_channel, positions, length, size, values,
     CHANNELS: tl.constexpr,
 ):  # fmt: skip
+    """Write vectors at some positions."""
     channels = tl.arange(0, CHANNELS)
     mask = (positions < length)[:, None] & (channels < size)[None, :]
     offsets = positions[:, None] * stride_position + channels[None, :] * stride_channel
     tl.store(pointer + offsets, values.to(pointer.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def load_mask(mask, mask_query, mask_key, queries, num_queries, keys, num_keys):
+    """Return which keys each query sees."""
+    offsets = queries[:, None].to(tl.int64) * mask_query + keys[None, :] * mask_key
+    is_inside = (queries < num_queries)[:, None] & (keys < num_keys)[None, :]
+    return tl.load(mask + offsets, mask=is_inside, other=0) != 0
 
 
 @triton.jit
@@ -49,9 +59,7 @@ def _weights(
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Return softmax(scale q k), zero for hidden keys."""
-    offsets = queries[:, None] * mask_query + keys[None, :] * mask_key
-    is_inside = (queries < num_queries)[:, None] & (keys < num_keys)[None, :]
-    is_visible = tl.load(mask + offsets, mask=is_inside, other=0) != 0
+    is_visible = load_mask(mask, mask_query, mask_key, queries, num_queries, keys, num_keys)
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * LOG2_E)
     scores = tl.where(is_visible, scores, float("-inf"))
     largest = tl.max(scores, axis=1)
@@ -79,11 +87,11 @@ def _forward_kernel(
     kv_head = head // num_repeats
     queries = tl.program_id(0) % num_tiles * QUERIES + tl.arange(0, QUERIES)
     keys = tl.arange(0, KEYS)
-    q = _load_block(
+    q = load_block(
         q_ptr + batch * q_batch + head * q_head, q_position, q_channel,
         queries, num_queries, key_size, KEY_CHANNELS,
     )  # fmt: skip
-    k = _load_block(
+    k = load_block(
         k_ptr + batch * k_batch + kv_head * k_head, k_position, k_channel,
         keys, num_keys, key_size, KEY_CHANNELS,
     )  # fmt: skip
@@ -94,12 +102,12 @@ def _forward_kernel(
     if HAS_DROPOUT:
         indices = (row * num_queries + queries)[:, None] * num_keys + keys[None, :]
         weights *= dropout_scale(seed, indices, p)
-    v = _load_block(
+    v = load_block(
         v_ptr + batch * v_batch + kv_head * v_head, v_position, v_channel,
         keys, num_keys, value_size, VALUE_CHANNELS,
     )  # fmt: skip
     context = tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
-    _store_block(
+    store_block(
         out_ptr + batch * out_batch + head * out_head, out_position, out_channel,
         queries, num_queries, value_size, context, VALUE_CHANNELS,
     )  # fmt: skip
@@ -124,11 +132,11 @@ def _backward_kernel(
     batch = (tl.program_id(0) // num_kv_heads).to(tl.int64)
     kv_head = tl.program_id(0) % num_kv_heads
     keys = tl.arange(0, KEYS)
-    k = _load_block(
+    k = load_block(
         k_ptr + batch * k_batch + kv_head * k_head, k_position, k_channel,
         keys, num_keys, key_size, KEY_CHANNELS,
     )  # fmt: skip
-    v = _load_block(
+    v = load_block(
         v_ptr + batch * v_batch + kv_head * v_head, v_position, v_channel,
         keys, num_keys, value_size, VALUE_CHANNELS,
     )  # fmt: skip
@@ -138,11 +146,11 @@ def _backward_kernel(
         head = kv_head * num_repeats + repeat
         for start in range(0, num_queries, QUERIES):
             queries = start + tl.arange(0, QUERIES)
-            q = _load_block(
+            q = load_block(
                 q_ptr + batch * q_batch + head * q_head, q_position, q_channel,
                 queries, num_queries, key_size, KEY_CHANNELS,
             )  # fmt: skip
-            grad = _load_block(
+            grad = load_block(
                 grad_ptr + batch * grad_batch + head * grad_head, grad_position, grad_channel,
                 queries, num_queries, value_size, VALUE_CHANNELS,
             )  # fmt: skip
@@ -163,15 +171,15 @@ def _backward_kernel(
             grad_scores = (weights * (grad_weights - mean[:, None]) * scale).to(k.dtype)
             dk += tl.dot(tl.trans(grad_scores), q, input_precision=PRECISION)
             dq = tl.dot(grad_scores, k, input_precision=PRECISION)
-            _store_block(
+            store_block(
                 dq_ptr + batch * dq_batch + head * dq_head, dq_position, dq_channel,
                 queries, num_queries, key_size, dq, KEY_CHANNELS,
             )  # fmt: skip
-    _store_block(
+    store_block(
         dk_ptr + batch * dk_batch + kv_head * dk_head, dk_position, dk_channel,
         keys, num_keys, key_size, dk, KEY_CHANNELS,
     )  # fmt: skip
-    _store_block(
+    store_block(
         dv_ptr + batch * dv_batch + kv_head * dv_head, dv_position, dv_channel,
         keys, num_keys, value_size, dv, VALUE_CHANNELS,
     )  # fmt: skip
@@ -191,7 +199,13 @@ def triton_attention(
     if dropout:
         seed = torch.randint(-(2**63), 2**63 - 1, (1,), device=queries.device)
     mask = mask.expand(*queries.shape[:3], keys.size(2))
-    context: Tensor = _ShortAttention.apply(queries, keys, values, mask, seed, scale, dropout)
+    inputs = queries, keys, values, mask, seed, scale, dropout
+    if keys.size(2) <= tuning.MAX_TRITON_KEYS:
+        context: Tensor = _ShortAttention.apply(*inputs)
+        return context
+    from heedful.acceleration.triton_long_attention import LongAttention
+
+    context = LongAttention.apply(*inputs)
     return context
 
 
@@ -213,12 +227,12 @@ class _ShortAttention(torch.autograd.Function):
         batch_size, num_heads, num_queries, _ = queries.shape
         ctx.save_for_backward(queries, keys, values, mask, seed)
         ctx.scale, ctx.dropout = scale, dropout
-        context = _empty_heads(queries, values.size(-1))
-        options = _options(queries, keys, values, dropout)
+        context = empty_heads(queries, values.size(-1))
+        options = attention_options(queries, keys, values, dropout, _short_tile())
         num_tiles = -(-num_queries // options["QUERIES"])
         if context.numel():
             _forward_kernel[(batch_size * num_heads * num_tiles,)](
-                *_with_strides(queries, keys, values, mask, context), seed,
+                *with_strides(queries, keys, values, mask, context), seed,
                 num_heads, num_heads // keys.size(1), num_queries, keys.size(2),
                 keys.size(3), values.size(3), scale, dropout, **options,
             )  # fmt: skip
@@ -232,22 +246,34 @@ class _ShortAttention(torch.autograd.Function):
         dv = (d w) dy,  ds = scale w (g - sum w g),  dq = ds k,  dk = ds q.
         """
         queries, keys, values, mask, seed = ctx.saved_tensors
-        grads = [_empty_heads(tensor, tensor.size(-1)) for tensor in (queries, keys, values)]
+        grads = [empty_heads(tensor, tensor.size(-1)) for tensor in (queries, keys, values)]
         batch_size, num_heads, num_queries, _ = queries.shape
         num_kv_heads = keys.size(1)
         if values.numel():
             _backward_kernel[(batch_size * num_kv_heads,)](
-                *_with_strides(queries, keys, values, mask, grad_context, *grads), seed,
+                *with_strides(queries, keys, values, mask, grad_context, *grads), seed,
                 num_heads, num_heads // num_kv_heads, num_queries, keys.size(2),
                 keys.size(3), values.size(3), ctx.scale, ctx.dropout,
-                **_options(queries, keys, values, ctx.dropout),
+                **attention_options(queries, keys, values, ctx.dropout, _short_tile()),
             )  # fmt: skip
         return *grads, None, None, None, None
 
 
-def _options(queries: Tensor, keys: Tensor, values: Tensor, dropout: float) -> dict[str, Any]:
-    num_queries = min(tuning.TRITON_ATTENTION_QUERIES, _block_size(queries.size(2)))
-    num_keys = _block_size(keys.size(2))
+def _short_tile() -> tuple[int, int]:
+    return tuning.TRITON_ATTENTION_QUERIES, tuning.MAX_TRITON_KEYS
+
+
+def attention_options(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    dropout: float,
+    max_tile: tuple[int, int],
+) -> dict[str, Any]:
+    """Return the constants of a kernel with tiles of at most so many queries and keys."""
+    num_queries = min(max_tile[0], _block_size(queries.size(2)))
+    num_keys = min(max_tile[1], _block_size(keys.size(2)))
+    num_scores = tuning.TRITON_ATTENTION_SCORES
     is_exact = queries.dtype == torch.float32 and not torch.backends.cuda.matmul.allow_tf32
     return {
         "QUERIES": num_queries,
@@ -256,7 +282,7 @@ def _options(queries: Tensor, keys: Tensor, values: Tensor, dropout: float) -> d
         "VALUE_CHANNELS": _block_size(values.size(3)),
         "HAS_DROPOUT": dropout > 0,
         "PRECISION": "ieee" if is_exact else "tf32",
-        "num_warps": max(1, min(8, num_queries * num_keys // tuning.TRITON_ATTENTION_SCORES)),
+        "num_warps": max(1, min(tuning.MAX_ATTENTION_WARPS, num_queries * num_keys // num_scores)),
     }
 
 
@@ -265,10 +291,12 @@ def _block_size(size: int) -> int:
     return 1 << max(4, (size - 1).bit_length())
 
 
-def _empty_heads(like: Float[Tensor, "B H T K"], size: int) -> Float[Tensor, "B H T V"]:
+def empty_heads(like: Float[Tensor, "B H T K"], size: int) -> Float[Tensor, "B H T V"]:
+    """Return an uninitialized view of (B, T, H, V)."""
     batch_size, num_heads, length, _ = like.shape
     return like.new_empty(batch_size, length, num_heads, size).transpose(1, 2)
 
 
-def _with_strides(*tensors: Tensor) -> list[Any]:
+def with_strides(*tensors: Tensor) -> list[Any]:
+    """Return each tensor with its strides behind it."""
     return [part for tensor in tensors for part in (tensor, *tensor.stride())]

@@ -110,6 +110,9 @@ SDPA 0.27 ms with a mask, 0.24 with its causal flag, FlashAttention 0.71, cuDNN 
 MAX_TRITON_KEYS, MAX_TRITON_HEAD_DIM = 128, 128
 """Keys, and sizes of heads, up to which attention is computed by one block per head in Triton."""
 
+TRITON_LONG_TILE, MAX_ATTENTION_WARPS = (64, 64), 4
+"""Queries and keys per block of attention over long memories, and warps of a program at most."""
+
 MAX_TRITON_NORM_SIZE = 8192
 """Size of vectors up to which residual sums and norms are computed in Triton: a program holds whole
 rows."""
