@@ -42,7 +42,7 @@ def test_only_call_sites_import_acceleration():
 
 
 @pytest.mark.parametrize("package", PLAIN_PACKAGES)
-def test_plain_packages_do_not_speak_of_fast_paths(package):
+def test_plain_packages_do_not_mention_fast_paths(package):
     mentions = {
         f"{short(path)}:{number}": match.group()
         for path in sorted((SOURCE / package).rglob("*.py"))

@@ -109,7 +109,7 @@ def test_pointer_on_a_cell_shows_one_pair(show):
     assert page.locator("th.chosen").all_inner_texts() == ["bonum", "the"]
 
 
-def test_percentages_stand_beside_the_words(show):
+def test_percentages_are_next_to_the_words(show):
     page = show(render_html([LATIN], title="Latin"))
     words(page, "target").nth(4).hover()
     assert page.locator(".source .percentage").all_inner_texts() == ["12", "83", "\u00b7", "4", "1"]

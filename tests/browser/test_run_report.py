@@ -284,7 +284,7 @@ def test_changes_of_the_environment_are_shown(opened):
     assert page.locator("#environment dl").nth(1).inner_text().split() == ["threads", "2"]
 
 
-def test_empty_run_says_so(opened):
+def test_empty_run_has_a_note(opened):
     page = opened(entries=[], samples=[], config="")
     assert page.locator(".nothing").all_inner_texts() == [
         "Nothing yet: training has not logged any metrics.",

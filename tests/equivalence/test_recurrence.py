@@ -135,7 +135,7 @@ def test_lstm_has_no_kernel_for_all_cell_states():
 
 
 @each_kind
-def test_recurrent_dropout_has_a_kernel_in_eval_mode_alone(kind):
+def test_recurrent_dropout_has_a_kernel_only_in_eval_mode(kind):
     inner = CELLS[kind](2, 4)
     cell = RecurrentDropout(inner, 0.5)
     inputs = torch.randn(3, 5, 2)

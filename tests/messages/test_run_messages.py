@@ -222,7 +222,7 @@ def test_a_damaged_checkpoint_is_not_trained_from(call, tmp_path):
     )
 
 
-def test_a_finished_run_says_so_and_is_left_alone(call, copied, trained):
+def test_finished_run_is_reported_and_not_changed(call, copied, trained):
     before = (copied / "weights.safetensors").read_bytes()
     ended = call("train", trained.parent / "letters.yaml", "--run", copied)
     assert ended.code == 0
@@ -298,7 +298,7 @@ def test_a_disk_that_cannot_be_written(call, tmp_path):
     )
 
 
-def test_a_folder_where_a_file_stands(call, tmp_path):
+def test_file_in_place_of_a_folder_is_reported(call, tmp_path):
     recipe = write_recipe(tmp_path, steps=2, every=2)
     (tmp_path / "run").write_text("something else")
     ended = call("train", recipe, "--run", tmp_path / "run")

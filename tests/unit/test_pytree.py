@@ -47,7 +47,7 @@ def test_map_tensors_keeps_the_nesting(value):
 
 
 @given(nested)
-def test_map_tensors_changes_tensors_alone(value):
+def test_map_tensors_changes_only_tensors(value):
     changed = map_tensors(lambda tensor: tensor + 1, value)
     for before, after in zip(leaves(value), leaves(changed), strict=True):
         assert after is None if before is None else torch.equal(after, before + 1)

@@ -61,7 +61,7 @@ def test_symmetrization_equals_matrix_implementation(method, forward, backward):
     assert forward & backward <= links <= forward | backward
 
 
-def test_grow_diag_by_hand():
+def test_grow_diag_matches_hand_calculation():
     forward, backward = {Link(0, 0), Link(1, 1), Link(3, 4)}, {Link(0, 0), Link(1, 0), Link(2, 4)}
     grown = {Link(0, 0), Link(1, 0), Link(1, 1)}  # 1-0 brings word 1, then 1-1 brings target 1
     assert symmetrize(forward, backward, "grow-diag") == grown

@@ -215,7 +215,7 @@ def dictionary_corpus(num_pairs, size=60):
 
 @each_config
 @pytest.mark.parametrize("direction", ["forward", "reverse", "both"])
-def test_known_dictionary_is_recovered(config, direction):
+def test_dictionary_of_generated_pairs_is_recovered(config, direction):
     pairs, gold = dictionary_corpus(300)
     # Where a word occurs twice in a sentence, Model 1 cannot know which is meant.
     is_clear = [len({*source}) == len(source) for source, _ in pairs]

@@ -97,7 +97,7 @@ def test_initial_state_is_random_only_in_training():
     assert (attention.eval().initial_state(memory).uniform_sample == 1).all()
 
 
-def test_coverage_score_sees_weights_of_earlier_queries():
+def test_coverage_score_uses_weights_of_earlier_queries():
     score = AdditiveScore(4, 4, hidden_size=5, features=[CoverageFeature(5)]).double()
     attention = SingleHeadAttention(score, SoftmaxAlignment(), WeightedSumReadout())
     mask = torch.ones(1, 3, 3, dtype=torch.bool).tril()  # one row for each query

@@ -202,7 +202,7 @@ def test_config_passes_settings_to_scores():
     ],
     ids=str,
 )
-def test_sum_score_adds_scores_of_every_family(type_names, num_heads):
+def test_sum_score_adds_scores_of_every_type(type_names, num_heads):
     config = SumScoreConfig.model_validate(
         {"scores": [{"type": type_name} for type_name in type_names]}
     )

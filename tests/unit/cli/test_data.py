@@ -17,7 +17,7 @@ def test_data_lists_corpora(capsys, monkeypatch):
     ]
 
 
-def test_pairs_depend_on_the_seed_alone(capsys, monkeypatch):
+def test_pairs_depend_only_on_the_seed(capsys, monkeypatch):
     words = ("data", "reverse", "--split", "test", "--size", "5", "--seed", "3")
     once, again = (heedful(capsys, monkeypatch, *words).out for _ in range(2))
     assert once == again

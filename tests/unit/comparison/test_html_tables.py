@@ -71,7 +71,7 @@ def test_footnotes_explain_signs_and_test():
     assert list(footnotes(bare)) == ["Bold: the best of a column. Click a header to sort by it."]
 
 
-def test_footnote_says_if_no_system_differs():
+def test_footnote_is_shown_if_no_system_differs():
     system = example_system(1)
     alike = [each._replace(difference=Difference(0.0, 1.0)) for each in system.scores]
     comparison = example_comparison(systems=[example_system(0), system._replace(scores=alike)])

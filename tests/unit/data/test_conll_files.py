@@ -84,7 +84,7 @@ def test_sentences_with_their_own_tags_have_the_lines_that_were_read(write, text
     assert "\n".join(lines) == text
 
 
-def test_new_tags_replace_their_column_alone(write):
+def test_new_tags_replace_only_their_column(write):
     first, *_ = read_conll(str(write(CONLL_U)), tag_column="upos")
     lines = first.with_tags(["A", "B", "C"])
     assert lines[2] == "1\tI\tI\tA\tPRP\t_\t2\tnsubj\t_\t_"

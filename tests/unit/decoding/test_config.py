@@ -62,7 +62,7 @@ def test_settings_can_be_overridden():
     assert config.required_phrases == ("dog", ("cat", "slave"))
 
 
-def test_settings_survive_yaml():
+def test_settings_round_trip_through_yaml():
     recipe = Recipe(
         decoding=DecodingConfig.model_validate(
             {

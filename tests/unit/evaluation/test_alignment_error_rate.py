@@ -30,7 +30,7 @@ def test_sure_and_possible_links_are_parsed():
     assert parse_alignment("") == AlignmentLinks(set(), set())
 
 
-def test_alignment_error_rate_by_hand():
+def test_alignment_error_rate_matches_hand_calculation():
     # A = {00, 11, 22}, S = {00, 13}, P = S + {11}: 1 - (1 + 2) / (3 + 2).
     assert rate(["0-0 1-1 2-2"], ["0-0 1-3 1?1"]) == pytest.approx(40)
     # Another sentence, all right, adds 2 + 2 above and below: 1 - (3 + 4) / (5 + 4).

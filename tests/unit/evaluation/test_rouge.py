@@ -16,13 +16,13 @@ from heedful.evaluation.text_metrics import (
 OUTPUT, REFERENCE = "the gunman killed the police", "police killed the gunman"
 
 
-def test_rouge_1_and_2_by_hand():
+def test_rouge_1_and_2_match_hand_calculation():
     # 4 of 5 words, all 4 of the reference; "the gunman", "killed the": 2 of 4 pairs and of 3.
     assert ROUGE_1.score_pair(OUTPUT, [REFERENCE]) == pytest.approx((4 / 5, 1, 8 / 9))
     assert ROUGE_2.score_pair(OUTPUT, [REFERENCE]) == pytest.approx((2 / 4, 2 / 3, 4 / 7))
 
 
-def test_rouge_l_by_hand():
+def test_rouge_l_matches_hand_calculation():
     # "killed the" and "the gunman": 2 of 5 and 2 of 4.
     assert ROUGE_L.score_pair(OUTPUT, [REFERENCE]) == pytest.approx((2 / 5, 2 / 4, 4 / 9))
 

@@ -22,7 +22,7 @@ def scores(output, source=SOURCE):
     return [score(name, output, source) for name in SOURCE_METRICS]
 
 
-def test_source_metrics_by_hand():
+def test_source_metrics_match_hand_calculation():
     # Fragments: "quick brown" (2), "dog" (1), "over the lazy dog" (4); "red" and "sleeps" are new.
     output = "Quick brown red dog sleeps over the lazy dog."
     novel = [2 / 9, 4 / 8, 5 / 7, 5 / 6]

@@ -35,7 +35,7 @@ def test_vocabulary_grows_with_the_square_root_of_the_data(tmp_path, count, size
     assert vocab_sizes(recipe) == (256 + size, 256 + size)
 
 
-def test_vocabulary_has_room_for_every_character(tmp_path):
+def test_vocab_size_covers_every_character(tmp_path):
     text = "".join(chr(0x4E00 + index) for index in range(1000))
     recipe = load_training_recipe("default", [write_pairs(tmp_path, 30, text)], "cpu")
     assert vocab_sizes(recipe) == (3256, 3256)

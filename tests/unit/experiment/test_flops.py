@@ -123,7 +123,7 @@ def test_inputs_without_gradient_count_less_in_backward():
     assert count(lambda: conv(signal)) == 2 * (2 * 7 * 3 * 2 * 5)
 
 
-def test_convolutions_by_hand():
+def test_flops_of_convolutions_match_hand_calculation():
     # 9 inputs and a kernel of 3 make 7 outputs, each of the 4 / 2 channels of its group.
     grouped = nn.Conv1d(4, 6, 3, groups=2)
     assert count(lambda: grouped(random_tensor(2, 4, 9)), backward=False) == 2 * 2 * 7 * 6 * 3 * 2

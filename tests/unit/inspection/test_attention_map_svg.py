@@ -104,7 +104,7 @@ def test_single_cell_is_drawn():
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(0, 0), (0, 2), (3, 0)])
-def test_empty_map_says_so(rows, columns):
+def test_empty_map_has_a_note(rows, columns):
     root = parse(AttentionMap(["a"] * columns, ["x"] * rows, np.zeros((rows, columns))))
     assert [node.text for node in root.iter(f"{NAMESPACE}text")] == ["nothing to draw"]
 

@@ -140,7 +140,7 @@ def test_heatmap_needs_no_color_and_has_a_legend(latin):
     )
 
 
-def test_label_stands_on_the_highest_free_line(latin):
+def test_label_is_on_the_highest_free_line(latin):
     lines = terminal_heatmap(untitled(latin), width=80).plain.split("\n")
     assert [line.replace(RULE, "|") for line in lines[:5]] == [
         "         Servum      horto",
@@ -152,7 +152,7 @@ def test_label_stands_on_the_highest_free_line(latin):
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(0, 0), (0, 2), (3, 0)])
-def test_empty_map_says_so(rows, columns):
+def test_empty_map_has_a_note(rows, columns):
     empty = AttentionMap(["a"] * columns, ["x"] * rows, np.zeros((rows, columns)))
     assert terminal_heatmap(empty, width=80).plain == "nothing to draw"
 

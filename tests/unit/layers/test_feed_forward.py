@@ -67,7 +67,7 @@ def test_gradients_match_finite_differences(gated):
     assert torch.autograd.gradcheck(run, (inputs.requires_grad_(), *built.parameters()))
 
 
-def test_dropout_acts_on_hidden_units_in_training_alone():
+def test_dropout_acts_on_hidden_units_only_in_training():
     built, inputs = FeedForward(3, 5, dropout=0.5), torch.randn(2, 3, 3)
     built.output_projection = torch.nn.Identity()  # to see the hidden layer
     whole = built.eval()(inputs, MASK).outputs

@@ -86,7 +86,7 @@ def test_weight_norm_layer_is_saved_and_loaded(tmp_path):
     )
 
 
-def test_initialization_leaves_weight_norm_layer_alone():
+def test_initialization_skips_weight_norm_layers():
     module = WeightNormConv1d(3, 2)
     before = module.weight.clone()
     UniformInitConfig(bound=0.5).initialize(module)

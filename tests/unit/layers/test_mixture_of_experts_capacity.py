@@ -96,7 +96,7 @@ def test_capacity_without_overflow_changes_nothing():
         torch.testing.assert_close(actual, expected, rtol=0, atol=0)
 
 
-def test_capacity_is_limited_in_training_alone():
+def test_capacity_is_limited_only_in_training():
     built = experts(capacity_factor=0.5)
     assert built.capacity(12) == 3
     assert built.eval().capacity(12) is None

@@ -22,15 +22,15 @@ def pooling(settings, size=2):
     return TypeAdapter(PoolingConfig).validate_python(settings).build(size=size)
 
 
-def test_mean_pooling_by_hand():
+def test_mean_pooling_matches_hand_calculation():
     assert MeanPooling()(STATES, MASK).tolist() == [[2, -3], [5, -7]]
 
 
-def test_max_pooling_by_hand():
+def test_max_pooling_matches_hand_calculation():
     assert MaxPooling()(STATES, MASK).tolist() == [[3, -2], [5, -7]]
 
 
-def test_attention_pooling_by_hand():
+def test_attention_pooling_matches_hand_calculation():
     pool = pooling({"type": "attention", "attention": {"score": {"type": "dot"}}})
     first, second = ((pool.query @ state).exp() for state in STATES[0, :2])
     expected = (first * STATES[0, 0] + second * STATES[0, 1]) / (first + second)

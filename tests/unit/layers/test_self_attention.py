@@ -62,13 +62,13 @@ def torchs(attention, inputs, mask):
     return attention.output_projection(actual.transpose(1, 2).flatten(2))
 
 
-def test_causal_position_sees_itself_and_earlier_ones():
+def test_causal_position_attends_to_itself_and_earlier_ones():
     module, inputs = build(), vectors(ROWS, LENGTH)
     expected = torchs(module.attention, inputs, causal_mask(LENGTH))
     torch.testing.assert_close(read(module, inputs).outputs, expected)
 
 
-def test_bidirectional_position_sees_all_real_positions():
+def test_bidirectional_position_attends_to_all_real_positions():
     module, inputs = build(), vectors(ROWS, LENGTH)
     mask = padding_mask(torch.tensor([7, 3, 1]), LENGTH)
     expected = torchs(module.attention, inputs, mask.unsqueeze(1))
@@ -123,7 +123,7 @@ def test_dropout_has_the_same_variance_with_and_without_weights(mask):
 
 
 @pytest.mark.parametrize("need_weights", [True, False], ids=["plain", "fused"])
-def test_attention_dropout_is_for_training_alone(need_weights):
+def test_attention_dropout_acts_only_in_training(need_weights):
     module, inputs = build(dropout=0.5).eval(), vectors(ROWS, LENGTH)
     with_dropout = read(module, inputs, need_weights=need_weights).outputs
     module.attention.inner.dropout.p = 0.0

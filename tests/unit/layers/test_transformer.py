@@ -59,7 +59,7 @@ def connection(norm=None, **options):
 
 
 @each_norm
-def test_pre_norm_normalizes_the_sublayer_input_alone(norm_type):
+def test_pre_norm_normalizes_only_the_sublayer_input(norm_type):
     residual, inputs = connection(build_norm(norm_type)), randn(2, 3, 4)
     normalized = residual.sublayer_input(inputs)
     torch.testing.assert_close(normalized, norm_by_formula(residual.norm, inputs))
@@ -75,7 +75,7 @@ def test_post_norm_normalizes_the_sum(norm_type):
     torch.testing.assert_close(outputs, norm_by_formula(residual.norm, inputs + inputs.sin()))
 
 
-def test_dropout_acts_on_the_sublayer_output_alone():
+def test_dropout_acts_only_on_the_sublayer_output():
     residual = connection(dropout=0.5)
     inputs, update = randn(2, 30, 4), torch.ones(2, 30, 4, dtype=torch.double)
     added = residual.train().add_residual(inputs, update) - inputs
@@ -197,7 +197,7 @@ def test_defaults_are_the_base_model_of_the_paper():
 
 
 @pytest.mark.parametrize(("norm_order", "has_norm"), [("pre", True), ("post", False)])
-def test_stack_ends_in_a_norm_with_pre_norm_alone(norm_order, has_norm):
+def test_stack_ends_in_a_norm_only_with_pre_norm(norm_order, has_norm):
     stack = config(norm_order=norm_order).build_stack(config_path="encoder")
     assert (stack.norm is not None) == has_norm
 

@@ -141,7 +141,7 @@ def test_padding_has_no_influence(value):
     torch.testing.assert_close(gradient, chain.posteriors().marginals)
 
 
-def test_impossible_row_leaves_others_alone():
+def test_impossible_row_does_not_change_other_rows():
     chain = random_chain(0)
     transitions = chain.transitions.clone()
     transitions[0] = -torch.inf

@@ -50,7 +50,7 @@ def test_state_is_none_if_not_needed_and_weights_are_none():
         torch.testing.assert_close(alone.outputs[row, :length], kept.outputs[row, :length])
 
 
-def test_dropout_between_layers_is_for_training_alone():
+def test_dropout_between_layers_acts_only_in_training():
     reader, inputs = build("lstm", dropout=0.5), torch.randn(1, 4, INPUT, dtype=torch.double)
 
     def read():

@@ -72,7 +72,7 @@ def test_steps_after_any_prompt_equal_the_whole_text(name, read_before):
 
 
 @each_model
-def test_selected_rows_continue_alone(name):
+def test_selected_rows_match_separate_decoding(name):
     model, tokens = build(name), texts()
     rows = torch.tensor([2, 0, 2])
     state = select_rows(model.encode_prompt(tokens[:, :5]), rows)

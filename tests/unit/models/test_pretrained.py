@@ -214,7 +214,7 @@ def test_features_do_not_depend_on_padding_and_other_rows(name):
         torch.testing.assert_close(together[row : row + 1, :length], alone)
 
 
-def test_states_of_a_language_model_see_no_later_token():
+def test_states_of_a_language_model_do_not_depend_on_later_tokens():
     _, encoder = build_pair("Transformer LM", layers="scalar-mix")
     changed = TOKENS.clone()
     changed[:, 2:] = 4

@@ -83,7 +83,7 @@ def expected_places(root, xs, ys, scale_x=float, scale_y=float):
 # --- where points stand --------------------------------------------------------------------
 
 
-def test_markers_stand_at_their_values():
+def test_markers_are_at_their_values():
     xs, ys = [0, 1, 2.5, 4], [-3, 7, 0, 2.2]
     root = draw(LineSeries("a", list(zip(xs, ys, strict=True))))
     (group,) = groups(root)
@@ -190,7 +190,7 @@ def test_names_are_ordered_by_the_ends_of_their_lines():
     assert sorted(range(4), key=heights.__getitem__) == [3, 0, 2, 1]
 
 
-def test_name_stands_at_the_end_of_its_line_if_there_is_space():
+def test_name_is_at_the_end_of_its_line_if_there_is_space():
     root, (height, _) = spread(5, 0)
     assert height - 5 == pytest.approx(place(points(groups(root)[0])[-1])[1], abs=2 * TOLERANCE)
 
@@ -324,7 +324,7 @@ def test_document_has_no_external_references():
 @pytest.mark.parametrize(
     "lines", [[], [LineSeries("a", [])], [LineSeries("a", [(0, None), (1, None)])]]
 )
-def test_chart_without_points_says_so(lines):
+def test_chart_without_points_has_a_note(lines):
     root = draw(*lines, title="Empty")
     assert [node.text for node in root.iter(f"{NAMESPACE}text")] == ["Empty", "nothing to draw"]
 

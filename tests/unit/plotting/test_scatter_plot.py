@@ -105,7 +105,7 @@ def test_plot_has_a_description():
     assert group(root, "<two>").find(f"{NAMESPACE}text").text == "<two>"
 
 
-def test_plot_without_points_says_so():
+def test_plot_without_points_has_a_note():
     root = draw(title="Nothing")
     assert [node.text for node in root.iter(f"{NAMESPACE}text")] == ["Nothing", "nothing to draw"]
 

@@ -259,7 +259,7 @@ def test_missing_base_file_is_reported(tmp_path):
     assert load_error(path) == f"{tmp_path}/base.yaml: no such file\n  check the path"
 
 
-def test_recipe_knows_its_name(tmp_path):
+def test_recipe_has_its_name(tmp_path):
     assert load_recipe("default").info.name == "default"
     assert load_recipe(write_files(tmp_path, mine="extends: default")).info.name == "mine"
 

@@ -26,7 +26,7 @@ PRINTED = re.compile(
         (r"F/C=C\F", r"F / C = C \ F"),
     ],
 )
-def test_tokens_by_hand(text, tokens):
+def test_tokens_of_smiles_match_hand_segmentation(text, tokens):
     assert SMILESTokenizer.tokenize(text) == tokens.split()
 
 

@@ -155,7 +155,7 @@ def test_without_loss_scaling_there_is_no_overflow_and_no_state(name):
 
 
 @each_precision
-def test_precision_state_survives_json(name):
+def test_precision_state_round_trips_through_json(name):
     poisons = [1.0, 1e30, 1.0, 1e30, 1.0, 1.0, 1e30, 1.0]
     whole, first, second = (of_layers(name) for _ in range(3))
     for poison in poisons:

@@ -19,7 +19,7 @@ def paths_of(name, parameters, history, steps):
     return SERIES_PROCESSES[name].sample_paths(parameters, history, steps, NUM_PATHS, rng)
 
 
-def test_seasonal_family_is_gaussian_around_level_trend_and_wave():
+def test_seasonal_process_is_gaussian_around_level_trend_and_wave():
     parameters = SeriesParameters(100, 0.5, 0.1, 0.1)
     paths = paths_of("seasonal", parameters, np.zeros(30), 2)
     times = np.array([30, 31])
@@ -37,7 +37,7 @@ def test_counts_have_negative_binomial_moments_and_fewer_at_weekends():
     np.testing.assert_allclose(paths.var(axis=0), means + 0.1 * means**2, rtol=0.05)
 
 
-def test_heavy_tailed_family_has_the_moments_of_an_autoregression():
+def test_heavy_tailed_process_has_the_moments_of_an_autoregression():
     parameters = SeriesParameters(20, 0.7, 0.0, 2.0)
     paths = paths_of("heavy-tailed", parameters, np.array([5.0, 30.0]), 3)
     np.testing.assert_allclose(paths.mean(axis=0), 20 + 10 * 0.7 ** np.arange(1, 4), atol=0.1)

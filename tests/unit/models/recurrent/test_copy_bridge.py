@@ -145,7 +145,7 @@ def test_encoder_returns_cell_states_only_if_decoder_uses_them(
     assert [len(encoded.final_cell_states) for encoded in outputs] == [num_returned]
 
 
-def test_gru_copies_hidden_states_alone():
+def test_gru_copies_only_hidden_states():
     model = system("both", "gru", "gru")
     encoded = model.encoder(SOURCES, LENGTHS)
     first = model.decoder.initial_state(encoded).wiring.cells

@@ -286,7 +286,7 @@ def test_files_without_words_are_reported(command, runs, call, tmp_path):
     ]
 
 
-def test_training_names_dev_tags_that_it_has_never_seen(call, tmp_path):
+def test_training_reports_dev_tags_that_are_not_in_its_data(call, tmp_path):
     recipe, conll = write_tagging_recipe(tmp_path, steps=1, every=1)
     (tmp_path / "dev.conll").write_text("Dr\tB-PER\nAnna\tB-GOD\nsees\tO\n")
     files = ("--conll", conll, "--dev-conll", tmp_path / "dev.conll")

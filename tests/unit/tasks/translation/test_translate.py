@@ -158,7 +158,7 @@ def test_output_option_writes_what_standard_output_would_get(translate, tmp_path
     assert "--output: " in clash.err
 
 
-def test_terminal_is_asked_for_each_text(trained):
+def test_terminal_prompts_for_each_text(trained):
     """Typed one by one: instruction, prompt, output, prompt, ... and an end by Ctrl-D."""
     ours, theirs = pty.openpty()
     process = start_heedful("translate", trained, stdin=theirs, stderr=-1, stdout=-1)
