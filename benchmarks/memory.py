@@ -2,7 +2,7 @@
 
 Generates pairs of random words, tokenizes them into shards and reads batches from there; prints the
 peak memory of each (without the page cache), pairs per second, and the time to the first batch of
-an epoch, whose order is shuffled. Each runs in its own process. Memory must not grow with the pairs.
+an epoch, whose order is shuffled. Memory must not grow with the pairs. Each has its own process.
 
     python -m benchmarks.memory                              200,000 pairs
     python -m benchmarks.memory --pairs 1000000 5000000 20000000
