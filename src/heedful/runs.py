@@ -237,7 +237,6 @@ def load(
     that form an ensemble with this one. A run of another task than `task_name` is an error.
     """
     torch_device = resolve_device(device)
-    check_dtype(dtype, torch_device)
     load_run = partial(_load_run, device=torch_device, dtype=dtype)
     first = load_run(run, settings=settings)
     task: Task = first.config.task
@@ -254,6 +253,8 @@ def _load_run(
     run = Run(run_dir)
     run.verify()
     recipe = run.read_recipe(settings)
+    if not (dtype == "int8" and recipe.decoding.backend == "ct2"):  # it has kernels of its own
+        check_dtype(dtype, device)
     tokenizers = run.read_tokenizers(recipe)
     model = recipe.task.build_model(recipe, VocabSizes.from_tokenizers(tokenizers))
     run.load_weights_into(model)

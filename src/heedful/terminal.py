@@ -34,10 +34,23 @@ Overrides = Annotated[
 BeamSize = Annotated[
     int | None, Option(min=1, help="beam size; 1 is greedy", show_default="the recipe's")
 ]
+Backend = Annotated[
+    Literal["auto", "torch", "ct2"] | None,
+    Option(
+        help="what searches where texts alone are needed: ct2 is CTranslate2; auto uses it if it "
+        "is installed and the outputs are equal",
+        show_default="the recipe's",
+    ),
+]
 Quiet = Annotated[
     bool, Option("--quiet", "-q", help="print only errors and, at the end, the result")
 ]
 AsJSON = Annotated[bool, Option("--json", help="print JSON")]
+
+
+def backend_overrides(backend: str | None) -> list[str]:
+    """Return the `--set` that --backend is short for."""
+    return [f"decoding.backend={backend}"] if backend else []
 
 
 class OutputClosedError(Exception):

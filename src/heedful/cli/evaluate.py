@@ -23,11 +23,13 @@ from heedful.storage.atomic import write_text
 from heedful.tasks.command_line import EnsembleWith, Files, Split
 from heedful.terminal import (
     AsJSON,
+    Backend,
     BeamSize,
     Device,
     Dtype,
     DtypeName,
     Overrides,
+    backend_overrides,
     handle_stdout_errors,
     with_progress,
 )
@@ -90,6 +92,7 @@ def evaluate(
     baseline: Baseline = None,
     beam: BeamSize = None,
     html: HTMLFile = None,
+    backend: Backend = None,
     overrides: Overrides = None,
     as_json: AsJSON = False,
     device: Device = "auto",
@@ -130,7 +133,7 @@ def evaluate(
         confidence=confidence,
         beam_size=beam,
         html=html,
-        overrides=overrides or (),
+        overrides=(*(overrides or ()), *backend_overrides(backend)),
         device=device,
         dtype=dtype,
     )

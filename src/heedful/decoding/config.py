@@ -84,6 +84,9 @@ class DecodingConfig(BaseConfig):
     """What the members of an ensemble average."""
     shallow_fusion: ShallowFusionConfig | None = None
     """Add the scores of a language model; default: none."""
+    backend: Literal["auto", "torch", "ct2"] = "auto"
+    """What searches where texts alone are needed: `ct2` is CTranslate2; `auto` uses it if it is
+    installed and the outputs are equal. Attention and scores come from `torch`."""
     max_batch_tokens: PositiveInt = 4096
     """Maximum source tokens per batch, including padding, times hypotheses."""
 

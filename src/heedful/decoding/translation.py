@@ -152,6 +152,11 @@ class TranslationBuilder:
         nodes = None if tree is None else [_with_text(node, target) for node in tree]
         return best._replace(alternatives=tuple(others), tree=nodes)
 
+    def build_text(self, request: EncodedRequest, tokens: Sequence[int]) -> str:
+        """Return the text of an output."""
+        mapper = self._token_texts.for_source(request.request.text).target
+        return "".join(mapper.token_texts(tokens))
+
     def build_empty(self, request: EncodedRequest, *, need_tree: bool) -> Translation:
         """Return the empty output of an empty text."""
         weights = np.zeros((1, len(request.source) + 1), np.float32)

@@ -19,7 +19,15 @@ from typer import Argument, Option
 
 from heedful.errors import check
 from heedful.tasks.command_line import PARALLEL_FILES, EnsembleWith, PredictorLoader
-from heedful.terminal import BeamSize, Overrides, is_typed, prompt, with_progress
+from heedful.terminal import (
+    Backend,
+    BeamSize,
+    Overrides,
+    backend_overrides,
+    is_typed,
+    prompt,
+    with_progress,
+)
 
 if TYPE_CHECKING:
     from heedful.decoding.requests import Request
@@ -85,6 +93,7 @@ def translate(
     save_scores: SaveScores = None,
     search_tree: SearchTree = None,
     num_workers: NumWorkers = 1,
+    backend: Backend = None,
     overrides: Overrides = None,
 ) -> None:
     """Translate lines: one output line per input line, in the same order.
@@ -94,6 +103,7 @@ def translate(
     Example: heedful translate runs/demo sentences.txt --beam 5 --num-workers 0
     Example: heedful translate runs/demo sentences.txt --nbest 10 -o out.txt
     Example: heedful translate runs/demo sentences.txt --device cpu --dtype bf16
+    Example: heedful translate runs/de-en sentences.txt --backend ct2 --dtype int8
     Example: echo "Caecilius est in horto." | heedful translate runs/demo
     """
     from heedful.data.text_files import display_name
@@ -119,7 +129,7 @@ def translate(
         ("json" if as_json else "text", *output_files),
         get_aligner(alignment_method or "argmax", location="--alignment-method"),
         ensemble_with=tuple(ensemble_with or ()),
-        overrides=tuple(overrides or ()),
+        overrides=(*(overrides or ()), *backend_overrides(backend)),
         beam_size=beam,
         n_best=n_best,
         input_name=display_name(file),
@@ -177,7 +187,7 @@ class TranslationJob:
         import torch
 
         from heedful.decoding.config import check_search_tree
-        from heedful.tasks.translation.files import format_lines
+        from heedful.tasks.translation.files import format_lines, to_line
 
         if is_shared:
             torch.set_num_threads(1)
@@ -190,6 +200,15 @@ class TranslationJob:
 
         def run(chunk: RequestChunk) -> OutputBlock:
             start_index, requests = chunk
+            if self.output_types == ("text",) and n_best == 1 and not self.is_forced:
+                texts = translator.predict_texts(
+                    requests,
+                    location=self.input_name,
+                    start_index=start_index,
+                    beam_size=self.beam_size,
+                )
+                lines = [f"{to_line(text)}\n" for text in texts]
+                return OutputBlock(len(lines), ["".join(lines)])
             translations = list(
                 translator.predict(
                     requests,

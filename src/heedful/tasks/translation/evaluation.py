@@ -43,8 +43,8 @@ class TranslationOutputs(SystemOutputs):
 
     Most metrics score output texts; perplexity scores log-probabilities of the references, AER
     their word alignments, attention entropy the weights of the outputs. Invariant: sources are
-    decoded at most once, and once more for n-best lists, references scored at most once, and only
-    if a metric needs it.
+    decoded at most once, and once more for n-best lists, and for weights where CTranslate2 finds
+    the texts; references are scored at most once, and only if a metric needs it.
     """
 
     @override
@@ -66,7 +66,10 @@ class TranslationOutputs(SystemOutputs):
     @cached_property
     @override
     def texts(self) -> Sequence[str]:
-        return self._outputs["text"]
+        translator: Any = self.predictor
+        if not translator.has_text_backend:
+            return self._outputs["text"]
+        return list(self.with_progress(translator.predict_texts(self.sources), len(self.sources)))
 
     @cached_property
     def _outputs(self) -> dict[str, list[str]]:

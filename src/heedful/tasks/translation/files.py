@@ -184,8 +184,13 @@ def _score_line(output: Translation, _: Aligner) -> str:
     return f"{output.score:.6f}\t{output.log_prob:.6f}\t{log_probs}"
 
 
+def to_line(text: str) -> str:
+    """Return a text in one line; a model may generate line breaks."""
+    return text.replace("\n", " ")
+
+
 _LINE_WRITERS: Mapping[str, Callable[[Translation, Aligner], str]] = {
-    "text": lambda output, _: output.text.replace("\n", " "),  # a model may generate line breaks
+    "text": lambda output, _: to_line(output.text),
     "scores": _score_line,
     "alignments": lambda output, aligner: format_pharaoh(word_alignment(output, aligner)),
 }

@@ -36,6 +36,7 @@ from heedful.models.base import DecodableModel, Decoder, Seq2SeqModel
 from heedful.models.ensembles import Ensemble, ShallowFusion
 from heedful.pytree import map_tensors
 from heedful.tasks.prediction import format_predictor
+from heedful.tasks.translation.text_backend import TextBackend
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import BOS
 
@@ -61,6 +62,7 @@ class Translator:
         self.tokenizers = tokenizers
         self.decoding = config
         self.device = device
+        self._text_backend = TextBackend(model, config, device)
         self._request_encoder = RequestEncoder(tokenizers, config)
         self._translation_builder = TranslationBuilder(tokenizers, config)
         alone = model.model if isinstance(model, ShallowFusion) else model
@@ -71,6 +73,11 @@ class Translator:
     def __repr__(self) -> str:
         sizes = f"vocabulary {len(self.tokenizers.source)} to {len(self.tokenizers.target)}"
         return format_predictor(self, sizes, f"beam size {self.decoding.beam_size}")
+
+    @property
+    def has_text_backend(self) -> bool:
+        """Whether `predict_texts` finds some or all outputs in another way than `predict`."""
+        return self._text_backend.is_available
 
     @overload
     def translate(  # type: ignore[overload-overlap]  # a str is an iterable of str
@@ -138,6 +145,40 @@ class Translator:
             yield from self._translate(
                 encoded, strategy, need_tree=need_tree, need_layers=need_layers
             )
+            start_index += len(window)
+
+    def predict_texts(
+        self,
+        requests: Iterable[str | Request],
+        *,
+        location: str = "text",
+        start_index: int = 1,
+        beam_size: int | None = None,
+    ) -> Iterator[str]:
+        """Translate texts into texts alone, through the backend that the settings choose."""
+        config = self.decoding.with_beam_size(beam_size=beam_size)
+        strategy = DecodingStrategy(
+            self.model, config, tokenizers=self.tokenizers, device=self.device
+        )
+        stream = map(to_request, requests)
+        while window := list(islice(stream, _SORT_WINDOW)):
+            encoded = self._request_encoder.encode(
+                window, location=location, start_index=start_index
+            )
+            texts: dict[int, str] = {}
+            for batch in _batches(encoded, config):
+                found = self._text_backend.find_best(batch, config)
+                for request, tokens in zip(batch, found, strict=True):
+                    if tokens is not None:
+                        text = self._translation_builder.build_text(request, tokens)
+                        texts[request.request_index] = text
+            rest = [request for request in encoded if request.request_index not in texts]
+            own = self._translate(rest, strategy, need_tree=False, need_layers=False)
+            texts |= {
+                request.request_index: translation.text
+                for request, translation in zip(rest, own, strict=True)
+            }
+            yield from (texts[request.request_index] for request in encoded)
             start_index += len(window)
 
     def predict_with_attention(self, requests: Iterable[str | Request]) -> Iterator[Translation]:

@@ -56,6 +56,7 @@ def test_every_line_gives_one_line(translate):
 
 
 def test_int8_outputs_of_a_confident_model_are_those_of_fp32(translate, monkeypatch):
+    monkeypatch.setattr("heedful.acceleration.precision._MIN_INT8_ELEMENTS", 2)
     monkeypatch.setattr("heedful.runs.check_dtype", lambda *_: None)  # any processor can emulate it
     result = translate("--dtype", "int8", "--device", "cpu", stdin="a b\nc d e\n")
     assert result.out.splitlines() == ["a b", "c d e"]
