@@ -36,13 +36,16 @@ RECURRENT = {
 THREE_LAYERS = ["model.encoder.num_layers=3", "model.decoder.num_layers=3"]
 
 
-def build(kind: str) -> Seq2SeqModel:
+def build_plain(kind: str) -> Seq2SeqModel:
     if kind == "recurrent":
         config = EncoderDecoderConfig.model_validate(RECURRENT)
     else:
         config = load_recipe("transformer-2017-small", THREE_LAYERS).model
-    model = config.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY)
-    return accelerate_for_inference(model, "cpu")  # as in a `Translator`
+    return config.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY).eval()
+
+
+def build(kind: str) -> Seq2SeqModel:
+    return accelerate_for_inference(build_plain(kind), "cpu")  # as in a `Translator`
 
 
 def decode(model: Seq2SeqModel, batch: Batch, beam: int) -> list[int]:
