@@ -16,6 +16,7 @@ from heedful.config import (
     read_yaml,
     to_yaml,
     validate_settings,
+    yaml_files,
 )
 from heedful.errors import ConfigError
 
@@ -116,13 +117,14 @@ BILLION = "a0: &a0 [0, 0]\n" + "".join(
         "!!set [a]",
         "!!omap [[a]]",
         "!!pairs [[a]]",
-        "[" + "1, " * 100001 + "]",
+        "[" + "1, " * 1001 + "]",
         "x" * 1000001,
         "!!python/name:os.system",
     ],
     ids=lambda value: value[:20],
 )
-def test_unusual_yaml_is_an_error_that_fits_on_a_screen(value):
+def test_unusual_yaml_is_an_error_that_fits_on_a_screen(value, monkeypatch):
+    monkeypatch.setattr(yaml_files, "MAX_VALUES", 1000)
     with pytest.raises(ConfigError) as caught:
         parse_override(f"model={value}")
     assert len(str(caught.value)) < 1920  # 24 lines of 80 columns

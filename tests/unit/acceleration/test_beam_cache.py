@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.acceleration import tuning
@@ -71,7 +71,6 @@ def max_shared(request):
         yield request.param
 
 
-@settings(max_examples=30)
 @given(data=st.data())
 def test_every_row_continues_as_if_decoded_alone(data, max_shared):
     shared, separate = initial_state(), PLAIN.initial_state(ENCODER_OUTPUT)

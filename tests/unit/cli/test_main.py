@@ -101,7 +101,7 @@ def test_command_has_help(capsys, monkeypatch, command):
 
 @pytest.mark.parametrize(
     "words",
-    [["--version"], ["train", "-h"], ["recipes"], ["recipes", "default"], ["data", "latin"]],
+    [["--version"], ["train", "-h"], ["recipes"], ["data", "latin"]],
 )
 def test_closed_pipe_ends_a_command_quietly(words):
     process = start_heedful(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

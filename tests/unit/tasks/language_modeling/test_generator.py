@@ -45,10 +45,10 @@ def generator(tmp_path_factory):
 @pytest.mark.parametrize("prompt", ["", "Quis", "in horto\n", "a\nin", "\n\n"])
 def test_stream_first_sample_and_whole_text_are_equal(config, prompt):
     generator = build_generator(config)
-    text = generator.generate(prompt, max_new_tokens=60, seed=3)
-    pieces = generator.stream(prompt, max_new_tokens=60, options=OPTIONS, seed=3)
+    text = generator.generate(prompt, max_new_tokens=25, seed=3)
+    pieces = generator.stream(prompt, max_new_tokens=25, options=OPTIONS, seed=3)
     assert prompt + "".join(pieces) == text
-    samples = generator.generate_samples(prompt, 3, max_new_tokens=60, options=OPTIONS, seed=3)
+    samples = generator.generate_samples(prompt, 3, max_new_tokens=25, options=OPTIONS, seed=3)
     assert samples[0] == text
     assert len(set(samples)) == 3
     assert text.startswith(prompt)
