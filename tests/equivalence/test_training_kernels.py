@@ -4,6 +4,7 @@ They run on a GPU, or in Triton's interpreter where there is none.
 """
 
 import copy
+import inspect
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from heedful.acceleration import training_kernels, tuning
 from heedful.attention.attention import softmax_context
 from heedful.attention.memory import Memory, causal_mask, padding_mask
 from heedful.layers.sublayers import SublayerConnection, add_and_normalize, apply_norm
+from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.models.likelihood import (
     linear_log_softmax,
     negative_log_likelihood,
@@ -26,6 +28,10 @@ from tests.catalogue import batch, build, store
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from heedful.acceleration import triton_attention as triton_attention_module
+from heedful.acceleration import triton_cross_entropy as cross_entropy
+from heedful.acceleration import triton_feed_forward as feed_forward
+from heedful.acceleration import triton_layer_norm as layer_norm
 from heedful.acceleration.triton_attention import triton_attention
 from heedful.acceleration.triton_cross_entropy import linear_cross_entropy
 from heedful.acceleration.triton_feed_forward import linear_relu
@@ -46,6 +52,7 @@ def every_device(monkeypatch):
     monkeypatch.setattr(tuning, "TRITON_NORM_ELEMENTS", 64)
     monkeypatch.setattr(tuning, "TRITON_NORM_GRADIENT_ELEMENTS", 64)
     monkeypatch.setattr(tuning, "TRITON_ATTENTION_QUERIES", 16)
+    monkeypatch.setattr(tuning, "MIN_ATTENTION_BLOCK", 16)
     monkeypatch.setattr(tuning, "TRITON_LOGITS_BLOCK", 16)
 
 
@@ -297,7 +304,7 @@ def test_normalized_outputs_have_the_precision_of_products(norm_order):
 
 @pytest.mark.parametrize("name", ["transformer over convolutions", "transformer, pre-norm"])
 def test_model_with_kernels_has_the_plain_loss_and_gradients(name, monkeypatch):
-    model = copy.deepcopy(build(name)).to(DEVICE).train()
+    model = copy.deepcopy(build(name)).to(DEVICE, torch.float32).train()
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
@@ -309,4 +316,55 @@ def test_model_with_kernels_has_the_plain_loss_and_gradients(name, monkeypatch):
         loss = objective(model, examples, 1, model).main_loss
         grads = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
         results.append([loss, *(grad for grad in grads if grad is not None)])
+    assert isinstance(model(examples).log_probs, training_kernels.DeferredLogProbs)
     torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
+
+
+class LaunchRecorder:
+    """Records for which arguments Triton would compile a kernel, and does not run it."""
+
+    def __init__(self, kernel):
+        self.names = list(inspect.signature(kernel.fn).parameters)
+        options = getattr(kernel, "kwargs", None) or vars(kernel)  # of the interpreter, or not
+        self.shared = set(options["do_not_specialize"] or ())
+        self.variants = set()
+
+    def __getitem__(self, grid):
+        return self.launch
+
+    def launch(self, *args, **constants):
+        named = [*zip(self.names, args, strict=False), *constants.items()]
+        self.variants.add(tuple((name, self.specialize(name, value)) for name, value in named))
+
+    def specialize(self, name, value):
+        if isinstance(value, torch.Tensor):
+            return value.dtype, value.data_ptr() % 16 == 0
+        if name.isupper() or name == "num_warps" or value is None:
+            return value
+        if isinstance(value, float) or name in self.shared:
+            return type(value)
+        return value == 1, value % 16 == 0
+
+
+def test_kernels_are_compiled_for_few_of_many_batch_shapes(monkeypatch):
+    monkeypatch.undo()  # tiles as they are
+    monkeypatch.setattr(training_kernels, "TRITON_DEVICE_TYPE", DEVICE)
+    kernels = {}
+    for module in (triton_attention_module, cross_entropy, feed_forward, layer_norm):
+        for name in [name for name in vars(module) if name.endswith("_kernel")]:
+            kernels[module.__name__, name] = LaunchRecorder(getattr(module, name))
+            monkeypatch.setattr(module, name, kernels[module.__name__, name])
+    side = {"type": "transformer", "hidden_size": 32, "num_layers": 1}
+    side |= {"attention": {"score": {"type": "scaled-dot"}, "multi_head": {"num_heads": 2}}}
+    config = EncoderDecoderConfig.model_validate({"encoder": side, "decoder": side})
+    model = config.build(source_vocab_size=32, target_vocab_size=32).to(DEVICE).train()
+    objective = CrossEntropyObjective(label_smoothing=0.1)
+    corpus = store()
+    for extra in range(8):
+        for rows in ([0, 1], [3, 4, 5, 6]):
+            examples = map_tensors(lambda x: x.to(DEVICE), batch(corpus, rows, extra))
+            objective(model, examples, 1, model).main_loss.backward()
+    counts = {name: len(kernel.variants) for name, kernel in kernels.items()}
+    assert min(counts.values()) >= 1, counts
+    # Masks of self-attention differ between queries, and those of cross-attention do not.
+    assert max(counts.values()) <= 2, counts

@@ -20,6 +20,8 @@ from heedful.acceleration.triton_layer_norm import dropout_scale
 from heedful.shapes import Bool, Float, Int
 
 LOG2_E = tl.constexpr(1.4426950408889634)
+# Arguments that differ between batches: a kernel is compiled once for all their values.
+LENGTHS = ("num_queries", "num_keys", "mask_batch", "mask_head", "mask_query")
 
 
 @triton.jit
@@ -69,7 +71,7 @@ def _weights(
     return exponentials / tl.where(total == 0.0, 1.0, total)[:, None]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=LENGTHS)
 def _forward_kernel(
     q_ptr, q_batch, q_head, q_position, q_channel,
     k_ptr, k_batch, k_head, k_position, k_channel,
@@ -113,7 +115,7 @@ def _forward_kernel(
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=LENGTHS)
 def _backward_kernel(
     q_ptr, q_batch, q_head, q_position, q_channel,
     k_ptr, k_batch, k_head, k_position, k_channel,
@@ -201,12 +203,10 @@ def triton_attention(
     mask = mask.expand(*queries.shape[:3], keys.size(2))
     inputs = queries, keys, values, mask, seed, scale, dropout
     if keys.size(2) <= tuning.MAX_TRITON_KEYS:
-        context: Tensor = _ShortAttention.apply(*inputs)
-        return context
+        return _ShortAttention.apply(*inputs)
     from heedful.acceleration.triton_long_attention import LongAttention
 
-    context = LongAttention.apply(*inputs)
-    return context
+    return LongAttention.apply(*inputs)
 
 
 class _ShortAttention(torch.autograd.Function):
@@ -271,8 +271,10 @@ def attention_options(
     max_tile: tuple[int, int],
 ) -> dict[str, Any]:
     """Return the constants of a kernel with tiles of at most so many queries and keys."""
-    num_queries = min(max_tile[0], _block_size(queries.size(2)))
-    num_keys = min(max_tile[1], _block_size(keys.size(2)))
+    # Few sizes, as each is compiled.
+    smallest = 16 if queries.size(2) == 1 else tuning.MIN_ATTENTION_BLOCK
+    num_queries = min(max_tile[0], _block_size(queries.size(2), smallest))
+    num_keys = min(max_tile[1], _block_size(keys.size(2), tuning.MIN_ATTENTION_BLOCK))
     num_scores = tuning.TRITON_ATTENTION_SCORES
     is_exact = queries.dtype == torch.float32 and not torch.backends.cuda.matmul.allow_tf32
     return {
@@ -286,9 +288,9 @@ def attention_options(
     }
 
 
-def _block_size(size: int) -> int:
-    """Return the smallest power of 2 that is no less, and at least 16, as tensor cores need."""
-    return 1 << max(4, (size - 1).bit_length())
+def _block_size(size: int, minimum: int = 16) -> int:
+    """Return the smallest power of 2 that is no less; tensor cores need 16."""
+    return max(minimum, 1 << (size - 1).bit_length())
 
 
 def empty_heads(like: Float[Tensor, "B H T K"], size: int) -> Float[Tensor, "B H T V"]:

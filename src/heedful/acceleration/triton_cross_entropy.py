@@ -99,6 +99,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         narrow_bias = None if bias is None else bias.to(dtype)
         grads = _Gradients(ctx.needs_input_grad[:3], inputs, weight, bias)
         chunk_size = max(1, tuning.MAX_LOGITS // vocab_size)
+        chunk_size -= chunk_size % 16 if chunk_size > 16 else 0  # so that chunks stay aligned
         columns = min(tuning.TRITON_LOGITS_BLOCK, 1 << (vocab_size - 1).bit_length())
         with torch.autocast(inputs.device.type, enabled=False):
             for start in range(0, num_rows, chunk_size):

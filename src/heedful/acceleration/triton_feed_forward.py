@@ -17,7 +17,7 @@ from heedful.acceleration import tuning
 from heedful.shapes import Float
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _gradient_kernel(
     grads, hidden, outputs, partial_sums, num_rows, size,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,

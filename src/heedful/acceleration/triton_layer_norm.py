@@ -55,7 +55,7 @@ def _load_sum(
     return total, scale
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _forward_kernel(
     inputs, update, weight, bias, seed, outputs, means, rstds, num_rows, size, eps, p,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, HAS_UPDATE: tl.constexpr,
@@ -79,7 +79,7 @@ def _forward_kernel(
     tl.store(outputs + offsets, total.to(outputs.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _backward_kernel(
     grads, inputs, update, weight, seed, means, rstds, grad_inputs, grad_update, partial_sums,
     num_rows, size, p, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HAS_UPDATE: tl.constexpr,
@@ -161,7 +161,7 @@ class _ResidualNorm(torch.autograd.Function):
         inputs = inputs.contiguous()
         update = None if update is None else update.contiguous()
         num_rows, size = inputs.numel() // inputs.size(-1), inputs.size(-1)
-        statistics = inputs.new_empty(2, num_rows, dtype=torch.float32)
+        mean, rstd = (inputs.new_empty(num_rows, dtype=torch.float32) for _ in range(2))
         outputs = torch.empty_like(inputs, dtype=dtype)
         ctx.dropout = dropout
         ctx.options = {
@@ -173,9 +173,9 @@ class _ResidualNorm(torch.autograd.Function):
         if num_rows:
             _forward_kernel[(-(-num_rows // tile["ROWS"]),)](
                 inputs, update, weight, bias, seed,
-                outputs, *statistics, num_rows, size, eps, dropout, **tile, **ctx.options,
+                outputs, mean, rstd, num_rows, size, eps, dropout, **tile, **ctx.options,
             )  # fmt: skip
-        ctx.save_for_backward(inputs, update, weight, seed, statistics)
+        ctx.save_for_backward(inputs, update, weight, seed, mean, rstd)
         return outputs
 
     @staticmethod
@@ -185,7 +185,7 @@ class _ResidualNorm(torch.autograd.Function):
 
         dz = rstd (g - mean(g) - n mean(g n)),  dw = sum dy n,  db = sum dy,  du = dropout(dz).
         """
-        inputs, update, weight, seed, statistics = ctx.saved_tensors
+        inputs, update, weight, seed, mean, rstd = ctx.saved_tensors
         grad_outputs = grad_outputs.contiguous()
         num_rows, size = inputs.numel() // inputs.size(-1), inputs.size(-1)
         has_norm = weight is not None
@@ -200,7 +200,7 @@ class _ResidualNorm(torch.autograd.Function):
         if num_rows and (has_norm or update is not None):
             _backward_kernel[(num_programs,)](
                 grad_outputs, inputs, update, weight, seed,
-                *statistics, grad_inputs, grad_update, sums, num_rows, size,
+                mean, rstd, grad_inputs, grad_update, sums, num_rows, size,
                 ctx.dropout, **tile, **ctx.options,
             )  # fmt: skip
         grad_weight = grad_bias = None
@@ -213,7 +213,7 @@ def _tile(size: int, num_elements: int) -> dict[str, int]:
     """Return rows and columns of a tile of whole rows, and warps."""
     columns = 1 << (size - 1).bit_length()
     rows = max(1, num_elements // columns)
-    return {"ROWS": rows, "COLUMNS": columns, "num_warps": max(4, min(16, rows * columns // 1024))}
+    return {"ROWS": rows, "COLUMNS": columns, "num_warps": max(1, min(16, rows * columns // 512))}
 
 
 def _num_backward_programs(inputs: Tensor) -> int:

@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from heedful.acceleration import tuning
 from heedful.acceleration.triton_attention import (
+    LENGTHS,
     LOG2_E,
     attention_options,
     empty_heads,
@@ -29,7 +30,7 @@ from heedful.acceleration.triton_layer_norm import dropout_scale
 from heedful.shapes import Int
 
 
-@triton.jit
+@triton.jit(do_not_specialize=LENGTHS)
 def _forward_kernel(
     q_ptr, q_batch, q_head, q_position, q_channel,
     k_ptr, k_batch, k_head, k_position, k_channel,
@@ -107,7 +108,7 @@ def _score_gradients(
     return kept.to(v.dtype), (weights * (grad_weights - delta[:, None]) * scale).to(k.dtype)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=LENGTHS)
 def _query_gradient_kernel(
     q_ptr, q_batch, q_head, q_position, q_channel,
     k_ptr, k_batch, k_head, k_position, k_channel,
@@ -153,7 +154,7 @@ def _query_gradient_kernel(
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=LENGTHS)
 def _memory_gradient_kernel(
     q_ptr, q_batch, q_head, q_position, q_channel,
     k_ptr, k_batch, k_head, k_position, k_channel,
