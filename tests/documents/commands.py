@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import typer
@@ -21,6 +22,7 @@ def shell_lines(text: str) -> Iterator[str]:
             yield from prompted if block.language == "console" else lines
 
 
+@cache
 def commands() -> dict[str, Any]:
     """Return the commands of heedful by name."""
     from heedful.cli.main import app

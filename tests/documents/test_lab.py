@@ -2,7 +2,7 @@
 
 import json
 import re
-import subprocess
+import runpy
 import sys
 from xml.etree import ElementTree
 
@@ -81,17 +81,13 @@ def test_charts_of_page_exist_with_description(name):
 
 
 @pytest.mark.parametrize("name", ["gradients", "cost", "length", "markov", "names"])
-def test_command_of_page_has_help(name):
+def test_command_of_page_has_help(name, monkeypatch, capsys):
     (command,) = set(re.findall(r"^(?:\$ )?python -m (experiments\.\w+)", page(name), re.MULTILINE))
-    result = subprocess.run(
-        [sys.executable, "-m", command, "--help"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    assert f"Example: python -m {command}" in result.stdout
+    monkeypatch.setattr(sys, "argv", [f"{command.replace('.', '/')}.py", "--help"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(ROOT / sys.argv[0]), run_name="__main__")
+    assert end.value.code == 0
+    assert f"Example: python -m {command}" in capsys.readouterr().out
 
 
 def test_gradients_table_matches_chart():
