@@ -7,6 +7,7 @@ reference up to rounding; candidates may differ in the order of equal scores.
 import math
 from functools import lru_cache
 from importlib.util import find_spec
+from itertools import zip_longest
 from typing import Any, cast
 
 import numpy as np
@@ -163,8 +164,9 @@ def _runs_triton(*tensors: Tensor) -> bool:
 
 
 def _num_hidden_elements(queries: Tensor, keys: Tensor) -> int:
-    leading = torch.broadcast_shapes(queries.shape[:-2], keys.shape[:-2])
-    return math.prod((*leading, queries.size(-2), *keys.shape[-2:]))
+    # `torch.broadcast_shapes` would take as long as the scores of a step of few rows.
+    leading = zip_longest(reversed(queries.shape[:-2]), reversed(keys.shape[:-2]), fillvalue=1)
+    return math.prod((*map(max, leading), queries.size(-2), *keys.shape[-2:]))
 
 
 def exceeds_query_chunk(attend: object, queries: Tensor, *_: object) -> bool:

@@ -1,0 +1,51 @@
+"""Wirings of recurrent decoders without an attention state that nothing reads.
+
+Weights of a query that depend neither on earlier queries nor on its position need no state, which
+each step would update and each reordering of a beam would copy. Invariant: outputs are those of the
+plain wiring, to the last bit.
+"""
+
+from typing_extensions import override
+
+from heedful.attention.memory import Memory
+from heedful.models.recurrent.wiring import (
+    AttendThenStep,
+    AttentionWiring,
+    BottomLayerAttention,
+    CellStates,
+    StepThenAttend,
+    WiringState,
+)
+from heedful.shapes import Summary
+
+
+def needs_no_state(wiring: AttentionWiring) -> bool:
+    """Whether the weights of a step depend on its query alone."""
+    return not wiring.attention.needs_positions
+
+
+class StatelessAttention(AttentionWiring):
+    """Mixin of wirings that carry no attention state."""
+
+    @override
+    def initial_state(self, cells: CellStates, memory: Memory, summary: Summary) -> WiringState:
+        return super().initial_state(cells, memory, summary)._replace(attention_state=None)
+
+
+class StatelessAttendThenStep(StatelessAttention, AttendThenStep):
+    """Attend, then step."""
+
+
+class StatelessStepThenAttend(StatelessAttention, StepThenAttend):
+    """Step, then attend."""
+
+
+class StatelessBottomLayerAttention(StatelessAttention, BottomLayerAttention):
+    """Attend with the bottom layer."""
+
+
+STATELESS_WIRINGS = (
+    (AttendThenStep, StatelessAttendThenStep),
+    (StepThenAttend, StatelessStepThenAttend),
+    (BottomLayerAttention, StatelessBottomLayerAttention),
+)
