@@ -241,6 +241,11 @@ def test_only_softmax_of_one_query_takes_the_step(monkeypatch):
     hooked = build_attention()
     hooked.alignment_function.register_forward_hook(lambda *_: None)
     assert not is_taken(hooked)
+    with monkeypatch.context() as patch:  # a row has 5 keys of 6 channels and values of 5
+        patch.setattr(tuning, "MAX_TRITON_STEP_ELEMENTS", 54)
+        assert not is_taken(build_attention())
+        patch.setattr(tuning, "MIN_TRITON_STEP_ROWS", 3)
+        assert is_taken(build_attention())
     monkeypatch.setattr(tuning, "MAX_TRITON_STEP_SIZE", 5)
     assert not is_taken(build_attention())
     assert is_taken(build_attention(5))

@@ -97,7 +97,7 @@ def score_unmasked_with_triton(
 def can_attend_in_one_launch(
     attention: SingleHeadAttention, queries: Queries, memory: Memory, state: MaybeState
 ) -> bool:
-    """Whether this is one query per row of additive attention with softmax, and fits a program."""
+    """Whether this is one query per row of additive attention with softmax, short or many."""
     score = _as_additive(attention.score)
     is_softmax = type(attention.alignment_function) is SoftmaxAlignment
     is_standard = is_softmax and type(attention.readout) is WeightedSumReadout
@@ -106,8 +106,10 @@ def can_attend_in_one_launch(
         return False
     values, keys, mask = memory
     sizes = keys.size(-1), values.size(-1)
+    is_short = keys.size(1) * sum(sizes) <= tuning.MAX_TRITON_STEP_ELEMENTS
     return (
-        1 <= min(sizes) <= max(sizes) <= tuning.MAX_TRITON_STEP_SIZE
+        (is_short or queries.size(0) >= tuning.MIN_TRITON_STEP_ROWS)
+        and 1 <= min(sizes) <= max(sizes) <= tuning.MAX_TRITON_STEP_SIZE
         and queries.shape[:1] == keys.shape[:1] == values.shape[:1] == mask.shape[:1]
         and _runs_triton(queries, keys, values, score.score_vector.weight)
         and not (attention.training and attention.dropout.p)

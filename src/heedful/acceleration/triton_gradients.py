@@ -132,18 +132,20 @@ def _gradient_kernel(
             mask + batch * mask_batch, mask_row, mask_column, row, is_row, num_columns, 64
         )
     if range_level(flags, batch, num_flags, FLAG_BLOCK) > 1:
-        row_pointers = rows + batch * row_batch + safe_row[:, None] * row_position
-        row1 = load_factor(row_pointers + c1[None, :] * row_channel, mask1, dtype, False)
-        row2 = load_factor(row_pointers + c2[None, :] * row_channel, mask2, dtype, False)
+        rows += batch * row_batch
+        safe_rows = safe_row[:, None] * row_position
+        row1 = load_factor(rows + safe_rows + c1[None, :] * row_channel, mask1, dtype, False)
+        row2 = load_factor(rows + safe_rows + c2[None, :] * row_channel, mask2, dtype, False)
         slope1, slope2, value1, value2, grad_sum = _sum_gradients(
             row1, row2, columns + batch * column_batch, column_position, column_channel,
             grads, grad_column, num_seen, c1, c2, num_channels,
             False, IS_APPROXIMATE, NEEDS_VECTOR,
         )  # fmt: skip
     else:
-        row_pointers = row_factors + (batch * num_rows + safe_row[:, None]) * padded_channels
-        row1 = load_factor(row_pointers + c1[None, :], mask1, dtype, True)
-        row2 = load_factor(row_pointers + c2[None, :], mask2, dtype, True)
+        row_factors += batch * num_rows * padded_channels
+        safe_rows = safe_row[:, None] * padded_channels
+        row1 = load_factor(row_factors + safe_rows + c1[None, :], mask1, dtype, True)
+        row2 = load_factor(row_factors + safe_rows + c2[None, :], mask2, dtype, True)
         slope1, slope2, value1, value2, grad_sum = _sum_gradients(
             row1, row2, column_factors + batch * num_columns * padded_channels, padded_channels, 1,
             grads, grad_column, num_seen, c1, c2, num_channels,
@@ -191,7 +193,8 @@ def score_gradients(
     pairs = min(max_pairs, next_power(cdiv(num_channels, 2)))
     padded_channels = row_factors.size(2)
     num_tiles, num_slices = cdiv(num_rows, tile), padded_channels // (2 * pairs)
-    outputs = torch.empty_like(rows, memory_format=torch.contiguous_format)
+    # Wide, since threads would hold fewer rows of narrow outputs.
+    outputs = torch.empty_like(rows, dtype=row_factors.dtype, memory_format=torch.contiguous_format)
     parts = row_factors.new_empty(batch_size * num_tiles, num_channels)
     if outputs.numel():
         _gradient_kernel[(batch_size * num_tiles * num_slices,)](
@@ -203,4 +206,5 @@ def score_gradients(
             NEEDS_VECTOR=needs_vector, HAS_MASK=mask is not None,
             num_warps=num_warps, enable_fp_fusion=True,
         )  # fmt: skip
-    return outputs, parts.sum(dim=0).to(vector.dtype) if needs_vector else None
+    grad_vector = parts.sum(dim=0).to(vector.dtype) if needs_vector else None
+    return outputs.to(rows.dtype), grad_vector

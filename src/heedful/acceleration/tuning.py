@@ -35,11 +35,19 @@ TRITON_GRADIENT_TILE = 16, 64, 4
 """Positions, pairs of channels and warps per program of their gradients: 80 registers per thread on
 an H200. `python -m benchmarks.gpu additive` prints the times of both."""
 
-TRITON_STEP_TILE = 4096, 4
-"""Elements of keys or values and warps per iteration of a step of additive attention in Triton."""
+TRITON_STEP_TILE = 4096, 8
+"""Elements of keys or values and warps per iteration of a step of additive attention in Triton.
+H200, 320 rows, 512 keys, 512 channels, values of 1,024, float32: 287 us; with 4 warps 481, with
+8,192 elements 419."""
 
-TRITON_STEP_GRADIENT_TILE = 2048, 4
-"""The same of its gradient, which holds more numbers per element."""
+TRITON_STEP_GRADIENT_TILE = 4096, 8
+"""The same of its gradient."""
+
+MAX_TRITON_STEP_ELEMENTS, MIN_TRITON_STEP_ROWS = 2**17, 128
+"""Keys and values of a row, in elements, up to which a step is one launch, and the number of rows
+from which it is at any length: one program reads a row, so few long rows leave most of the GPU
+idle. H200, same sizes, in a CUDA graph, plain and Triton: 64 rows of 32 keys 36 and 24 us, of 128
+keys 64 and 118; 320 rows of 32 keys 83 and 49, of 512 keys 701 and 481 (4 warps)."""
 
 MAX_TRITON_STEP_SIZE = 2048
 """Channels and size of values up to which a step of additive attention is one launch; a program
