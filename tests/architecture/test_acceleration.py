@@ -17,6 +17,8 @@ CALL_SITES = {
     "heedful.tasks.forecasting.predictor": "a predictor",
     "heedful.tasks.tagging.predictor": "a predictor",
     "heedful.experiment.job": "each validation",
+    "heedful.runs": "data types of inference",
+    "heedful.tasks.translation.text_backend": "CTranslate2",
     "heedful.training.step_capture": "training steps as graphs",
 }
 RETIRED = re.compile(r"(?i)\bfused\b|\bpacked\b|\bfast path\b|device\.type|\.is_cuda")

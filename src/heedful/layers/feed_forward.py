@@ -6,13 +6,13 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from pydantic import Field, PositiveInt
-from torch import nn
+from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
 from heedful.config import BaseConfig
 from heedful.ops import op
-from heedful.shapes import AnyMask, HiddenStates, Losses
+from heedful.shapes import AnyMask, Float, HiddenStates, Losses
 
 Activation = Literal["relu", "gelu", "gelu-tanh", "swish"]
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
@@ -73,7 +73,7 @@ class FeedForward(PositionwiseLayer):
 @op
 def project_and_activate(
     inputs: HiddenStates, projection: nn.Module, activation: nn.Module
-) -> HiddenStates:
+) -> Float[Tensor, "B T N"]:
     """Return a(W x + b)."""
     return activation(projection(inputs))
 
