@@ -4,20 +4,19 @@
 
 The models and workloads of `benchmarks.decoding`, in one process: heedful in fp32, bf16 and int8
 as far as the processor has them, CTranslate2 through heedful's conversion, and Hugging Face's
-`generate`, where they are installed. Systems take turns. Prints sentences per second (median
-round), and the speed relative to the first system within each round.
+`generate`, where they are installed. Prints sentences per second, and how many times as fast
+heedful in fp32 is as each of the others.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
 from collections.abc import Callable
 from functools import partial
 
 import torch
 
+from benchmarks.harness import Table, add_rows, describe_machine, seconds_of, take_turns
 from benchmarks.peers import with_heedful
 from benchmarks.peers.workload import NUM_STEPS, Batch, Workload, batches
 from heedful.acceleration import ct2
@@ -43,7 +42,7 @@ def heedful_systems(kind: str) -> dict[str, Decode]:
         try:
             check_dtype(dtype, torch.device("cpu"))
         except ConfigError as problem:
-            print(f"  skipped: {problem}")
+            print(f"left out: {problem}")
             continue
         torch.manual_seed(0)
         model = accelerate_for_inference(
@@ -81,30 +80,10 @@ def hugging_face() -> dict[str, Decode]:
     return {"Hugging Face fp32": partial(with_transformers.decode, model)}
 
 
-def measure(systems: dict[str, Decode], task: Workload, rounds: int) -> dict[str, list[float]]:
-    """Time the systems in turn; the first round is a warm-up."""
-    times: dict[str, list[float]] = {name: [] for name in systems}
-    for index in range(1 + rounds):
-        for name in list(systems) if index % 2 else reversed(systems):
-            start = time.perf_counter()
-            for batch in batches(task):
-                systems[name](batch, task.beam)
-            if index:
-                times[name].append(time.perf_counter() - start)
-    return times
-
-
-def report(task: Workload, times: dict[str, list[float]]) -> None:
-    print(f"  {f'beam {task.beam}' if task.beam > 1 else 'greedy'}, batch {task.batch_size}")
-    first = next(iter(times.values()))
-    for name, taken in times.items():
-        ratios = sorted(base / own for base, own in zip(first, taken, strict=True))
-        speed = task.num_sources / statistics.median(taken)
-        print(
-            f"    {name:<20}{speed:8.1f} sentences/s   {statistics.median(ratios):5.2f} x "
-            f"({ratios[0]:.2f} to {ratios[-1]:.2f})",
-            flush=True,
-        )
+def decode_all(decode: Decode, task: Workload) -> None:
+    """Decode all batches of a workload."""
+    for batch in batches(task):
+        decode(batch, task.beam)
 
 
 def main() -> None:
@@ -114,14 +93,21 @@ def main() -> None:
     parser.add_argument("--only", choices=["recurrent", "transformer"], help="one of the models")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    print(describe_machine())
     for kind in [arguments.only] if arguments.only else ["recurrent", "transformer"]:
-        print(kind)
         systems = heedful_systems(kind)
         if kind == "transformer":
-            systems = {**hugging_face(), **systems, **ct2_systems()}
+            systems |= hugging_face() | ct2_systems()
+        table = Table(kind, "system", "sentences/s", f"{next(iter(systems))} is faster by")
         with torch.inference_mode():
             for task in TASKS:
-                report(task, measure(systems, task, arguments.rounds))
+                title = f"{f'beam {task.beam}' if task.beam > 1 else 'greedy'}, {task.batch_size}"
+                measures = {
+                    name: seconds_of(partial(decode_all, decode, task))
+                    for name, decode in systems.items()
+                }
+                times = take_turns(measures, rounds=arguments.rounds)
+                add_rows(table, title, times, count=task.num_sources, style=",.1f")
 
 
 if __name__ == "__main__":

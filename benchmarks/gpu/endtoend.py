@@ -86,6 +86,8 @@ def _bench_model(model: str, folder: Path, table: Table, settings: Settings) -> 
         f"training.batching.max_tokens={max_tokens}",
         f"training.max_minutes={settings.training_seconds / 60}",
         *("training.max_steps=1000000", "training.validate_every=1000000"),
+        *("training.validate_every_epochs=1000000", "training.validation_metrics=[]"),
+        "training.num_logged_samples=0",
     ]
     recipe = recipe_of(model, settings, *overrides)
     source, target = settings.files or ()
