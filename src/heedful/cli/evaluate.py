@@ -106,14 +106,12 @@ def evaluate(
     Metrics of a run also include perplexity (of the references), aer, alignment-precision and
     alignment-recall (word alignments of the references against gold alignments),
     attention-entropy (of the outputs), and exact-match@5 and @10 (any of so many outputs).
-
     A language model is scored by perplexity per token, word and character, with at least half a
     context before each token; a masked one by the tokens it predicts behind fixed masks.
 
     Example: heedful evaluate runs/de-en --source test.de --target test.en
     Example: heedful evaluate --outputs out.txt --target test.en --metrics bleu,ter
     Example: heedful evaluate runs/new --baseline runs/old --group-by length --confidence
-    Example: heedful evaluate runs/new --set decoding.length_penalty=0.6
     Example: heedful evaluate runs/new --metrics aer --gold-alignments gold.txt
     Example: heedful evaluate runs/shakespeare test.txt
     Example: heedful evaluate runs/trec-1 --ensemble-with runs/trec-2 test.tsv

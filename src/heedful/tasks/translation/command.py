@@ -110,12 +110,8 @@ def translate(
     from heedful.decoding.word_alignment import get_aligner
     from heedful.tasks.translation.files import RequestFiles
 
-    search_options = {
-        "--beam": beam,
-        "--nbest": n_best,
-        "--constraints": constraints,
-        "--search-tree": search_tree,
-    }
+    sizes = {"--beam": beam, "--nbest": n_best}
+    search_options = {**sizes, "--constraints": constraints, "--search-tree": search_tree}
     _check_options(force_target, search_options, alignment_method, save_alignments)
     outputs = {
         "attention": save_attention,
