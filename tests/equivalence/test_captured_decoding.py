@@ -169,16 +169,6 @@ def test_greedy_search_with_a_model_that_fails_reports_what_the_plain_one_does(o
         search(captured, examples, 1)
 
 
-def test_samples_with_static_steps_equal_plain_samples(on_cpu):
-    model, captured = build_pair(NAMES[0])
-    for rows in (*ROWS, ROWS[0]):
-        examples = sources(rows)
-        limits = torch.full_like(examples.lengths, 6)
-        options = {"max_lengths": limits, "options": SamplingOptions(), "seed": 3}
-        expected = model.sample(examples, 3, **options)
-        assert_same(captured.sample(examples, 3, **options), expected)
-
-
 def test_searches_beyond_the_captured_steps_continue_with_plain_ones(on_cpu, monkeypatch):
     monkeypatch.setattr(tuning, "MAX_CAPTURED_STEPS", 3)
     check_searches(NAMES[2], "cpu")
@@ -224,6 +214,36 @@ def test_models_on_a_gpu_have_captured_steps():
     model = build(NAMES[0])
     assert type(model) is EncoderDecoderModel
     assert type(accelerate(model, GPU)) is CapturedEncoderDecoderModel
+
+
+def test_shapes_are_captured_at_once_after_a_few_batches(on_cpu, monkeypatch):
+    monkeypatch.setattr(tuning, "NUM_PLAIN_BATCHES", 2)
+    model, captured = build_pair(NAMES[0])
+    for rows in ([0, 1, 2], [0, 1], [0]):
+        examples = sources(rows)
+        assert_same(search(captured, examples, 1), search(model, examples, 1))
+    assert [key[0] for key in captured._chain_cache._chains] == [1]
+
+
+def check_samples(name, device):
+    model, captured = build_pair(name, device)
+    for rows in (*ROWS, ROWS[0]):
+        examples = sources(rows, device)
+        limits = torch.full_like(examples.lengths, 6)
+        options = {"max_lengths": limits, "options": SamplingOptions(), "seed": 3}
+        expected = model.sample(examples, 3, **options)
+        assert_same(captured.sample(examples, 3, **options), expected)
+    assert captured._chain_cache._chains
+
+
+def test_samples_with_static_steps_equal_plain_samples(on_cpu):
+    check_samples(NAMES[0], "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", [*NAMES, "transformer"])
+def test_samples_with_captured_steps_equal_plain_samples(name):
+    check_samples(name, "cuda")
 
 
 @pytest.mark.gpu

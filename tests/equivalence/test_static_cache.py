@@ -43,7 +43,7 @@ def small_tiles(monkeypatch):
     """Run on this device, with tiles and capacities that few positions exceed."""
     monkeypatch.setattr(static_cache, "STATIC_CACHE_DEVICE_TYPE", DEVICE.type)
     monkeypatch.setattr(tuning, "TRITON_DECODING_TILE", (4, 1))
-    monkeypatch.setattr(tuning, "STATIC_CACHE_CAPACITY", 2)
+    monkeypatch.setattr(tuning, "STATIC_CACHE_CAPACITY", 1)
 
 
 def build_pair(settings, dtype=torch.float32):
@@ -102,12 +102,12 @@ def build_models():
 
 
 ORDERS = {
-    "greedy": [None] * 3,
-    "beam": [[0, 1], [0, 0, 1, 1], [1, 0, 3, 3], [1, 0, 2], [2]],
+    "greedy": [None] * 2,
+    "beam": [[0, 1], [0, 0, 1], [2, 1, 1], [1, 2]],
 }
 
 
-@pytest.mark.parametrize("settings", STANDARD, ids=str)
+@pytest.mark.parametrize("settings", [STANDARD[index] for index in (0, 3, 5, 6, 8, 9)], ids=str)
 @torch.inference_mode()
 def test_steps_with_static_caches_equal_plain_steps(settings):
     check_steps(*build_pair(settings), ORDERS["greedy"])
@@ -130,7 +130,7 @@ def test_reordered_rows_continue_as_with_plain_caches():
 )
 @torch.inference_mode()
 def test_embeddings_are_those_of_the_plain_decoder(settings, monkeypatch):
-    monkeypatch.setattr(tuning, "NUM_DEVICE_POSITIONS", 2)
+    monkeypatch.setattr(tuning, "NUM_DEVICE_POSITIONS", 1)
     check_steps(*build_pair(settings), ORDERS["greedy"])
 
 
@@ -158,7 +158,8 @@ def test_state_can_be_continued_more_than_once():
 
 
 @torch.inference_mode()
-def test_caches_are_not_copied_when_the_first_continuation_was_dropped():
+def test_caches_are_not_copied_when_the_first_continuation_was_dropped(monkeypatch):
+    monkeypatch.setattr(tuning, "STATIC_CACHE_CAPACITY", 2)
     _, cached = build_pair({})
     state = cached.step(draw_tokens(2), cached.initial_state(encode())).state
     for _ in range(2):
@@ -171,7 +172,7 @@ def test_search_continues_with_plain_steps(reason):
     decoder, cached = build_pair({})
     with torch.no_grad():
         states = check_steps(decoder, cached, ORDERS["beam"][:3])
-    tokens, calls = draw_tokens(4), []
+    tokens, calls = draw_tokens(3), []
     if reason == "hook":
         handle = cached.stack.layers[0].register_forward_hook(lambda *args: calls.append(0))
     with torch.no_grad() if reason == "hook" else torch.enable_grad():
@@ -196,19 +197,22 @@ def test_standard_decoders_on_a_gpu_have_static_caches():
     assert StaticCacheDecoder in [entry.replacement for entry in REGISTRY]
 
 
-@pytest.mark.parametrize("beam_size", [1, 2])
-def test_captured_search_with_static_caches_equals_plain_search(beam_size, monkeypatch):
+@pytest.mark.parametrize(("beam_size", "num_repeats"), [(1, 3), (2, 1)])
+def test_captured_search_with_static_caches_equals_plain_search(
+    beam_size, num_repeats, monkeypatch
+):
     """Also if the batch is halved when sentences have ended."""
     monkeypatch.setattr(captured_decoding, "GRAPH_DEVICE_TYPE", DEVICE.type)
     monkeypatch.setattr(device_search, "TRITON_DEVICE_TYPE", DEVICE.type)
     monkeypatch.setattr(tuning, "STEPS_PER_CHECK", 1)
     monkeypatch.setattr(tuning, "MIN_COMPACTED_ROWS", 1)
+    monkeypatch.setattr(tuning, "NUM_PLAIN_BATCHES", 0)
     model, captured = build_models()
     sources = SourceBatch(
         torch.tensor([[4, 5, 6, 7], [5, 7, 8, 0], [8, 4, 0, 0], [7, 0, 0, 0]], device=DEVICE),
         torch.tensor([4, 3, 2, 1], device=DEVICE),
     )
-    limits = torch.tensor([5, 1, 1, 2], device=DEVICE)
+    limits = torch.tensor([3, 1, 1, 2], device=DEVICE)
     options = BeamSearchOptions(processors=(MinLength(limits // 2, eos=EOS),))
     expected, *searches = (
         searched.search(
@@ -218,7 +222,7 @@ def test_captured_search_with_static_caches_equals_plain_search(beam_size, monke
             length_penalty=LengthPenalty(0.6),
             options=options,
         )
-        for searched in (model, captured, captured, captured, captured)
+        for searched in (model, *[captured] * num_repeats)
     )
     for actual in searches:
         for hypotheses, others in zip(actual, expected, strict=True):

@@ -110,7 +110,7 @@ class CapturedSteps:
         """Return the hypotheses; None if plain steps are needed."""
         cache = self._find_cache(sources)
         is_greedy = beam_size == 1 and trellis is None and options.coverage_penalty is None
-        if cache is None or not cache.has_seen(sources) or (beam_size == 1 and not is_greedy):
+        if cache is None or not cache.uses_chain(sources) or (beam_size == 1 and not is_greedy):
             return None
         host_lengths = max_lengths.cpu()  # before the device is busy
         min_lengths: Lengths | None = None

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from heedful.acceleration import tuning
 from heedful.ops import op
 from heedful.search.candidates import rank_all
 from heedful.shapes import Bool, Float, Int, Lengths
@@ -97,7 +98,8 @@ def can_rank_with_triton(
     logits: Logits, totals: Float[Tensor, "U K"], _: Lengths, __: int, beam_size: int
 ) -> bool:
     """Whether there are enough candidates, and not too many for one program."""
-    num_entries = totals.size(1) * logits.size(1) * 2 * beam_size // 2048
+    num_chunks = -(-logits.size(1) // tuning.TRITON_VOCABULARY_CHUNKS[1])
+    num_entries = totals.size(1) * num_chunks * 2 * beam_size
     is_large = totals.size(1) * logits.size(1) >= 2 * beam_size
     return can_choose_with_triton(logits) and is_large and num_entries <= MAX_TRITON_ENTRIES
 

@@ -2,8 +2,8 @@
 
 The steps of a search form a chain: each reads the state that the one before it has written, so that
 caches grow from step to step as they do without graphs. There is one chain per batch shape, which
-is captured when the shape occurs for the second time. Invariants: captured steps equal plain ones
-up to rounding; only the latest state of a search can be continued.
+is captured when the shape occurs for the second time, or at once after a few batches. Invariants:
+captured steps equal plain ones up to rounding; only the latest state of a search can be continued.
 """
 
 from collections import Counter, OrderedDict
@@ -158,20 +158,26 @@ class ChainCache:
         self._counts: Counter[tuple[int, int]] = Counter()
         self._chains: OrderedDict[tuple[int, int], EncodedSources] = OrderedDict()
 
-    def has_seen(self, sources: SourceBatch) -> bool:
-        """Whether sources of this shape were encoded before."""
-        return _shape_key(sources) in self._counts
+    def uses_chain(self, sources: SourceBatch) -> bool:
+        """Whether a batch is decoded by a chain: if its shape has occurred, or after a few batches.
+
+        A single text is decoded sooner without one.
+        """
+        has_occurred = _shape_key(sources) in self._counts
+        return has_occurred or self._counts.total() >= tuning.NUM_PLAIN_BATCHES
 
     def encode(self, sources: SourceBatch) -> EncodedSources | None:
-        """Encode sources by a chain; None where a shape is new, or its chain in use."""
-        key = _shape_key(sources)
+        """Encode sources by a chain; None where there is none yet, or it is in use."""
+        key, uses_chain = _shape_key(sources), self.uses_chain(sources)
         self._counts[key] += 1
         chain = self._chains.pop(key, None)
         if chain is not None and chain.session() is not None:
             self._chains[key] = chain
             return None
-        if self.plain_reason or self._counts[key] == 1:
+        if self.plain_reason or not uses_chain:
             return None
+        if chain is None:
+            self._free_memory(sources.tokens.device)
         try:
             chain = chain or EncodedSources(self.model, *key, sources.tokens.device)
         except RuntimeError as error:
@@ -182,6 +188,15 @@ class ChainCache:
             self._chains.popitem(last=False)
         chain.run(sources)
         return chain
+
+    def _free_memory(self, device: torch.device) -> None:
+        """Drop the oldest chains while little memory is left."""
+        while self._chains and device.type == "cuda":
+            torch.cuda.empty_cache()
+            free, total = torch.cuda.mem_get_info(device)
+            if free > total * tuning.MIN_FREE_MEMORY:
+                return
+            self._chains.popitem(last=False)
 
     def initial_state(self, sources: SourceBatch) -> Any:
         """Encode sources by a chain, or by the plain model."""

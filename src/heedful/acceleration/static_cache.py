@@ -211,14 +211,13 @@ class FusedLayer(NamedTuple):
     feed_forward_connection: FusedConnection
 
     def apply_feed_forward(self, inputs: RowVectors) -> RowVectors:
-        """Apply both projections; ReLU is part of the first."""
+        """Apply both projections; ReLU is part of the first product."""
         linear, activation = self.feed_forward.input_projection, self.feed_forward.activation
         if type(activation) is nn.ReLU and linear.bias is not None:
             hidden = torch._addmm_activation(linear.bias, inputs, linear.weight.t())
         else:
-            hidden = activation(functional.linear(inputs, linear.weight, linear.bias))
-        output = self.feed_forward.output_projection
-        return functional.linear(hidden, output.weight, output.bias)
+            hidden = activation(linear(inputs))
+        return self.feed_forward.output_projection(hidden)
 
 
 def fuse_layers(

@@ -59,7 +59,7 @@ def _greedy_kernel(
     tl.store(is_finished + row, has_ended)
 
 
-@triton.jit(do_not_specialize=["num_tokens"])
+@triton.jit(do_not_specialize=["num_tokens", "beam_size"])
 def _chunk_kernel(
     logits, row_stride, min_lengths, values, ids, statistics,
     vocab_size, num_chunks, beam_size, num_tokens,
@@ -86,7 +86,7 @@ def _chunk_kernel(
         x = tl.where(offsets == index, -float("inf"), x)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["beam_size", "num_beams"])
 def _beam_kernel(
     logits, row_stride, totals, values, ids, statistics,
     scores, candidates, eos_log_probs, open_totals, open_tokens, open_rows,
@@ -189,7 +189,8 @@ def triton_choose_candidates(
     candidates = torch.empty_like(scores, dtype=torch.long)
     eos_log_probs = totals.new_empty(num_rows)
     open_totals = totals.new_empty(num_beams, beam_size)
-    open_tokens, open_rows = candidates.new_empty(2, num_beams * beam_size)
+    open_tokens = candidates.new_empty(num_beams * beam_size)
+    open_rows = torch.empty_like(open_tokens)
     _beam_kernel[(num_beams,)](
         logits, logits.stride(0), totals, values, ids, statistics,
         scores, candidates, eos_log_probs, open_totals, open_tokens, open_rows,

@@ -289,9 +289,10 @@ class Beams:
 
     def _store_finished(self, candidates: Candidates, is_finished: BoolArray) -> None:
         """Keep the `beam_size` best finished hypotheses of each beam."""
-        for index, rank in np.argwhere(is_finished).tolist():
-            beam, row = int(self.beam_ids[index]), int(candidates.rows[index, rank])
-            total, eos_log_prob = (float(array[index, rank]) for array in candidates[:2])
+        columns = (candidates.cumulative_log_probs, candidates.log_probs, candidates.rows)
+        chosen = [array[is_finished].tolist() for array in columns]
+        beams = self.beam_ids[np.nonzero(is_finished)[0]].tolist()
+        for beam, total, eos_log_prob, row in zip(beams, *chosen, strict=True):
             score = self.length_penalty(total, self.trellis.depth + 1)
             if self.options.coverage_penalty:
                 sentence, lengths = beam // self.groups.num_groups, self.source_lengths

@@ -298,15 +298,19 @@ class Trellis:
                 tokens[active, depth - 1] = self.tokens[depth - 1][active_rows]
                 log_probs[active, depth - 1] = self.log_probs[depth - 1][active_rows]
                 rows[active] = self.parents[depth - 1][active_rows]
-        all_weights, hypotheses = np.concatenate(weights), []
-        for index, end in enumerate(ends):
-            output = tokens[index, : end.depth].tolist()
-            of_tokens = log_probs[index, : end.depth + 1]
-            attended = all_weights[weight_rows[index, : end.depth + 1]]
-            total = sum(of_tokens.tolist())
-            hypotheses.append(
-                Hypothesis(output, total, end.score, attended[:-1], of_tokens, attended[-1])
+        all_weights = np.concatenate(weights)[weight_rows]  # (ends, max_depth + 1, S)
+        lists, hypotheses = (tokens.tolist(), log_probs.tolist()), []
+        for index, (end, output, of_tokens) in enumerate(zip(ends, *lists, strict=True)):
+            size = end.depth + 1
+            hypothesis = Hypothesis(
+                output[: end.depth],
+                sum(of_tokens[:size]),
+                end.score,
+                all_weights[index, : end.depth],
+                log_probs[index, :size],
+                all_weights[index, end.depth],
             )
+            hypotheses.append(hypothesis)
         return hypotheses
 
     def tree(self, sentence: int, *, eos: int) -> list[Node[int]]:
