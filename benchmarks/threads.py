@@ -4,7 +4,7 @@
 
 Each policy is an environment of its own process, which runs the products of a decoding step of 160
 rows and of 5 rows, 256 channels and 8,000 tokens. Busy: one process that computes all the time, on
-as many cores as there are threads. Policies take turns. Prints microseconds per step (median).
+as many cores as there are threads. Policies take turns; infinite is what made no progress.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import statistics
 import subprocess
 import sys
 import time
+
+from benchmarks.harness import Spread, Table, describe_machine
 
 POLICIES = {
     "sleeping": {"OMP_WAIT_POLICY": "PASSIVE"},
@@ -76,11 +78,12 @@ def main() -> None:
     if arguments.steps:
         run_steps(arguments.threads)
         return
+    print(describe_machine())
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))[-arguments.threads :]
         os.sched_setaffinity(0, cores)
+    table = Table("machine", "threads", *(f"{rows} rows, us per step" for rows in STEPS))
     for is_busy in (False, True):
-        print("beside a busy process" if is_busy else "idle")
         times: dict[str, list[list[float]]] = {name: [] for name in POLICIES}
         for _ in range(arguments.rounds):
             for name, policy in POLICIES.items():
@@ -89,11 +92,8 @@ def main() -> None:
                     times[name].append(measure(policy, arguments.threads))
                     other.kill()
         for name, rounds in times.items():
-            medians = [statistics.median(column) for column in zip(*rounds, strict=True)]
-            shown = [
-                f"{rows} rows {value:8.0f}" for rows, value in zip(STEPS, medians, strict=True)
-            ]
-            print(f"  {name:<20}{'   '.join(shown)}", flush=True)
+            cells = [Spread.of(column).format() for column in zip(*rounds, strict=True)]
+            table.add("beside a busy process" if is_busy else "idle", name, *cells)
 
 
 if __name__ == "__main__":
