@@ -167,7 +167,10 @@ class ChainCache:
         return has_occurred or self._counts.total() >= tuning.NUM_PLAIN_BATCHES
 
     def encode(self, sources: SourceBatch) -> EncodedSources | None:
-        """Encode sources by a chain; None where there is none yet, or it is in use."""
+        """Encode sources by a chain; None where there is none yet, or it is in use.
+
+        There may be no memory for one, too.
+        """
         key, uses_chain = _shape_key(sources), self.uses_chain(sources)
         self._counts[key] += 1
         chain = self._chains.pop(key, None)
@@ -176,8 +179,8 @@ class ChainCache:
             return None
         if self.plain_reason or not uses_chain:
             return None
-        if chain is None:
-            self._free_memory(sources.tokens.device)
+        if chain is None and not _has_free_memory(sources.tokens.device):
+            return None
         try:
             chain = chain or EncodedSources(self.model, *key, sources.tokens.device)
         except RuntimeError as error:
@@ -188,15 +191,6 @@ class ChainCache:
             self._chains.popitem(last=False)
         chain.run(sources)
         return chain
-
-    def _free_memory(self, device: torch.device) -> None:
-        """Drop the oldest chains while little memory is left."""
-        while self._chains and device.type == "cuda":
-            torch.cuda.empty_cache()
-            free, total = torch.cuda.mem_get_info(device)
-            if free > total * tuning.MIN_FREE_MEMORY:
-                return
-            self._chains.popitem(last=False)
 
     def initial_state(self, sources: SourceBatch) -> Any:
         """Encode sources by a chain, or by the plain model."""
@@ -233,6 +227,15 @@ class ChainCache:
         self.plain_reason = str(error).split("\n", 1)[0]
         self._chains.clear()
         leave_capture(device)
+
+
+def _has_free_memory(device: torch.device) -> bool:
+    """Whether a GPU has memory for another chain."""
+    if device.type != "cuda":
+        return True
+    free, total = torch.cuda.mem_get_info(device)
+    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return free + cached >= tuning.MIN_FREE_MEMORY * total
 
 
 def _shape_key(sources: SourceBatch) -> tuple[int, int]:

@@ -90,7 +90,7 @@ NUM_PLAIN_BATCHES = 4
 running them plainly 0.10 s (H200, Transformer base, 64 sentences)."""
 
 MIN_FREE_MEMORY = 0.2
-"""Part of the memory of a GPU that is free when another batch shape is captured."""
+"""Part of the memory of a GPU that must be free for another batch shape to be captured."""
 
 STEPS_PER_CHECK = 4
 """Steps of greedy search on a GPU after which the host waits to see whether all sentences have
