@@ -1,6 +1,6 @@
 """Training, decoding, attention and their growth on a GPU, beside other systems in the same run.
 
-    python -m benchmarks.gpu [floors] [train] [decode] [additive] [growth] [endtoend] [--quick]
+    python -m benchmarks.gpu [SECTION ...] [--quick]
 
 Needs torch, triton and this repository; Hugging Face's models are measured if transformers is
 installed, JoeyNMT if it can be imported. Systems take turns; a cell is the median with quartiles in
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.gpu import additive, endtoend, floors, growth, speed
+from benchmarks.gpu import additive, endtoend, floors, growth, kernels, speed
 from benchmarks.gpu.workload import Settings
 from benchmarks.harness import describe_machine
 from heedful.experiment.environment import configure_backends
@@ -23,6 +23,7 @@ SECTIONS = {
     "train": speed.bench_training,
     "decode": speed.bench_decoding,
     "additive": additive.bench,
+    "kernels": kernels.bench,
     "growth": growth.bench,
     "endtoend": endtoend.bench,
 }

@@ -18,7 +18,9 @@ from heedful.attention.memory import Memory
 from heedful.layers.feed_forward import project_and_activate
 from heedful.layers.sublayers import add_and_normalize, apply_norm
 from heedful.models.likelihood import linear_log_softmax, smoothed_cross_entropy
-from heedful.shapes import Context, Float, HiddenStates, Queries, Scalar, TokenIds
+from heedful.shapes import Context, Float, Queries, Scalar, TokenIds
+
+Vectors = Float[Tensor, "*B D"]
 
 TRITON_DEVICE_TYPE = "cuda"
 DTYPES = {torch.float32, torch.float16, torch.bfloat16}
@@ -57,7 +59,7 @@ def can_attend(queries: Queries, memory: Memory, *_: object) -> bool:
         queries.dim() == keys.dim() == values.dim() == 4
         and mask.dim() <= 4
         and (keys.size(-2) <= tuning.MAX_TRITON_KEYS or queries.size(-2) > 1)
-        and max(keys.size(-1), values.size(-1)) <= tuning.MAX_TRITON_HEAD_DIM
+        and max(keys.size(-1), values.size(-1)) * keys.itemsize <= tuning.MAX_TRITON_HEAD_BYTES
         and queries.dtype == keys.dtype == values.dtype
         and _can_run(queries, keys, values)
     )
@@ -80,19 +82,19 @@ def _is_plain_norm(norm: nn.Module | None) -> bool:
     return len(norm.normalized_shape) == 1
 
 
-def can_normalize(inputs: HiddenStates, norm: nn.Module | None) -> bool:
+def can_normalize(inputs: Vectors, norm: nn.Module | None) -> bool:
     """Whether there is a kernel for the norm."""
     is_narrow = inputs.dim() > 0 and inputs.size(-1) <= tuning.MAX_TRITON_NORM_SIZE
     return _is_plain_norm(norm) and is_narrow and _can_run(inputs)
 
 
-def normalize(inputs: HiddenStates, norm: nn.Module) -> HiddenStates:
+def normalize(inputs: Vectors, norm: nn.Module) -> Vectors:
     """Kernel of `apply_norm`."""
     return _residual_norm(inputs, None, norm, 0.0)
 
 
 def can_add_and_normalize(
-    inputs: HiddenStates, update: HiddenStates, dropout: nn.Dropout, norm: nn.Module | None
+    inputs: Vectors, update: Vectors, dropout: nn.Dropout, norm: nn.Module | None
 ) -> bool:
     """Whether there is a kernel for the sum and its norm."""
     is_plain = type(dropout) is nn.Dropout and not dropout.inplace and not _has_hooks(dropout)
@@ -101,15 +103,13 @@ def can_add_and_normalize(
 
 
 def dropout_add_and_normalize(
-    inputs: HiddenStates, update: HiddenStates, dropout: nn.Dropout, norm: nn.Module | None
-) -> HiddenStates:
+    inputs: Vectors, update: Vectors, dropout: nn.Dropout, norm: nn.Module | None
+) -> Vectors:
     """Kernel of `add_and_normalize`."""
     return _residual_norm(inputs, update, norm, dropout.p if dropout.training else 0.0)
 
 
-def _residual_norm(
-    inputs: HiddenStates, update: HiddenStates | None, norm: Any, dropout: float
-) -> HiddenStates:
+def _residual_norm(inputs: Vectors, update: Vectors | None, norm: Any, dropout: float) -> Vectors:
     from heedful.acceleration.triton_layer_norm import triton_residual_norm
 
     sum_dtype = inputs.dtype if update is None else torch.promote_types(inputs.dtype, update.dtype)
@@ -123,7 +123,7 @@ def _residual_norm(
     )
 
 
-def can_activate(inputs: HiddenStates, projection: nn.Module, activation: nn.Module) -> bool:
+def can_activate(inputs: Tensor, projection: nn.Module, activation: nn.Module) -> bool:
     """Whether the activation is ReLU of a linear layer with a bias, and has a gradient."""
     if type(projection) is not nn.Linear or type(activation) is not nn.ReLU:
         return False
@@ -133,8 +133,8 @@ def can_activate(inputs: HiddenStates, projection: nn.Module, activation: nn.Mod
 
 
 def project_and_relu(
-    inputs: HiddenStates, projection: nn.Module, activation: nn.Module
-) -> HiddenStates:
+    inputs: Float[Tensor, "*B D"], projection: nn.Module, activation: nn.Module
+) -> Float[Tensor, "*B F"]:
     """Kernel of `project_and_activate`."""
     from heedful.acceleration.triton_feed_forward import linear_relu
 
@@ -213,7 +213,7 @@ def _computed(value: Any) -> Any:
     return value.compute() if isinstance(value, DeferredLogProbs) else value
 
 
-def can_defer(inputs: HiddenStates, projection: nn.Module) -> bool:
+def can_defer(inputs: Vectors, projection: nn.Module) -> bool:
     """Whether log-probabilities are likely to be used by the loss alone.
 
     Wrappers of distributed training look into the outputs of a model. In float16 gradients have to

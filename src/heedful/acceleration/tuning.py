@@ -1,7 +1,8 @@
 """Thresholds of speed, each with the measurement that chose it. None of them changes a result.
 
 Unless another machine is named: two x86 cores with 2 MiB of level-2 cache each, float32.
-`python -m benchmarks.additive` and `python -m benchmarks.decoding` repeat the measurements.
+`python -m benchmarks.additive` and `python -m benchmarks.decoding` repeat the measurements, and
+`python -m benchmarks.gpu additive kernels` those on an H200.
 """
 
 MAX_UNCHUNKED_ELEMENTS = 2**22
@@ -124,8 +125,12 @@ TRITON_ATTENTION_SCORES = 512
 keys in bfloat16, forward and backward: 0.108 ms with one warp, 0.105 with two, 0.127 with four;
 SDPA 0.27 ms with a mask, 0.24 with its causal flag, FlashAttention 0.71, cuDNN 0.36."""
 
-MAX_TRITON_KEYS, MAX_TRITON_HEAD_DIM = 128, 128
-"""Keys, and sizes of heads, up to which attention is computed by one block per head in Triton."""
+MAX_TRITON_KEYS = 128
+"""Keys up to which attention is computed by one block per head in Triton."""
+
+MAX_TRITON_HEAD_BYTES = 256
+"""Size of a vector of a head up to which attention is computed in Triton: blocks of them are held
+in shared memory."""
 
 MIN_ATTENTION_BLOCK = 32
 """Queries and keys per block of attention at least; smaller blocks would only be compiled in

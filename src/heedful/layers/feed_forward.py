@@ -72,8 +72,8 @@ class FeedForward(PositionwiseLayer):
 
 @op
 def project_and_activate(
-    inputs: HiddenStates, projection: nn.Module, activation: nn.Module
-) -> Float[Tensor, "B T N"]:
+    inputs: Float[Tensor, "*B D"], projection: nn.Module, activation: nn.Module
+) -> Float[Tensor, "*B F"]:
     """Return a(W x + b)."""
     return activation(projection(inputs))
 

@@ -100,7 +100,10 @@ class TransformerDecoder(Decoder):
     def step(
         self, tokens: StepTokens, state: TransformerDecoderState
     ) -> StepOutput[TransformerDecoderState]:
-        output, log_probs = self._run_stack(tokens.unsqueeze(1), state, need_weights=True)
+        start_positions = state.stack_state.start_positions
+        output, log_probs = self._run_stack(
+            tokens.unsqueeze(1), state, start_positions, need_weights=True
+        )
         assert output.weights is not None
         next_state = state._replace(stack_state=output.state)
         return StepOutput(log_probs.squeeze(1), next_state, output.weights.squeeze(1))
@@ -111,16 +114,21 @@ class TransformerDecoder(Decoder):
     ) -> DecoderOutput:
         # Never that of a subclass, whose caches are for search.
         state = TransformerDecoder.initial_state(self, encoder_output)
-        output, log_probs = self._run_stack(tokens, state, need_weights=need_weights)
+        output, log_probs = self._run_stack(tokens, state, 0, need_weights=need_weights)
         records, losses = output.attention_records, output.auxiliary_losses
         return DecoderOutput(log_probs, output.weights, records, losses)
 
     def _run_stack(
-        self, tokens: TokenIds, state: TransformerDecoderState, *, need_weights: bool
+        self,
+        tokens: TokenIds,
+        state: TransformerDecoderState,
+        start_positions: Lengths | int,
+        *,
+        need_weights: bool,
     ) -> tuple[TransformerStackOutput, LogProbs]:
         stack_state, memories, source = state
         lengths = torch.full_like(tokens[:, 0], tokens.size(1))
-        embedded = self.embed(tokens, source, stack_state.start_positions)
+        embedded = self.embed(tokens, source, start_positions)
         need_weights = need_weights or self.output_head.copies_source
         output = self.stack(embedded, lengths, stack_state, memories, need_weights=need_weights)
         features, copying = output.outputs, None
