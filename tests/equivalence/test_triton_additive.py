@@ -198,6 +198,18 @@ def test_masked_pairs_change_neither_scores_nor_gradients(name):
     torch.testing.assert_close([actual[0] * mask, *actual[1:]], [expected[0] * mask, *expected[1:]])
 
 
+def test_masked_tiles_are_not_computed():
+    queries, keys, vector = inputs((2,), 5, 9, 5)
+    with torch.no_grad():
+        keys[1] = torch.nan
+    mask = padding_mask(torch.tensor([9, 0], device=DEVICE), 9)
+    scores = triton_additive_score(queries, keys, vector, mask)
+    assert scores.isfinite().all()
+    gradients = torch.autograd.grad(scores, [queries, keys, vector], torch.ones_like(scores) * mask)
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    assert not any(gradient[1].any() for gradient in gradients[:2])
+
+
 @pytest.mark.parametrize(
     "alignment", [SoftmaxAlignment(), SparsemaxAlignment(), EntmaxAlignment(1.5)], ids=str
 )

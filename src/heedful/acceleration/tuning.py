@@ -33,7 +33,7 @@ TRITON_CHANNEL_GROUP = 4
 """Channels that share a reciprocal in additive scores, where no element is too large for four."""
 
 TRITON_GRADIENT_TILE = 16, 64, 4
-"""Positions, pairs of channels and warps per program of their gradients: 80 registers per thread on
+"""Positions, pairs of channels and warps per program of their gradients: 128 registers per thread on
 an H200. `python -m benchmarks.gpu additive` prints the times of both."""
 
 TRITON_STEP_TILE = 4096, 8
