@@ -131,7 +131,7 @@ def why_unsupported(model: nn.Module) -> str | None:
             map(_is_plain_embedding, (encoder.embedding, decoder.embedding))
         ),
     }
-    return next((reason for reason, holds in is_supported.items() if not holds), None)
+    return next((reason for reason, is_true in is_supported.items() if not is_true), None)
 
 
 def _attentions_of(layer: TransformerLayer) -> list[Attention]:

@@ -230,6 +230,7 @@ class LongAttention(torch.autograd.Function):
         scale: float,
         dropout: float,
     ) -> Tensor:
+        """Return the context; keys are read tile by tile, with running maximum and sum."""
         mask = mask.view(torch.uint8)
         context = empty_heads(queries, values.size(-1))
         normalizers = queries.new_empty(queries.shape[:3], dtype=torch.float32)

@@ -167,16 +167,16 @@ class Translator:
             )
             texts: dict[int, str] = {}
             for batch in _batches(encoded, config):
-                found = self._text_backend.find_best(batch, config)
-                for request, tokens in zip(batch, found, strict=True):
+                outputs = self._text_backend.find_best(batch, config)
+                for request, tokens in zip(batch, outputs, strict=True):
                     if tokens is not None:
                         text = self._translation_builder.build_text(request, tokens)
                         texts[request.request_index] = text
             rest = [request for request in encoded if request.request_index not in texts]
-            own = self._translate(rest, strategy, need_tree=False, need_layers=False)
+            translations = self._translate(rest, strategy, need_tree=False, need_layers=False)
             texts |= {
                 request.request_index: translation.text
-                for request, translation in zip(rest, own, strict=True)
+                for request, translation in zip(rest, translations, strict=True)
             }
             yield from (texts[request.request_index] for request in encoded)
             start_index += len(window)
