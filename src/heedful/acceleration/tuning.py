@@ -33,8 +33,8 @@ TRITON_CHANNEL_GROUP = 4
 """Channels that share a reciprocal in additive scores, where no element is too large for four."""
 
 TRITON_GRADIENT_TILE = 16, 64, 4
-"""Positions, pairs of channels and warps per program of their gradients: 128 registers per thread on
-an H200. `python -m benchmarks.gpu additive` prints the times of both."""
+"""Positions, pairs of channels and warps per program of their gradients: 128 registers per thread
+on an H200. `python -m benchmarks.gpu additive` prints the times of both."""
 
 TRITON_STEP_TILE = 4096, 8
 """Elements of keys or values and warps per iteration of a step of additive attention in Triton.
