@@ -167,8 +167,8 @@ MASKS = {
 def test_short_attention_equals_softmax_context(mask, dtype):
     # 20 queries are more than a block; two heads share keys and values.
     mask = mask.unsqueeze(1).to(DEVICE)
-    queries = normal(2, 20, 4, 5, dtype=dtype).transpose(1, 2)  # not contiguous
-    keys, values = normal(2, 2, 7, 5, dtype=dtype), normal(2, 2, 7, 6, dtype=dtype)
+    queries = normal(2, 20, 2, 5, dtype=dtype).transpose(1, 2)  # not contiguous
+    keys, values = normal(2, 1, 7, 5, dtype=dtype), normal(2, 1, 7, 6, dtype=dtype)
     arguments = [tensor.detach().requires_grad_() for tensor in (queries, keys, values)]
 
     def fused(q, k, v):
@@ -210,13 +210,13 @@ def test_short_attention_writes_heads_side_by_side():
 def test_dropout_of_attention_has_the_same_mask_in_both_directions(max_keys, monkeypatch):
     monkeypatch.setattr(tuning, "MAX_TRITON_KEYS", max_keys)
     p, mask = 0.3, torch.ones(1, 1, 1, 6, dtype=torch.bool, device=DEVICE)
-    queries, keys, values = normal(2, 2, 20, 4), normal(2, 2, 6, 4), normal(2, 2, 6, 5)
+    queries, keys, values = normal(1, 2, 20, 4), normal(1, 2, 6, 4), normal(1, 2, 6, 5)
 
     def fused(q, k, v):
         torch.manual_seed(3)
         return triton_attention(q, k, v, mask, scale=1.0, dropout=p)
 
-    identity = torch.eye(6, device=DEVICE).expand(2, 2, 6, 6)  # so that contexts are weights
+    identity = torch.eye(6, device=DEVICE).expand(1, 2, 6, 6)  # so that contexts are weights
     factors = fused(queries, keys, identity).detach() / (queries @ keys.mT).softmax(dim=-1).detach()
     kept = factors > 0
     torch.testing.assert_close(factors, kept / (1 - p), rtol=1e-4, atol=1e-5)
