@@ -148,6 +148,7 @@ class DeferredLogProbs(Tensor):
 
     inputs: Tensor
     projection: nn.Linear
+    is_autocast: bool
     product_dtype: torch.dtype
     _log_probs: Tensor | None
 
@@ -158,7 +159,7 @@ class DeferredLogProbs(Tensor):
         dtype = torch.float32 if is_cast else inputs.dtype
         deferred = Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=inputs.device)
         deferred.inputs, deferred.projection = inputs, projection
-        deferred.product_dtype = _product_dtype(inputs)
+        deferred.is_autocast, deferred.product_dtype = is_cast, _product_dtype(inputs)
         deferred._log_probs = None
         return deferred
 
@@ -169,8 +170,7 @@ class DeferredLogProbs(Tensor):
         """Return the log-probabilities; they are computed once."""
         if self._log_probs is None:
             device_type, dtype = self.inputs.device.type, self.product_dtype
-            is_cast = dtype != self.inputs.dtype
-            with torch.autocast(device_type, dtype=dtype, enabled=is_cast):
+            with torch.autocast(device_type, dtype=dtype, enabled=self.is_autocast):
                 self._log_probs = linear_log_softmax.reference(self.inputs, self.projection)
         return self._log_probs
 
@@ -222,8 +222,9 @@ def can_defer(inputs: Vectors, projection: nn.Module) -> bool:
     is_plain = type(projection) is nn.Linear and not _has_hooks(projection)
     is_training = projection.training and torch.is_grad_enabled() and inputs.requires_grad
     is_alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
-    is_wide = _product_dtype(inputs) != torch.float16
-    return is_plain and is_training and is_alone and is_wide and _can_run(inputs)
+    if not (is_plain and is_training and is_alone and _can_run(inputs)):
+        return False
+    return _product_dtype(inputs) != torch.float16
 
 
 def defer_log_softmax(
