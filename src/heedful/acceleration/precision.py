@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 from typing_extensions import override
 
 from heedful.errors import check
@@ -30,6 +31,7 @@ DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 Module = TypeVar("Module", bound=nn.Module)
 
 _MIN_INT8_ELEMENTS = 2**17  # of a weight; below it, quantizing the inputs takes longer
+_MIN_INT8_ROWS = 5  # oneDNN takes milliseconds for one row (two Xeon cores, torch 2.11)
 _MIN_NORM = 1e-30  # a row of zeros has no scale of its own
 
 
@@ -111,12 +113,15 @@ class Int8Map:
         """Return rows @ weight, times the scales of the outputs."""
         if not self._is_packed:
             return torch._int_mm(rows, self._weight) * self._scales
+        num_rows = len(rows)
+        if num_rows < _MIN_INT8_ROWS:
+            rows = pad(rows, (0, 0, 0, _MIN_INT8_ROWS - num_rows))
         # The inputs' scale and zero point, those of the outputs and their type, no activation.
         inputs: Any = (rows, 1.0, 0)
         outputs: Any = (1.0, 0, torch.float32, "none", [], "")
         weight = self._weight, self._scales, self._zero_points
         products: Tensor = torch.ops.onednn.qlinear_pointwise(*inputs, *weight, None, *outputs)
-        return products
+        return products[:num_rows]
 
 
 class _CachedMaps:
