@@ -30,7 +30,8 @@ TRITON_SCORE_TILE = 16, 64, 2
 on an H200 (B=64, T=S=A=512)."""
 
 TRITON_CHANNEL_GROUP = 4
-"""Channels that share a reciprocal in additive scores, where no element is too large for four."""
+"""Channels that share a reciprocal in additive scores, where no element is too large for four: half
+the reciprocals of pairs for 583 instead of 551 instructions per 128 elements; not timed yet."""
 
 TRITON_GRADIENT_TILE = 16, 64, 4
 """Positions, pairs of channels and warps per program of their gradients: 128 registers per thread
