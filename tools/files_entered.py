@@ -62,7 +62,7 @@ class Tracer:
 
     def enter(self, frame: FrameType, code: CodeType) -> None:
         """Switch to the path that begins with this call, and add the file to the current one."""
-        if code.co_qualname == "Trainer.train_step":
+        if code.co_qualname == "Trainer.start_step":
             self.num_train_steps += 1
             self.path = "first_update" if self.num_train_steps == 1 else "update"
         elif code.co_qualname == "beam_search":
@@ -75,7 +75,7 @@ class Tracer:
 
     def leave(self, code: CodeType) -> None:
         """End the path that ends with this return."""
-        if code.co_qualname in {"Trainer.train_step", "beam_search"}:
+        if code.co_qualname in {"Trainer.start_step", "beam_search"}:
             self.path = None
 
 
