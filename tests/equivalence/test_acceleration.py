@@ -34,9 +34,11 @@ NAMES = [
 MAX_MATCHES = 2
 CPU = torch.device("cpu")
 EXAMPLES = batch(store(), [0, 3, 5, 6])
-# Whole models are slow in Triton's interpreter: test_triton_additive.py compares that kernel.
+# Whole models are slow in Triton's interpreter: test_triton_*.py and test_training_kernels.py
+# compare these.
+ON_GPU = {"triton", "deferred"}
 ON_CPU = [entry for entry in REGISTRY if "cpu" in entry.device_types]
-KERNELS = [(op, kernel) for op in OPS for kernel in op.kernels if kernel.name != "triton"]
+KERNELS = [(op, kernel) for op in OPS for kernel in op.kernels if kernel.name not in ON_GPU]
 
 
 @pytest.fixture(autouse=True)
