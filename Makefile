@@ -58,8 +58,8 @@ test-extras: $(EXTRAS) ## Install the optional packages and Triton, and run thei
 	@$(PYTEST) -m extras
 
 $(EXTRAS): $(READY)
-	@echo "Installing TensorBoard, MLflow, wandb, pyarrow and Triton ..."
-	@$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev,dev-triton,track,parquet]'
+	@echo "Installing TensorBoard, MLflow, wandb, pyarrow, CTranslate2 and Triton ..."
+	@$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev,dev-triton,track,parquet,ct2]'
 	@touch $@
 
 test-all: setup $(EXTRAS) ## Run every test; GPU tests are skipped without a GPU

@@ -19,7 +19,12 @@ from heedful.tokenization.vocabulary import EOS
 from tests.catalogue import build
 from tests.commands import heedful, write_random_run
 
-needs_ct2 = pytest.mark.skipif(not ct2.is_installed(), reason="CTranslate2 is not installed")
+
+def needs_ct2(test):
+    reason = "CTranslate2 is not installed"
+    return pytest.mark.extras(pytest.mark.skipif(not ct2.is_installed(), reason=reason)(test))
+
+
 VOCABULARY = 40
 TEXTS = ["", "a", "abc d", "dcba", "bb", "a b c d", "dddd"]
 
