@@ -81,7 +81,7 @@ constraints: setup ## Resolve newer versions of everything but torch and write c
 	@mkdir -p .setup
 	@$(BIN)/python -m pip install --isolated --quiet --dry-run --ignore-installed \
 	  --report .setup/resolved.json "$$(grep '^torch==' constraints.txt)" \
-	  hatchling editables setuptools '.[dev,dev-triton,track,parquet]'
+	  hatchling editables setuptools '.[dev,dev-triton,track,parquet,ct2]'
 	@$(BIN)/python tools/write_constraints.py .setup/resolved.json
 	@echo "Wrote constraints.txt. Now: make check test"
 
