@@ -25,11 +25,15 @@ def needs_no_state(wiring: AttentionWiring) -> bool:
 
 
 class StatelessAttention(AttentionWiring):
-    """Mixin of wirings that carry no attention state."""
+    """Mixin of wirings that carry no attention state, unless a hook may read it."""
 
     @override
     def initial_state(self, cells: CellStates, memory: Memory, summary: Summary) -> WiringState:
-        return super().initial_state(cells, memory, summary)._replace(attention_state=None)
+        state = super().initial_state(cells, memory, summary)
+        attention = self.attention
+        if attention._forward_hooks or attention._forward_pre_hooks:
+            return state  # a trace tells its steps apart by their states
+        return state._replace(attention_state=None)
 
 
 class StatelessAttendThenStep(StatelessAttention, AttendThenStep):
