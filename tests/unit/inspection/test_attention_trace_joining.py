@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from heedful.acceleration.registry import accelerate_for_inference
 from heedful.errors import DataError
 from heedful.inspection.attention_trace import concatenate_steps, trace_attention
 from heedful.models.encoder_decoder import EncoderDecoderConfig
@@ -33,7 +34,14 @@ def searched(model, width, rows=(0, 3, 5, 6)):
 
 
 @pytest.mark.parametrize("width", [1, 4])
-@pytest.mark.parametrize("make", [lambda: build(SYSTEM), with_heads], ids=["no heads", "heads"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda: build(SYSTEM), id="no heads"),
+        pytest.param(lambda: accelerate_for_inference(build(SYSTEM), "cpu"), id="accelerated"),
+        pytest.param(with_heads, id="heads"),
+    ],
+)
 def test_rows_are_traced_back_through_a_search(width, make):
     records, hypotheses = searched(make(), width)
     joined = concatenate_steps(records)
