@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, TypeAlias
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Bool, Float, Int, Shaped
 else:
     try:
-        from jaxtyping import Bool, Float, Int
+        from jaxtyping import Bool, Float, Int, Shaped
     except ImportError:
 
         class _Unchecked:
             def __class_getitem__(cls, item: object) -> type:
                 return cls
 
-        Bool = Float = Int = _Unchecked
+        Bool = Float = Int = Shaped = _Unchecked
 
 Queries: TypeAlias = Float[Tensor, "*B T Q"]
 Keys: TypeAlias = Float[Tensor, "*B S K"]
@@ -64,6 +64,8 @@ Hidden: TypeAlias = Float[Tensor, "B D"]
 """One hidden state for each row."""
 SourceTokens: TypeAlias = Int[Tensor, "B S ..."]
 """One token for each position, or a word and its characters: (B, S, 1 + C)."""
+SourceInputs: TypeAlias = Shaped[Tensor, "B ..."]
+"""Tokens of texts (B, S); of images pixels (B, C, H, W) or features of cells (B, S, C)."""
 SourceStates: TypeAlias = Float[Tensor, "B S V"]
 Summary: TypeAlias = Float[Tensor, "B V"]
 """One vector for each source."""

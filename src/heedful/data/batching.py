@@ -12,7 +12,6 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import torch
 from pydantic import PositiveInt
-from torch import Tensor
 
 from heedful.config import BaseConfig
 from heedful.data.pair_dataset import (
@@ -21,7 +20,7 @@ from heedful.data.pair_dataset import (
     PairDataset,
     permute_indices,
 )
-from heedful.shapes import Int, Lengths, TokenIds
+from heedful.shapes import Lengths, SourceInputs, TokenIds
 from heedful.tokenization.ragged_array import Integers, RaggedArray
 from heedful.tokenization.vocabulary import BOS, EOS, PAD
 
@@ -114,10 +113,10 @@ def padded_lengths(max_length: int) -> Integers:
 
 
 class SourceBatch(NamedTuple):
-    """Source sequences: tokens, EOS, padding."""
+    """Sources: texts as tokens, EOS, padding; or images as pixels or features of grid cells."""
 
-    tokens: Int[Tensor, "B S"]
-    lengths: Lengths
+    tokens: SourceInputs
+    lengths: Lengths  # tokens with EOS, or cells of the grid
 
 
 class Batch(NamedTuple):

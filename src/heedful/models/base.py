@@ -101,6 +101,8 @@ class Encoder(nn.Module, ABC):
     """Sizes of the final states."""
     layer_input_sizes: tuple[int, ...] = ()
     """Size of the input of each layer, bottom first; empty if there are no such layers."""
+    grid: tuple[int, int] | None = None
+    """Rows and columns of an image, whose cells are the source positions, row by row."""
 
     @abstractmethod
     def forward(
