@@ -203,23 +203,29 @@ class JSONLConfig(PairFileConfig):
         columns = self.source_column, self.target_column
         example = json.dumps(dict.fromkeys(columns, "..."), ensure_ascii=False)
         hint = f"each line must be an object such as {example}"
-        for line_number, line in enumerate(nonempty_lines(self.path, MAX_BYTES), start=1):
-            location = f"{display_name(self.path)}:{line_number}"
-            try:
-                record = parse_json(line)
-            except json.JSONDecodeError as error:
-                message = f"not JSON at column {error.colno}: {error.msg}"
-                raise DataError(location, message, hint) from None
-            except ValueError:
-                message = "JSON with a number too long, or nested too deep"
-                raise DataError(location, message, hint) from None
-            message = f"not an object but {_type_name(record)}"
-            check(isinstance(record, dict), location, message, hint, DataError)
+        for location, record in read_json_objects(self.path, hint):
             yield Pair(*(_get_text(record, column, location) for column in columns))
 
     @override
     def describe(self) -> str:
         return f"{display_name(self.path)}, keys {self.source_column!r} and {self.target_column!r}"
+
+
+def read_json_objects(path: str, hint: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield file and line number, and the object of each line of a JSON lines file."""
+    for line_number, line in enumerate(nonempty_lines(path, MAX_BYTES), start=1):
+        location = f"{display_name(path)}:{line_number}"
+        try:
+            record = parse_json(line)
+        except json.JSONDecodeError as error:
+            message = f"not JSON at column {error.colno}: {error.msg}"
+            raise DataError(location, message, hint) from None
+        except ValueError:
+            message = "JSON with a number too long, or nested too deep"
+            raise DataError(location, message, hint) from None
+        message = f"not an object but {type_name(record)}"
+        check(isinstance(record, dict), location, message, hint, DataError)
+        yield location, record
 
 
 class ParquetConfig(PairFileConfig):
@@ -306,6 +312,18 @@ def _top_level(column: str, names: Sequence[str]) -> str:
 
 def _get_text(record: Mapping[str, Any], key: str, location: str) -> str:
     """Return the text of a key, or of a path of keys such as `translation.fr` or `targets.0`."""
+    value = get_json_value(record, key, location, options=_COLUMN_OPTIONS)
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        value = " ".join(value)
+    message = f"the value of {key!r} is {type_name(value)}, not a string"
+    hint = "every value must be a text; convert or remove the others"
+    check(isinstance(value, str), location, message, hint, DataError)
+    check_no_surrogates(value, location=f"{location}, {key}")
+    return value
+
+
+def get_json_value(record: Mapping[str, Any], key: str, location: str, *, options: str) -> Any:
+    """Return the value of a key or path of keys; an error names the `options` that choose it."""
     value: Any = record
     for part in [key] if key in record else key.split("."):
         items = enumerate(value) if isinstance(value, list) else ()
@@ -313,18 +331,13 @@ def _get_text(record: Mapping[str, Any], key: str, location: str) -> str:
         if part not in keys:
             message = f"no key is called {key!r}{did_you_mean(part, keys)}"
             names = ", ".join(sorted(keys)) or "none"
-            raise DataError(location, message, f"give {_COLUMN_OPTIONS}; keys found: {names}")
+            raise DataError(location, message, f"give {options}; keys found: {names}")
         value = keys[part]
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        value = " ".join(value)
-    message = f"the value of {key!r} is {_type_name(value)}, not a string"
-    hint = "every value must be a text; convert or remove the others"
-    check(isinstance(value, str), location, message, hint, DataError)
-    check_no_surrogates(value, location=f"{location}, {key}")
     return value
 
 
-def _type_name(value: Any) -> str:
+def type_name(value: Any) -> str:
+    """Return what JSON calls a value, with its article."""
     if isinstance(value, bool):
         return "true" if value else "false"
     names = {dict: "an object", list: "an array", str: "a string", type(None): "null"}

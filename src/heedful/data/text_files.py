@@ -22,7 +22,7 @@ MAX_LINE_BYTES = 2**30  # a corpus of characters may be one line: text8 has 10**
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _OPENERS: dict[str, Callable[[str], Any]] = {".gz": gzip.open, ".xz": lzma.open}
-_DECOMPRESSION_ERRORS = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
+DECOMPRESSION_ERRORS = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 
 def read_lines(path: str, max_bytes: int = MAX_LINE_BYTES) -> Iterator[str]:
@@ -40,7 +40,7 @@ def read_lines(path: str, max_bytes: int = MAX_LINE_BYTES) -> Iterator[str]:
                     message = f"the line has more than {max_bytes:,} bytes"
                     raise DataError(location, message, "split it into several lines")
                 yield _decode(line, path, line_number)
-    except _DECOMPRESSION_ERRORS:
+    except DECOMPRESSION_ERRORS:
         cause = f"corrupt, truncated, or not {Path(path).suffix.removeprefix('.')} data"
         message = f"cannot be decompressed beyond line {line_number}: {cause}"
         raise DataError(path, message, "copy or download the file again") from None

@@ -1,0 +1,348 @@
+"""Sources of captioned images: files with pictures, image sheets or features, and folders.
+
+An example is one image with all of its captions; lines of one image need not be adjacent. Images
+are named by a path or, in a sheet or a feature file, by a row. Invariant: every line of the split
+is in exactly one example, or the source is an error that lists all that is missing.
+"""
+
+import os
+import re
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field, PositiveInt
+from typing_extensions import override
+
+from heedful.data.caption_files import (
+    CaptionColumns,
+    CaptionFileFormat,
+    Column,
+    read_caption_lines,
+)
+from heedful.data.image_features import ImageFeatures
+from heedful.data.images import IMAGE_SUFFIXES, FileListError, ImageFiles, ImageSheet
+from heedful.data.sources import SourceConfig
+from heedful.data.text_files import STANDARD_INPUT, display_name, read_error, read_lines
+from heedful.errors import DataError, check, check_choice
+
+ImageStore = ImageFiles | ImageSheet | ImageFeatures
+"""What the images of a source are read from."""
+RowsBy = Literal["auto", "names", "numbers", "order"]
+_SHEET_SUFFIXES = (".npy", ".npy.gz", ".safetensors")
+_FORMATS: dict[str, CaptionFileFormat] = {
+    ".csv": "csv",
+    ".json": "jsonl",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+}
+
+
+class CaptionedImage(NamedTuple):
+    """An image and its captions."""
+
+    image: str | int  # a path, or a row of an image sheet or a feature file
+    captions: tuple[str, ...]
+
+
+class CaptionSourceConfig(SourceConfig):
+    """A source of captioned images."""
+
+    type: str  # first, so that it is written first
+    features: str | None = None
+    """Feature file to read instead of pictures: .npy or .safetensors, (images, cells, channels) or
+    (images, rows, columns, channels); float16, float32, or 8- or 4-bit codes."""
+    features_scale: str | None = None
+    """Step and offset of each channel of 8- and 4-bit codes: .npy of float32, (2, channels)."""
+    features_grid: tuple[PositiveInt, PositiveInt] | None = None
+    """Rows and columns of the feature grid; by default those of the file, else a square."""
+    rows: RowsBy = "auto"
+    """How an image is found in a sheet or feature file: by the names stored there, by numbers in
+    the image column (counted from 0), or by the order of the images of the split. By default
+    names if the file has them, numbers if every image is the number of a row, else order."""
+
+    @abstractmethod
+    def read_captions(self) -> dict[str, list[str]]:
+        """Return the captions of each image by its name in the source."""
+
+    @property
+    @abstractmethod
+    def image_folder(self) -> str:
+        """The folder that names of pictures are relative to."""
+
+    def open_images(self) -> ImageStore:
+        """Return what the images of the examples are read from."""
+        if self.features is None:
+            message, hint = "given without `features`", "name the feature file with `features`"
+            check(self.features_scale is None, "features_scale", message, hint)
+            return ImageFiles()
+        return ImageFeatures.open(self.features, self.features_scale, grid=self.features_grid)
+
+    @override
+    def stream(self) -> Iterator[CaptionedImage]:
+        return iter(self.read())
+
+    @override
+    def read(self) -> list[CaptionedImage]:
+        captions, store = self.read_captions(), self.open_images()
+        keys: list[str] | list[int]
+        if isinstance(store, ImageFiles):
+            keys = find_pictures(list(captions), self.image_folder, location=self.describe())
+        else:
+            keys = find_rows(list(captions), store, self.rows, location=self.describe())
+        grouped: dict[str | int, list[str]] = {}  # two names may be one picture: a and ./a
+        for index, texts in enumerate(captions.values()):
+            grouped.setdefault(keys[index], []).extend(texts)
+        return [CaptionedImage(key, tuple(texts)) for key, texts in grouped.items()]
+
+    @override
+    def locate(self, row: int) -> str:
+        return f"{self.describe()}, image {row + 1}"
+
+    @property
+    def feature_paths(self) -> list[str]:
+        """Feature file and its scale."""
+        return [path for path in (self.features, self.features_scale) if path]
+
+
+class CaptionFileConfig(CaptionSourceConfig):
+    """A file of images and captions: TSV, CSV or JSON lines. Also .gz, .xz and "-" for stdin."""
+
+    type: Literal["captions"] = "captions"
+    path: str
+    """The file; an image may have several lines, and a line several captions."""
+    format: Literal["auto"] | CaptionFileFormat = "auto"
+    """Format of the file; by default that of its name, else tab-separated columns."""
+    image_column: Column | None = None
+    """Column of the images: its number, counted from 1, its name in the first line, or a key of
+    JSON. By default `image`, `file_name`, `path`, `index` or the like, else the first."""
+    caption_column: Column | list[Column] | None = None
+    """Column of the captions, or several. By default `caption`, `captions`, `text`, `name` or the
+    like, else the second; a key of JSON may have an array of captions."""
+    split_column: Column | None = None
+    """Column that names the split of a line; by default `split`, if there is one."""
+    split: str | None = None
+    """Which lines to read, for example `train`; default: all."""
+    images: str | None = None
+    """Folder of the pictures, or an image sheet: uint8 in .npy or .npy.gz, (images, rows, columns)
+    or (images, rows, columns, channels). Default: the folder of the file."""
+    palette: str | None = None
+    """Colors of an image sheet that has color indices: .npy of uint8, (256, 3)."""
+
+    @override
+    def read_captions(self) -> dict[str, list[str]]:
+        captions: dict[str, list[str]] = {}
+        splits: set[str] = set()
+        texts = self.caption_column
+        columns = CaptionColumns(
+            self.image_column,
+            texts if texts is None or isinstance(texts, list) else [texts],
+            self.split_column,
+            needs_split=self.split is not None,
+        )
+        for line in read_caption_lines(self.path, self._format, columns):
+            splits.add(line.split)
+            if self.split in (None, line.split):
+                captions.setdefault(line.image, []).extend(line.captions)
+        location = display_name(self.path)
+        if self.split is not None:
+            check_choice(self.split, splits, "split", location=location, error=DataError)
+        check(captions, location, "contains no captions", "add lines", DataError)
+        return captions
+
+    @override
+    def open_images(self) -> ImageStore:
+        if self._has_sheet:
+            assert self.images is not None
+            return ImageSheet.open(self.images, self.palette)
+        message = "colors are given, but images are not a sheet"
+        hint = "name the sheet (.npy or .npy.gz) with `images`, or leave out `palette`"
+        check(self.palette is None, "palette", message, hint)
+        return super().open_images()
+
+    @property
+    @override
+    def image_folder(self) -> str:
+        default = "." if self.path == STANDARD_INPUT else str(Path(self.path).parent)
+        return default if self.images is None else self.images
+
+    @property
+    @override
+    def paths(self) -> Sequence[str]:
+        sheet = [self.images, self.palette] if self._has_sheet else []
+        return [self.path, *self.feature_paths, *filter(None, sheet)]
+
+    @override
+    def describe(self) -> str:
+        return display_name(self.path) + (f", split {self.split!r}" if self.split else "")
+
+    @property
+    def _has_sheet(self) -> bool:
+        is_sheet = self.images is not None and self.images.lower().endswith(_SHEET_SUFFIXES)
+        return is_sheet and self.features is None
+
+    @property
+    def _format(self) -> CaptionFileFormat:
+        if self.format != "auto":
+            return self.format
+        suffixes = [suffix.lower() for suffix in Path(self.path).suffixes]
+        return next((_FORMATS[suffix] for suffix in suffixes if suffix in _FORMATS), "tsv")
+
+
+class ImageFolderConfig(CaptionSourceConfig):
+    """A folder of pictures whose captions are their names, or text files beside them."""
+
+    type: Literal["image-folder"] = "image-folder"
+    path: str
+    """The folder; folders in it are read, too."""
+    captions: Literal["text-files", "names"] = "text-files"
+    """Captions of `a/red-hat.png`: the lines of `a/red-hat.txt`, or the name, "red hat"."""
+
+    @override
+    def read_captions(self) -> dict[str, list[str]]:
+        pictures = self._list_pictures()
+        captions: dict[str, list[str]] = {}
+        for picture in pictures:
+            name = picture.relative_to(self.path).as_posix()
+            if self.captions == "names":
+                captions[name] = [" ".join(re.split(r"[-_\s]+", picture.stem.strip("-_ ")))]
+                continue
+            text_file = picture.with_suffix(".txt")
+            lines = read_lines(str(text_file)) if text_file.is_file() else ()
+            captions[name] = [" ".join(line.split()) for line in lines if line.strip()]
+        empty = [name for name, texts in captions.items() if not any(texts)]
+        if empty:
+            hint = "add a text file beside each, with a caption per line; or set `captions: names`"
+            message = f"{len(empty)} of {len(pictures)} pictures have no caption"
+            raise FileListError(self.path, message, hint, empty)
+        return captions
+
+    def _list_pictures(self) -> list[Path]:
+        folder = Path(self.path)
+        try:
+            os.listdir(folder)
+        except NotADirectoryError:
+            hint = "name a folder of pictures, or give the file with `type: captions`"
+            raise DataError(self.path, "this is a file, not a folder", hint) from None
+        except OSError as error:
+            raise read_error(self.path, error) from None
+        files = (path for path in sorted(folder.rglob("*")) if not path.name.startswith("."))
+        pictures = [path for path in files if path.suffix.lower() in IMAGE_SUFFIXES]
+        message, hint = "contains no pictures", f"add some: {', '.join(sorted(IMAGE_SUFFIXES))}"
+        check(pictures, self.path, message, hint, DataError)
+        return pictures
+
+    @property
+    @override
+    def image_folder(self) -> str:
+        return self.path
+
+    @property
+    @override
+    def paths(self) -> Sequence[str]:
+        return [self.path, *self.feature_paths]
+
+    @override
+    def describe(self) -> str:
+        return self.path
+
+
+CAPTION_SOURCES: tuple[type[SourceConfig], ...] = (CaptionFileConfig, ImageFolderConfig)
+CaptionFilesConfig = Annotated[CaptionFileConfig | ImageFolderConfig, Field(discriminator="type")]
+
+
+def find_pictures(names: Sequence[str], folder: str, *, location: str) -> list[str]:
+    """Return the paths of pictures in a folder; raise one error that lists all that are missing.
+
+    A name without suffix, such as an id, is the picture of that name with any suffix.
+    """
+    stems: dict[str, list[str]] | None = None
+    paths: list[str] = []
+    missing: list[str] = []
+    for name in names:
+        path = os.path.join(folder, name)
+        if "\0" not in name and os.path.isfile(path):
+            paths.append(os.path.normpath(path))
+            continue
+        if stems is None:
+            stems = _pictures_by_stem(folder)
+        candidates = stems.get(name, [])
+        if len(candidates) == 1:
+            paths.append(os.path.normpath(os.path.join(folder, candidates[0])))
+        else:
+            found = f": {', '.join(candidates)}" if candidates else ""
+            missing.append(f"{name}: several pictures{found}" if candidates else name)
+    if missing:
+        is_folder = os.path.isdir(folder)
+        message = f"{len(missing)} of {len(names)} pictures are missing in {folder!r}"
+        hint = "copy them there, remove their lines, or name their folder with `images`"
+        if not is_folder:
+            raise DataError(location, f"there is no folder {folder!r}", "name it with `images`")
+        raise FileListError(location, message, hint, missing)
+    return paths
+
+
+def _pictures_by_stem(folder: str) -> dict[str, list[str]]:
+    stems: dict[str, list[str]] = {}
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+        stem, suffix = os.path.splitext(name)
+        if suffix.lower() in IMAGE_SUFFIXES:
+            stems.setdefault(stem, []).append(name)
+    return stems
+
+
+def find_rows(
+    names: Sequence[str], store: ImageSheet | ImageFeatures, rows: RowsBy, *, location: str
+) -> list[int]:
+    """Return the rows of images in a sheet or a feature file."""
+    path, count = store.location, len(store)
+    stored = store.images if isinstance(store, ImageFeatures) else ()
+    if rows == "names" or (rows == "auto" and stored):
+        return _rows_by_name(names, stored, path)
+    numbers = [int(name) for name in names if name.isdecimal()]
+    is_numbered = len(numbers) == len(names) and max(numbers) < count
+    if rows == "numbers" or (rows == "auto" and is_numbered):
+        outside = [name for name in names if not name.isdecimal() or int(name) >= count]
+        if outside:
+            message = (
+                f"{len(outside)} of {len(names)} images are not rows 0 to {count - 1} of {path}"
+            )
+            hint = "number the images from 0, or set `rows: order`"
+            raise FileListError(location, message, hint, outside)
+        return numbers
+    message = f"{len(names)} images, but {path} has {count} rows"
+    hint = "choose the split that the file was made of, or number the rows in the image column"
+    check(len(names) == count, location, message, hint, DataError)
+    return list(range(count))
+
+
+def _rows_by_name(names: Sequence[str], stored: Sequence[str], location: str) -> list[int]:
+    """Find rows by path, else by file name, else by file name without suffix."""
+    hint = "set `rows: order` if rows have the order of the images"
+    check(stored, location, "the file has no names of images", hint, DataError)
+    tables = [_unique_rows(stored, key) for key in (str, os.path.basename, _stem)]
+    rows: list[int] = []
+    missing: list[str] = []
+    for name in names:
+        keys = name, os.path.basename(name), _stem(name)
+        found = [table[key] for table, key in zip(tables, keys, strict=True) if key in table]
+        rows += found[:1]
+        missing += [] if found else [name]
+    if missing:
+        message = (
+            f"has no features of {len(missing)} of {len(names)} images, or of several so named"
+        )
+        hint = "extract them with `heedful features`, or remove their lines"
+        raise FileListError(location, message, hint, missing)
+    return rows
+
+
+def _unique_rows(stored: Sequence[str], key: Callable[[str], str]) -> dict[str, int]:
+    counts = Counter(map(key, stored))
+    return {key(name): row for row, name in enumerate(stored) if counts[key(name)] == 1}
+
+
+def _stem(name: str) -> str:
+    return os.path.splitext(os.path.basename(name))[0]
