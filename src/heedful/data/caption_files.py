@@ -78,9 +78,9 @@ def _read_table(
         check(len(row) == len(first), location, message, hint, DataError)
         texts = [row[index] for index in captions]
         # Further columns may be empty: not every image has as many captions.
-        given = [texts[0], *(text for text in texts[1:] if text.strip())]
+        present = [texts[0], *(text for text in texts[1:] if text.strip())]
         split_name = "" if split is None else row[split].strip()
-        yield _check_line(location, row[image], given, split_name)
+        yield _check_line(location, row[image], present, split_name)
 
 
 def _prepend(row: Any, rows: Iterator[Any]) -> Iterator[Any]:
@@ -130,8 +130,8 @@ class _Table(NamedTuple):
             check(column in self.names, location, message, hint, DataError)
             return self.names.index(column)
         lower = [name.strip().lower() for name in self.names]
-        found = next((lower.index(name) for name in usual if name in lower), default)
-        index = found if column is None else column - 1
+        usual_index = next((lower.index(name) for name in usual if name in lower), default)
+        index = usual_index if column is None else column - 1
         kind = "comma-separated" if self.file_format == "csv" else "tab-separated"
         plural = "" if len(self.names) == 1 else "s"
         message = f"{len(self.names)} {kind} column{plural}, but column {index + 1} is needed"

@@ -272,8 +272,8 @@ def find_pictures(names: Sequence[str], folder: str, *, location: str) -> list[s
         if len(candidates) == 1:
             paths.append(os.path.normpath(os.path.join(folder, candidates[0])))
         else:
-            found = f": {', '.join(candidates)}" if candidates else ""
-            missing.append(f"{name}: several pictures{found}" if candidates else name)
+            choices = f": {', '.join(candidates)}" if candidates else ""
+            missing.append(f"{name}: several pictures{choices}" if candidates else name)
     if missing:
         is_folder = os.path.isdir(folder)
         message = f"{len(missing)} of {len(names)} pictures are missing in {folder!r}"
@@ -327,9 +327,9 @@ def _rows_by_name(names: Sequence[str], stored: Sequence[str], location: str) ->
     missing: list[str] = []
     for name in names:
         keys = name, os.path.basename(name), _stem(name)
-        found = [table[key] for table, key in zip(tables, keys, strict=True) if key in table]
-        rows += found[:1]
-        missing += [] if found else [name]
+        matches = [table[key] for table, key in zip(tables, keys, strict=True) if key in table]
+        rows += matches[:1]
+        missing += [] if matches else [name]
     if missing:
         message = (
             f"has no features of {len(missing)} of {len(names)} images, or of several so named"
