@@ -110,20 +110,23 @@ def render_page(
     data: Mapping[str, object] | None = None,
     extra_style: str = "",
     page_type: str = "page",
+    has_images: bool = False,
 ) -> str:
     """Return a page with `content`, which is already escaped, and JSON data by element id.
 
-    `styles` and `scripts` are assets, `extra_style` precedes them; `page_type`: class of the body.
+    `styles` and `scripts` are assets, `extra_style` precedes them; `page_type`: class of the body;
+    `has_images`: whether the page shows pictures, which must be contained in it as `data:` URIs.
     """
     style = css_variables() + extra_style + "".join(map(read_asset, styles))
     script = "".join(map(read_asset, scripts))
-    hashes = f"style-src {_csp_hash(style)}; script-src {_csp_hash(script)}"
+    sources = f"style-src {_csp_hash(style)}; script-src {_csp_hash(script)}"
+    sources += "; img-src data:" if has_images else ""
     data_elements = [
         f'<script type="application/json" id="{name}">{to_script_json(value)}</script>'
         for name, value in (data or {}).items()
     ]
     return Template(read_asset("page.html")).substitute(
-        policy=f"default-src 'none'; {hashes}; base-uri 'none'; form-action 'none'",
+        policy=f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'",
         title=escape(escape_line(title)),
         page_type=page_type,
         content=content,

@@ -1,0 +1,364 @@
+"""Contact sheets: a picture for each word of a caption, as SVG and as PNG.
+
+Invariant: both have the same tiles at the same positions, and where they show a picture, the same
+mixture of its colors (`blend_attention`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree.ElementTree import Element, SubElement
+
+import numpy as np
+
+from heedful.errors import check
+from heedful.plotting import pictures, svg
+from heedful.plotting.svg import add_rect, add_text, escape_invisible, format_px
+from heedful.storage.atomic import atomic_replace
+
+if TYPE_CHECKING:
+    from heedful.inspection.caption_attention import CaptionAttention
+    from heedful.shapes import Float, Int  # at run time it would import torch
+
+SHEET_WIDTH = 1030  # pixels; more tiles begin a new row
+MAX_TILE_SIZE = (180, 480)  # height and width
+MIN_TILE_WIDTH = 132  # space for "max 100%, gate 99%"
+GAP = 18
+CELL_GAP = 2
+BAR_HEIGHT = 5
+WORD_HEIGHT, NOTE_HEIGHT, BAR_SPACE = 24, 20, 11
+HEADING_LINE = 22
+LEGEND_HEIGHT = 30
+LABEL_ADVANCE = 9.2  # pixels per terminal cell, enough in every common font
+_ADVANCES = {"title": 10.2, "note": 7.4}
+PIXELATED_BELOW = 100
+"""A picture with shorter sides is enlarged without smoothing."""
+MAX_MASK_SIDE = 160
+
+
+class SheetLayout:
+    """Positions of the tiles of a contact sheet; the first tile is the picture, if there is one."""
+
+    def __init__(self, attention: CaptionAttention) -> None:
+        height, width = attention.size
+        max_height, max_width = MAX_TILE_SIZE
+        self.picture_size = pictures.fit_size(
+            height, width, max_height=max_height, max_width=max_width
+        )
+        self.has_bars = attention.gates is not None
+        self.num_tiles = len(attention.words) + (attention.picture is not None)
+        self.tile_width = max(MIN_TILE_WIDTH, self.picture_size[1])
+        footer = NOTE_HEIGHT + (BAR_SPACE if self.has_bars else 0)
+        self.tile_height = WORD_HEIGHT + self.picture_size[0] + footer
+        usable = SHEET_WIDTH - 2 * svg.PADDING + GAP
+        self.columns = max(1, min(self.num_tiles, int(usable / (self.tile_width + GAP))))
+        self.width = max(
+            2 * svg.PADDING + self.columns * (self.tile_width + GAP) - GAP,
+            2 * svg.PADDING + _ADVANCES["note"] * len(legend(attention)),
+        )
+        self.heading = [
+            (css_class, line)
+            for css_class, text in zip(("title", "", "note"), attention.heading, strict=True)
+            for line in svg.wrap(text, self._cells(css_class))
+        ]
+        self.top = svg.PADDING + HEADING_LINE * len(self.heading) + (8 if self.heading else 0)
+        num_rows = math.ceil(self.num_tiles / self.columns)
+        tiles_height = num_rows * (self.tile_height + GAP) - GAP
+        self.height = self.top + tiles_height + LEGEND_HEIGHT + svg.PADDING
+
+    def _cells(self, css_class: str) -> int:
+        advance = _ADVANCES.get(css_class, LABEL_ADVANCE)
+        return int((self.width - 2 * svg.PADDING) / advance)
+
+    def heading_baseline(self, line: int) -> float:
+        """Return the y of a line of the heading."""
+        return svg.PADDING + 14 + HEADING_LINE * line
+
+    def corner(self, tile: int) -> tuple[float, float]:
+        """Return the left and top of a tile."""
+        row, column = divmod(tile, self.columns)
+        x = svg.PADDING + column * (self.tile_width + GAP)
+        return x, self.top + row * (self.tile_height + GAP)
+
+    def picture_box(self, tile: int) -> svg.Box:
+        """Return the box of the picture of a tile."""
+        x, y = self.corner(tile)
+        return x, y + WORD_HEIGHT, self.picture_size[1], self.picture_size[0]
+
+    def cell_box(self, tile: int, cell: tuple[int, int], grid: tuple[int, int]) -> svg.Box:
+        """Return the box of a cell of the grid over the picture of a tile."""
+        x, y, width, height = self.picture_box(tile)
+        (row, column), (rows, columns) = cell, grid
+        return x + width * column / columns, y + height * row / rows, width / columns, height / rows
+
+    def word_label(self, word: str) -> str:
+        """Return a word as it stands over its tile."""
+        return svg.truncate(escape_invisible(word), int(self.tile_width / LABEL_ADVANCE))
+
+
+def legend(attention: CaptionAttention) -> str:
+    """Return what a contact sheet shows."""
+    scale = "relative to the word's largest cell (max: its weight)"
+    if attention.image is None:
+        return f"Filled: attended, {scale}."
+    return f"Colors: attended, {scale}. Outline: that cell."
+
+
+# ----- SVG -----
+
+_STYLE = """
+.faded {{ opacity: {faded}; }}
+.pixelated {{ image-rendering: pixelated; }}
+.frame {{ fill: none; stroke: {rule}; }}
+.peak {{ fill: none; stroke: {accent}; stroke-width: 1.5; }}
+"""
+SHEET_STYLE = svg.select_by_scheme(
+    *(
+        _STYLE.format(faded=pictures.FADED, accent=palette.accent, rule=palette.rule)
+        for palette in (svg.LIGHT, svg.DARK)
+    )
+)
+
+
+def render_svg(attention: CaptionAttention) -> str:
+    """Draw a contact sheet as an SVG document; each tile carries its word as `data-word`."""
+    title, caption, _ = attention.heading
+    name = title or caption or "Caption"
+    if attention.is_empty:
+        return svg.render_empty(title, "Caption")
+    layout = SheetLayout(attention)
+    root = svg.svg_document(
+        layout.width,
+        layout.height,
+        title=name,
+        description=attention.description,
+        heading="",
+        style=SHEET_STYLE,
+    )
+    for index, (css_class, line) in enumerate(layout.heading):
+        add_text(root, css_class, line, x=svg.PADDING, y=layout.heading_baseline(index))
+    num_others = layout.num_tiles - len(attention.words)
+    if attention.picture is not None:
+        _define_picture(root, attention.picture, _id_prefix(attention))
+        add_text(root, "note", "picture", x=svg.PADDING, y=layout.corner(0)[1] + WORD_HEIGHT - 8)
+        _use(root, f"{_id_prefix(attention)}-picture", layout.picture_box(0))
+        add_rect(root, "frame", layout.picture_box(0))
+    for index in range(len(attention.words)):
+        _draw_tile(root, attention, layout, index, tile=index + num_others)
+    add_text(root, "note", legend(attention), x=svg.PADDING, y=layout.height - svg.PADDING)
+    return svg.to_svg(root)
+
+
+def _id_prefix(attention: CaptionAttention) -> str:
+    """Return a name that no other figure on a page has, unless it is the same figure."""
+    digest = hashlib.sha256(attention.weights.tobytes())
+    digest.update(b"" if attention.picture is None else attention.picture.tobytes())
+    return f"sheet-{digest.hexdigest()[:10]}"
+
+
+def _define_picture(root: Element, picture: Int[np.ndarray, "height width 3"], prefix: str) -> None:
+    """Add the picture in colors and in gray, to be used by the tiles."""
+    definitions = SubElement(root, "defs")
+    css_class = "pixelated" if max(picture.shape[:2]) < PIXELATED_BELOW else ""
+    for name, pixels in (("picture", picture), ("gray", pictures.to_gray(picture))):
+        scaling = {"viewBox": "0 0 1 1", "preserveAspectRatio": "none"}
+        symbol = SubElement(definitions, "symbol", {"id": f"{prefix}-{name}", **scaling})
+        _add_image(symbol, pixels, (0, 0, 1, 1), css_class)
+
+
+def _add_image(parent: Element, pixels: np.ndarray, box: svg.Box, css_class: str = "") -> Element:
+    sides = dict(zip(("x", "y", "width", "height"), map(format_px, box), strict=True))
+    attributes = {**sides, "preserveAspectRatio": "none", "href": pictures.to_data_uri(pixels)}
+    return SubElement(
+        parent, "image", {"class": css_class, **attributes} if css_class else attributes
+    )
+
+
+def _use(parent: Element, name: str, box: svg.Box, css_class: str = "") -> Element:
+    sides = dict(zip(("x", "y", "width", "height"), map(format_px, box), strict=True))
+    attributes = {"href": f"#{name}", **sides}
+    return SubElement(
+        parent, "use", {"class": css_class, **attributes} if css_class else attributes
+    )
+
+
+def _draw_tile(
+    root: Element, attention: CaptionAttention, layout: SheetLayout, index: int, *, tile: int
+) -> None:
+    word, peak = attention.words[index], attention.peaks[index]
+    label, box = escape_invisible(word), layout.picture_box(tile)
+    x, y, _, height = box
+    group = SubElement(root, "g", {"class": "tile", "data-word": label})
+    cell = f"row {peak.row + 1}, column {peak.column + 1}"
+    SubElement(group, "title").text = f"{label}: {cell}, {attention.notes[index]}"
+    add_text(group, "", layout.word_label(word), x=x, y=y - 8)
+    if attention.picture is None:
+        _draw_grid(group, attention, layout, index, tile=tile)
+    else:
+        prefix = _id_prefix(attention)
+        _use(group, f"{prefix}-gray", box, "faded")
+        mask = SubElement(group, "mask", {"id": f"{prefix}-{index}"})
+        _add_image(mask, _mask_pixels(attention.strengths[index]), box)
+        attended = SubElement(group, "g", {"mask": f"url(#{prefix}-{index})"})
+        _use(attended, f"{prefix}-picture", box)
+        add_rect(attended, "full-cell", box).set("fill-opacity", f"{pictures.TINT}")
+        add_rect(group, "frame", box)
+        grid = attention.weights.shape[1], attention.weights.shape[2]
+        add_rect(group, "peak", layout.cell_box(tile, (peak.row, peak.column), grid))
+    bottom = y + height
+    if attention.gates is not None:
+        gate, width = attention.gates[index], layout.picture_size[1]
+        add_rect(group, "empty-cell", (x, bottom + 6, width, BAR_HEIGHT), radius=2)
+        bar = add_rect(group, "full-cell", (x, bottom + 6, width * gate, BAR_HEIGHT), radius=2)
+        bar.set("data-gate", svg.format_weight(gate))
+        bottom += BAR_SPACE
+    add_text(group, "note", attention.notes[index], x=x, y=bottom + NOTE_HEIGHT - 4)
+
+
+def _mask_pixels(strength: Float[np.ndarray, "rows columns"]) -> Int[np.ndarray, "height width 2"]:
+    """Return white pixels whose alpha is the interpolated strength."""
+    rows, columns = strength.shape
+    size = pictures.fit_size(rows, columns, max_height=MAX_MASK_SIDE, max_width=MAX_MASK_SIDE)
+    alpha = pictures.to_pixels(255 * pictures.resize(strength, *size))
+    return np.stack([np.full_like(alpha, 255), alpha], axis=-1)
+
+
+def _draw_grid(
+    group: Element, attention: CaptionAttention, layout: SheetLayout, index: int, *, tile: int
+) -> None:
+    grid, weights = attention.strengths[index], attention.weights[index]
+    shape = (grid.shape[0], grid.shape[1])
+    for cell in np.ndindex(shape):
+        box = _inner_box(layout.cell_box(tile, cell, shape))
+        add_rect(group, "empty-cell", box, radius=2)
+        full = add_rect(group, "full-cell", box, radius=2)
+        full.set("fill-opacity", svg.format_weight(grid[cell]))
+        full.set("data-weight", svg.format_weight(weights[cell]))
+
+
+def _inner_box(box: svg.Box) -> svg.Box:
+    """Return the part of a cell that is filled."""
+    x, y, width, height = box
+    gap = min(CELL_GAP, width / 4, height / 4)
+    return x + gap / 2, y + gap / 2, width - gap, height - gap
+
+
+# ----- PNG -----
+
+SCALE = 2
+"""Pixels of a PNG per pixel of the SVG, for screens of high resolution."""
+_FONT_SIZES = {"title": 16, "note": 12}
+_SYSTEM_FONTS = ("DejaVuSans.ttf", "NotoSans-Regular.ttf", "NotoSansCJK-Regular.ttc", "Arial.ttf")
+
+
+def write_png(attention: CaptionAttention, path: Path) -> None:
+    """Write a contact sheet as PNG in the light palette."""
+    hint = "install it with: pip install 'heedful[vision]', or write an SVG file instead"
+    is_installed = find_spec("PIL") is not None
+    check(is_installed, str(path), "a PNG contact sheet needs Pillow", hint)
+    layout = SheetLayout(attention)
+    canvas = _SheetCanvas(layout.width, layout.height)
+    for index, (css_class, line) in enumerate(layout.heading):
+        canvas.text(css_class, line, x=svg.PADDING, y=layout.heading_baseline(index))
+    num_others = layout.num_tiles - len(attention.words)
+    if attention.picture is not None:
+        canvas.text("note", "picture", x=svg.PADDING, y=layout.corner(0)[1] + WORD_HEIGHT - 8)
+        box = layout.picture_box(0)
+        canvas.paste(_enlarge(attention.picture, box), box)
+        canvas.rect(box, outline=svg.LIGHT.rule)
+    for index in range(len(attention.words)):
+        _paint_tile(canvas, attention, layout, index, tile=index + num_others)
+    canvas.text("note", legend(attention), x=svg.PADDING, y=layout.height - svg.PADDING)
+    with atomic_replace(path) as temporary:
+        canvas.image.save(temporary, format="PNG")
+
+
+class _SheetCanvas:
+    """A picture in which positions and sizes are those of the SVG."""
+
+    def __init__(self, width: float, height: float) -> None:
+        from PIL import Image, ImageDraw
+
+        size = (round(SCALE * width), round(SCALE * height))
+        self.image = Image.new("RGB", size, svg.LIGHT.background)
+        self.draw = ImageDraw.Draw(self.image)
+
+    def text(self, css_class: str, text: str, *, x: float, y: float) -> None:
+        font = _font(text, SCALE * _FONT_SIZES.get(css_class, 15))
+        fill = svg.LIGHT.muted if css_class == "note" else svg.LIGHT.text
+        self.draw.text((SCALE * x, SCALE * y), text, fill=fill, font=font, anchor="ls")
+
+    def rect(self, box: svg.Box, *, fill: str | None = None, outline: str | None = None) -> None:
+        x, y, width, height = (SCALE * side for side in box)
+        corners = (x, y, max(x, x + width - 1), max(y, y + height - 1))
+        self.draw.rectangle(corners, fill=fill, outline=outline, width=SCALE)
+
+    def paste(self, pixels: Int[np.ndarray, "height width 3"], box: svg.Box) -> None:
+        from PIL import Image
+
+        self.image.paste(Image.fromarray(pixels), (round(SCALE * box[0]), round(SCALE * box[1])))
+
+
+def _font(text: str, size: int) -> Any:
+    """Return Pillow's own font, or one of the system's if only that has all characters."""
+    from PIL import ImageFont
+
+    default = ImageFont.load_default(size)
+    if _covers(default, text):
+        return default
+    for name in _SYSTEM_FONTS:
+        with suppress(OSError):  # it is not installed
+            font = ImageFont.truetype(name, size)
+            if _covers(font, text):
+                return font
+    return default
+
+
+def _covers(font: Any, text: str) -> bool:
+    """Return whether a font has all characters: a missing one looks like an unassigned one."""
+    missing = bytes(font.getmask("\uffff"))
+    return all(bytes(font.getmask(character)) != missing for character in set(text) - {" "})
+
+
+def _enlarge(
+    values: Float[np.ndarray, "rows columns *channels"], box: svg.Box
+) -> Float[np.ndarray, "height width *channels"]:
+    """Resize a picture to a box; a small one keeps its pixels."""
+    height, width = round(SCALE * box[3]), round(SCALE * box[2])
+    is_small = max(values.shape[:2]) < PIXELATED_BELOW
+    resized = (pictures.repeat_cells if is_small else pictures.resize)(values, height, width)
+    return pictures.to_pixels(resized)
+
+
+def _paint_tile(
+    canvas: _SheetCanvas, attention: CaptionAttention, layout: SheetLayout, index: int, *, tile: int
+) -> None:
+    box, strength = layout.picture_box(tile), attention.strengths[index]
+    x, y, width, height = box
+    grid = (strength.shape[0], strength.shape[1])
+    canvas.text("", layout.word_label(attention.words[index]), x=x, y=y - 8)
+    if attention.picture is None:
+        for cell in np.ndindex(grid):
+            fill = svg.weight_color(svg.LIGHT, strength[cell])
+            canvas.rect(_inner_box(layout.cell_box(tile, cell, grid)), fill=fill)
+    else:
+        rgb = _enlarge(attention.picture, box)
+        shown = pictures.resize(strength, *rgb.shape[:2])
+        canvas.paste(pictures.blend_attention(rgb, shown), box)
+        canvas.rect(box, outline=svg.LIGHT.rule)
+        peak = attention.peaks[index]
+        outline = layout.cell_box(tile, (peak.row, peak.column), grid)
+        canvas.rect(outline, outline=svg.LIGHT.accent)
+    bottom = y + height
+    if attention.gates is not None:
+        gate = attention.gates[index]
+        canvas.rect((x, bottom + 6, width, BAR_HEIGHT), fill=svg.LIGHT.empty_cell)
+        if gate > 0:
+            canvas.rect((x, bottom + 6, width * gate, BAR_HEIGHT), fill=svg.LIGHT.full_cell)
+        bottom += BAR_SPACE
+    canvas.text("note", attention.notes[index], x=x, y=bottom + NOTE_HEIGHT - 4)
