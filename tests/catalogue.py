@@ -155,7 +155,10 @@ for member in types_in(PreOutputConfig):
             {"wiring": {"type": wiring}, "pre_output": {"type": type_of(member)}}
         )
 for member in types_in(BridgeConfig):
-    SYSTEMS[f"bridge {type_of(member)}"] = _system({"bridge": {"type": type_of(member)}})
+    wiring = "final-state" if type_of(member) == "first-input" else "attend-then-step"
+    SYSTEMS[f"bridge {type_of(member)}"] = _system(
+        {"bridge": {"type": type_of(member)}, "wiring": {"type": wiring}}
+    )
 for member in types_in(PoolingConfig):
     SYSTEMS[f"pooling {type_of(member)}"] = _system({}, {"pooling": type_of(member)})
 INTRA_ATTENTION_CELLS = ["self-attentive-rnn", "self-attentive-lstm", "lstmn"]
@@ -170,6 +173,37 @@ SYSTEMS |= {
             "bridge": {"type": "copy"},
         },
         {"cell": "lstm", "num_layers": 2, "direction": {"type": "forward", "reverse_source": True}},
+    ),
+    "show and tell": _system(
+        {
+            "cell": "lstm",
+            "num_layers": 2,
+            "wiring": {"type": "final-state"},
+            "bridge": {"type": "first-input"},
+        }
+    ),
+    "show, attend and tell": _system(
+        {
+            "cell": "lstm",
+            "bridge": {"type": "mlp"},
+            "attention": {
+                "readout": {"type": "gated"},
+                "auxiliary_losses": [{"type": "doubly-stochastic"}],
+            },
+            "pre_output": {"type": "deep-output"},
+        }
+    ),
+    "adaptive attention": _system(
+        {
+            "cell": "lstm",
+            "num_layers": 2,
+            "wiring": {"type": "adaptive"},
+            "bridge": {"type": "mlp"},
+            "pre_output": {"type": "sum"},
+        }
+    ),
+    "adaptive attention, heads": _system(
+        {"wiring": {"type": "adaptive", "reads_summary": False}, "attention": HEADS}
     ),
     "cho": _system(
         {

@@ -28,6 +28,9 @@ from heedful.shapes import (
     Weights,
 )
 
+InferenceBehavior = Literal["hard", "expected"]
+"""Whether an alignment that chooses positions does so at inference, or keeps probabilities."""
+
 
 class AlignmentOutput(NamedTuple):
     """Attention weights, and the quantities of the mechanism that produced them."""
@@ -38,6 +41,7 @@ class AlignmentOutput(NamedTuple):
     baselines: PerQuery | None = None  # expected reward before sampling (REINFORCE)
     boundaries: Weights | None = None  # where a monotonic pointer stopped
     centers: PerQuery | None = None  # center of the window, as a position
+    gates: PerQuery | None = None  # weight of a sentinel, which is no position of the source
 
     @property
     def pointers(self) -> Weights:

@@ -17,6 +17,7 @@ from heedful.attention.alignments import (
     AlignmentFunction,
     AlignmentLossInputs,
     AlignmentOutput,
+    InferenceBehavior,
     PartConfig,
     SoftAlignment,
     SoftAlignmentConfig,
@@ -156,7 +157,8 @@ class SampledAlignment(ArgmaxAlignment):
 
     With probability `soft_probability`, drawn once per source, a row uses the probabilities as
     weights. The paper's credit is that of the sentence; that of the future has lower variance,
-    since a sample has no effect on earlier targets. Defaults are those of the authors' code.
+    since a sample has no effect on earlier targets. Defaults are those of the authors' code, which
+    decodes with the probabilities: `inference="expected"`.
     """
 
     has_auxiliary_losses = True
@@ -170,6 +172,7 @@ class SampledAlignment(ArgmaxAlignment):
         reward_scale: float = 0.1,
         entropy_bonus: float = 0.002,
         credit: CreditAssignment = "sentence",
+        inference: InferenceBehavior = "hard",
     ) -> None:
         super().__init__(inner)
         self.baseline = baseline
@@ -177,14 +180,17 @@ class SampledAlignment(ArgmaxAlignment):
         self.reward_scale = reward_scale
         self.entropy_bonus = entropy_bonus
         self.credit = credit
+        self.inference = inference
 
     @override
     def align(
         self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
     ) -> AlignmentOutput:
-        if not self.training:
+        if not self.training and self.inference == "hard":
             return super().align(scores, mask)
         probabilities = self.inner.normalize(scores, mask)
+        if not self.training:
+            return AlignmentOutput(probabilities, probabilities)
         rows = scores.shape[:-2]
         uniform = torch.rand(rows, device=scores.device) if state is None else state.uniform_sample
         is_soft = (uniform < self.soft_probability).unsqueeze(-1)  # (*B, 1)
@@ -234,6 +240,9 @@ class SampledAlignmentConfig(PartConfig):
     """Factor of the REINFORCE loss."""
     entropy_bonus: NonNegativeFloat = 0.002
     """Factor of the entropy of the probabilities, which is maximized."""
+    inference: InferenceBehavior = "hard"
+    """At inference, `hard` uses the most probable position; `expected` keeps the probabilities as
+    weights, as the code of Xu et al. does."""
 
 
 class StraightThroughAlignment(ArgmaxAlignment):

@@ -16,6 +16,7 @@ from typing_extensions import override
 from heedful.attention.alignments import (
     AlignmentFunction,
     AlignmentOutput,
+    InferenceBehavior,
     PartConfig,
     mask_scores,
     upcast,
@@ -24,7 +25,6 @@ from heedful.attention.memory import MaybeState
 from heedful.shapes import Bool, Mask, PerPosition, Queries, Scores, Weights
 
 PointerAlgorithm = Literal["recursive", "parallel"]
-InferenceBehavior = Literal["hard", "expected"]
 
 
 class MonotonicAlignment(AlignmentFunction):

@@ -1,20 +1,22 @@
 """Bridges: the first hidden state of each decoder layer, from the encoder's output.
 
-Cell states of LSTMs start at zero unless the bridge copies those of the encoder; other parts of a
-state are empty.
+Cell states of LSTMs start at zero unless the bridge computes them or copies those of the encoder;
+other parts of a state are empty.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import nn
 from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.errors import check
+from heedful.layers.rnn_cells import CellState
 from heedful.models.base import EncoderOutput, EncoderStateSizes
-from heedful.models.recurrent.wiring import RecurrentDecoderConfigBase
-from heedful.shapes import Hidden
+from heedful.models.recurrent.wiring import AttentionWiring, RecurrentDecoderConfigBase, Wiring
+from heedful.shapes import Embedded, Hidden, Summary
 
 
 class Bridge(nn.Module):
@@ -51,6 +53,70 @@ class Bridge(nn.Module):
         projected = [layer(source) for layer in self.layers]
         return projected if self.kind == "linear" else [hidden.tanh() for hidden in projected]
 
+    def cell_states(self, encoder_output: EncoderOutput) -> Sequence[CellState]:
+        """Return the first cell state of each LSTM layer; none means zeros."""
+        return encoder_output.final_cell_states if self.kind == "copy" else ()
+
+    def first_input(self, encoder_output: EncoderOutput) -> Embedded | None:
+        """Return what the decoder reads before its first token, or None."""
+        return None
+
+
+class MLPBridge(Bridge):
+    """h_0 = tanh(W_h f + b), c_0 = tanh(W_c f + b), f = relu(W summary + b)  (Xu et al. 2015).
+
+    (Section 3.1.2.) The summary is the mean of the annotations. As in the authors' code, the ReLU
+    layers, all but one of `num_layers`, have the size of the summary and serve both.
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, cell_state_sizes: Sequence[int], num_layers: int
+    ) -> None:
+        super().__init__("mlp", input_size, hidden_size, len(cell_state_sizes))
+        relu_layers = [nn.Linear(input_size, input_size) for _ in range(num_layers - 1)]
+        self.relu_layers = nn.ModuleList(relu_layers)
+        cell_layers = [nn.Linear(input_size, size) for size in cell_state_sizes if size]
+        self.cell_layers = nn.ModuleList(cell_layers)
+
+    @override
+    def forward(self, encoder_output: EncoderOutput) -> list[Hidden]:
+        features = self._compute_features(encoder_output.summary)
+        return [layer(features).tanh() for layer in self.layers]
+
+    @override
+    def cell_states(self, encoder_output: EncoderOutput) -> Sequence[CellState]:
+        features = self._compute_features(encoder_output.summary)
+        return [layer(features).tanh() for layer in self.cell_layers]
+
+    def _compute_features(self, summary: Summary) -> Summary:
+        for layer in self.relu_layers:
+            summary = layer(summary).relu()
+        return summary
+
+
+class FirstInputBridge(Bridge):
+    """x_{-1} = W summary + b, read before the first token from zero states.
+
+    (Vinyals et al. 2015, Show and tell, equation 10.) What is predicted after it is not used.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        *,
+        embedding_size: int,
+        dropout: float,
+    ) -> None:
+        super().__init__("zeros", input_size, hidden_size, num_layers)
+        self.projection = nn.Linear(input_size, embedding_size)
+        self.dropout = nn.Dropout(dropout)
+
+    @override
+    def first_input(self, encoder_output: EncoderOutput) -> Embedded:
+        return self.dropout(self.projection(encoder_output.summary))
+
 
 class BridgeConfigBase(BaseConfig):
     """How the encoder's output becomes the first decoder state."""
@@ -58,7 +124,11 @@ class BridgeConfigBase(BaseConfig):
     type: str
 
     def build(
-        self, summary_size: int, encoder: EncoderStateSizes, decoder: RecurrentDecoderConfigBase
+        self,
+        summary_size: int,
+        encoder: EncoderStateSizes,
+        decoder: RecurrentDecoderConfigBase,
+        wiring: Wiring,
     ) -> Bridge:
         return Bridge(self.type, summary_size, decoder.hidden_size, decoder.num_layers)
 
@@ -82,12 +152,16 @@ class BackwardBridgeConfig(BridgeConfigBase):
 
     @override
     def build(
-        self, summary_size: int, encoder: EncoderStateSizes, decoder: RecurrentDecoderConfigBase
+        self,
+        summary_size: int,
+        encoder: EncoderStateSizes,
+        decoder: RecurrentDecoderConfigBase,
+        wiring: Wiring,
     ) -> Bridge:
         message = "'backward' needs a backward cell in the encoder's last layer, but there is none"
         hint = "choose 'tanh', or set encoder.direction to 'bidirectional'"
         check(encoder.backward_size, "bridge.type", message, hint)
-        return super().build(encoder.backward_size, encoder, decoder)
+        return super().build(encoder.backward_size, encoder, decoder, wiring)
 
 
 class CopyBridgeConfig(BridgeConfigBase):
@@ -97,14 +171,18 @@ class CopyBridgeConfig(BridgeConfigBase):
 
     @override
     def build(
-        self, summary_size: int, encoder: EncoderStateSizes, decoder: RecurrentDecoderConfigBase
+        self,
+        summary_size: int,
+        encoder: EncoderStateSizes,
+        decoder: RecurrentDecoderConfigBase,
+        wiring: Wiring,
     ) -> Bridge:
         actual = ", ".join(map(str, encoder.final_state_sizes)) or "unknown"
         needed = ", ".join([str(decoder.hidden_size)] * decoder.num_layers)
         message = f"'copy' needs encoder layers of sizes {needed}, but they are {actual}"
         hint = "give both the same num_layers and hidden_size, or choose 'tanh'"
         check(actual == needed, "bridge.type", message, hint)
-        return super().build(summary_size, encoder, decoder)
+        return super().build(summary_size, encoder, decoder, wiring)
 
 
 class ZerosBridgeConfig(BridgeConfigBase):
@@ -113,11 +191,63 @@ class ZerosBridgeConfig(BridgeConfigBase):
     type: Literal["zeros"] = "zeros"
 
 
+class MLPBridgeConfig(BridgeConfigBase):
+    """A multilayer perceptron from the source summary to each first hidden and cell state.
+
+    This is how Show, attend and tell starts from the mean annotation of an image (Xu et al. 2015).
+    """
+
+    type: Literal["mlp"] = "mlp"
+    num_layers: PositiveInt = 2
+    """Number of layers: the last has tanh, the others ReLU and the size of the summary."""
+
+    @override
+    def build(
+        self,
+        summary_size: int,
+        encoder: EncoderStateSizes,
+        decoder: RecurrentDecoderConfigBase,
+        wiring: Wiring,
+    ) -> Bridge:
+        sizes = [cell.cell_state_size for cell in wiring.cells.cells]
+        return MLPBridge(summary_size, decoder.hidden_size, sizes, self.num_layers)
+
+
+class FirstInputBridgeConfig(BridgeConfigBase):
+    """The source summary as an input before the first token (Vinyals et al. 2015, Show and tell).
+
+    States are zero before it. Needs a wiring without attention.
+    """
+
+    type: Literal["first-input"] = "first-input"
+
+    @override
+    def build(
+        self,
+        summary_size: int,
+        encoder: EncoderStateSizes,
+        decoder: RecurrentDecoderConfigBase,
+        wiring: Wiring,
+    ) -> Bridge:
+        message = "'first-input' reads the source before the first step, but this wiring attends"
+        hint = "choose the bridge 'tanh' or 'mlp', or the wiring 'final-state'"
+        check(not isinstance(wiring, AttentionWiring), "bridge.type", message, hint)
+        return FirstInputBridge(
+            summary_size,
+            decoder.hidden_size,
+            decoder.num_layers,
+            embedding_size=decoder.embedding_size,
+            dropout=decoder.dropout,
+        )
+
+
 BridgeConfig = Annotated[
     TanhBridgeConfig
     | LinearBridgeConfig
     | BackwardBridgeConfig
     | CopyBridgeConfig
-    | ZerosBridgeConfig,
+    | ZerosBridgeConfig
+    | MLPBridgeConfig
+    | FirstInputBridgeConfig,
     Field(discriminator="type"),
 ]

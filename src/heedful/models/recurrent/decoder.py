@@ -32,6 +32,7 @@ from heedful.models.output_heads import (
     OutputHead,
     SoftmaxHeadConfig,
 )
+from heedful.models.recurrent.adaptive import AdaptiveWiring, AdaptiveWiringConfig
 from heedful.models.recurrent.bridge import Bridge, BridgeConfig, TanhBridgeConfig
 from heedful.models.recurrent.deep_fusion import DeepFusionConfig
 from heedful.models.recurrent.wiring import (
@@ -89,9 +90,13 @@ class RecurrentDecoder(Decoder):
         # Pool once: bridge and wiring may both use the summary.
         encoder_output = encoder_output._replace(pooled=encoder_output.summary)
         memory = self.wiring.build_memory(encoder_output)
-        cell_states = encoder_output.final_cell_states if self.needs_cell_states else ()
+        has_cell_states = self.wiring.cells.has_cell_states
+        cell_states = self.bridge.cell_states(encoder_output) if has_cell_states else ()
         cells = self.wiring.cells.initial_state(self.bridge(encoder_output), cell_states)
         state = self.wiring.initial_state(cells, memory, encoder_output.summary)
+        first_input = self.bridge.first_input(encoder_output)
+        if first_input is not None:
+            state = self.wiring(first_input, state, memory).state
         copy_source = self.build_copy_source(encoder_output)
         return RecurrentDecoderState(state, memory, copy_source=copy_source)
 
@@ -214,6 +219,7 @@ WiringConfig = Annotated[
     | StepThenAttendConfig
     | BottomLayerAttentionConfig
     | DeepFusionConfig
+    | AdaptiveWiringConfig
     | ConstantContextWiringConfig
     | FinalStateWiringConfig,
     Field(discriminator="type"),
@@ -246,7 +252,7 @@ class RecurrentDecoderConfig(RecurrentDecoderConfigBase):
         gate_size = memory_size + self.hidden_size + self.input_size(memory_size)
         decoder = RecurrentDecoder(
             TokenEmbedding(vocab_size, self.embedding_size, dropout=self.dropout),
-            self.bridge.build(memory_size, encoder_sizes or EncoderStateSizes(), self),
+            self.bridge.build(memory_size, encoder_sizes or EncoderStateSizes(), self, wiring),
             wiring,
             self.output_head.build(
                 HeadSizes(wiring.pre_output.size, vocab_size, gate_size, memory_size)
@@ -285,9 +291,14 @@ class RecurrentDecoderConfig(RecurrentDecoderConfigBase):
         readout, alignment = self.attention.readout.type, self.attention.alignment.type
         head, pre_output = self.output_head.type, self.pre_output.type
         step_first = self.wiring if isinstance(self.wiring, StepThenAttendConfig) else None
+        is_adaptive = isinstance(wiring, AdaptiveWiring)
         message = f"{pre_output!r} leaves out the context, which this wiring uses nowhere else"
         hint = "choose 'tanh', 'maxout' or 'concat', or another wiring"
-        check(not step_first or pre_output != "state-only", "pre_output.type", message, hint)
+        uses_context = pre_output != "state-only" or not (step_first or is_adaptive)
+        check(uses_context, "pre_output.type", message, hint)
+        message = f"output head {head!r} needs weights that sum to one, without a sentinel"
+        hint = "choose 'softmax', or the wiring 'step-then-attend'"
+        check(head == "softmax" or not is_adaptive, "output_head.type", message, hint)
         message = f"output head {head!r} needs a context per source position, not {readout!r}"
         hint = "choose the readout 'per-position', or the output head 'softmax'"
         can_read = is_per_position or not output_head.is_per_position

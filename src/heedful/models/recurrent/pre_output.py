@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.config import BaseConfig
+from heedful.errors import check
 from heedful.shapes import Float
 
 StepPart = Literal["previous_state", "state", "context", "token_embedding"]
@@ -97,6 +98,42 @@ class PreOutput(nn.Module):
         return projected
 
 
+class DeepOutput(PreOutput):
+    """E y + L_h h + L_z z + b, of the size of a token embedding  (Xu et al. 2015, equation 7).
+
+    h is the state after the step, z the context and E y the embedding of the last token. The
+    authors' code takes the tanh of the sum, and drops out its input and output, as is done here.
+    """
+
+    def __init__(
+        self, parts: Sequence[StepPart], part_sizes: PartSizes, *, tanh: bool, dropout: float
+    ) -> None:
+        size = part_sizes["token_embedding"]
+        super().__init__(parts, part_sizes, dropout=dropout)
+        self.projection = nn.Linear(self.size, size)
+        self.parts = (*self.parts, "token_embedding")
+        self.size = size
+        self.activation = "tanh" if tanh else None
+
+    @override
+    def forward(self, pre_output_input: PreOutputInput) -> Features:
+        vectors, embedding = pre_output_input.tensor_split([-self.size], dim=-1)
+        features: Tensor = embedding + self.projection(self.dropout(vectors))
+        return self.dropout(features.tanh() if self.activation == "tanh" else features)
+
+
+class SumPreOutput(PreOutput):
+    """c + h, the sum of context and state  (Lu et al. 2017, equation 14)."""
+
+    def __init__(self, parts: Sequence[StepPart], part_sizes: PartSizes, *, dropout: float) -> None:
+        super().__init__(parts, part_sizes, dropout=dropout)
+        self.size = part_sizes["state"]
+
+    @override
+    def forward(self, pre_output_input: PreOutputInput) -> Features:
+        return self.dropout(pre_output_input.unflatten(-1, (-1, self.size)).sum(dim=-2))
+
+
 class TanhPreOutputConfig(BaseConfig):
     """A tanh layer (Luong et al. 2015)."""
 
@@ -139,7 +176,44 @@ class StateOnlyPreOutputConfig(BaseConfig):
         return PreOutput(("state",), sizes, dropout=dropout)
 
 
+class DeepOutputConfig(BaseConfig):
+    """Token embedding plus projections of state and context (Xu et al. 2015, Show, attend, tell).
+
+    The features have the size of an embedding, so they fit tied embeddings.
+    """
+
+    type: Literal["deep-output"] = "deep-output"
+    tanh: bool = False
+    """Take the tanh of the sum, as the authors' code does; the paper does not."""
+
+    def build(self, parts: PreOutputParts, sizes: PartSizes, dropout: float) -> PreOutput:
+        return DeepOutput(_without_embedding(parts), sizes, tanh=self.tanh, dropout=dropout)
+
+
+class SumPreOutputConfig(BaseConfig):
+    """The sum of state and context, which have one size (Lu et al. 2017, adaptive attention)."""
+
+    type: Literal["sum"] = "sum"
+
+    def build(self, parts: PreOutputParts, sizes: PartSizes, dropout: float) -> PreOutput:
+        names = _without_embedding(parts)
+        description = ", ".join(f"{name} {sizes[name]}" for name in names)
+        message = f"'sum' needs vectors of one size, but they are: {description}"
+        hint = "make hidden_size the memory size, or choose 'tanh' or 'deep-output'"
+        check(len({sizes[name] for name in names}) == 1, "pre_output.type", message, hint)
+        return SumPreOutput(names, sizes, dropout=dropout)
+
+
+def _without_embedding(parts: PreOutputParts) -> tuple[StepPart, ...]:
+    return tuple(part for part in parts.shallow if part != "token_embedding")
+
+
 PreOutputConfig = Annotated[
-    TanhPreOutputConfig | MaxoutPreOutputConfig | ConcatPreOutputConfig | StateOnlyPreOutputConfig,
+    TanhPreOutputConfig
+    | MaxoutPreOutputConfig
+    | ConcatPreOutputConfig
+    | StateOnlyPreOutputConfig
+    | DeepOutputConfig
+    | SumPreOutputConfig,
     Field(discriminator="type"),
 ]
