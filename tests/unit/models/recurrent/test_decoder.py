@@ -14,9 +14,12 @@ from heedful.models.scheduled_sampling import InputSampler
 MEMORY, VOCABULARY = 6, 9
 WIRINGS = [type_of(each) for each in types_in(WiringConfig)]
 OUTPUTS = [type_of(each) for each in types_in(PreOutputConfig)]
-UNUSED_CONTEXT = ("step-then-attend", "state-only")
-COMBINATIONS = [pair for pair in product(WIRINGS, OUTPUTS) if pair != UNUSED_CONTEXT]
-REQUIRED = {"deep-fusion": {"cell": "lstmn", "hidden_size": MEMORY}}  # beyond the defaults
+UNUSED_CONTEXT = {("step-then-attend", "state-only"), ("adaptive", "state-only")}
+COMBINATIONS = [pair for pair in product(WIRINGS, OUTPUTS) if pair not in UNUSED_CONTEXT]
+REQUIRED = {  # beyond the defaults
+    "deep-fusion": {"cell": "lstmn", "hidden_size": MEMORY},
+    "sum": {"hidden_size": MEMORY},
+}
 each_combination = pytest.mark.parametrize(("wiring", "output"), COMBINATIONS)
 
 
@@ -30,6 +33,7 @@ def build(wiring="attend-then-step", output="tanh", **settings):
             "wiring": {"type": wiring},
             "pre_output": {"type": output},
             **REQUIRED.get(wiring, {}),
+            **REQUIRED.get(output, {}),
             **settings,
         }
     )
