@@ -28,7 +28,7 @@ class Corpus(ABC):
     def pairs(self, split: str, *, seed: int = 0) -> Iterator[Pair]:
         """Generate pairs without end; only training pairs repeat before a split is exhausted."""
         check_choice(split, self.splits, "split", location=self.name, error=DataError)
-        generated = self.generate(split, Random(_hash(f"{self.name}/{split}/{seed}")))
+        generated = self.generate(split, Random(hash_text(f"{self.name}/{split}/{seed}")))
         pairs = (pair for pair in generated if self.is_in_split(pair, split))
         return pairs if split == "train" else _deduplicate(pairs)
 
@@ -43,10 +43,11 @@ class Corpus(ABC):
 
 def assign_split(text: str) -> str:
     """Return the split of a text, fixed for ever: train (96 %), dev (2 %) or test (2 %)."""
-    return _HELD_OUT_BUCKETS.get(_hash(text) % _NUM_BUCKETS, "train")
+    return _HELD_OUT_BUCKETS.get(hash_text(text) % _NUM_BUCKETS, "train")
 
 
-def _hash(text: str) -> int:
+def hash_text(text: str) -> int:
+    """Return 64 bits of a hash that is the same on every machine."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
 
 

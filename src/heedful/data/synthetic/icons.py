@@ -1,0 +1,193 @@
+"""Icons and their names, such as "airplane clock": an object and, often in a corner, a modifier.
+
+Pairs of words are held out: the words of a dev or test name are in training names, but never two
+of them together that make up its pair. Training pictures are shifted, and some are composites: the
+modifier of one icon drawn onto another. Invariant: no training name contains both words of a pair
+that is held out, composites included.
+"""
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from importlib import resources
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch.nn.functional import max_pool2d
+from typing_extensions import override
+
+from heedful.data.array_files import open_array_file
+from heedful.data.images import Pixels
+from heedful.data.synthetic.pictures import CaptionedPicture, PictureCorpus
+
+MIN_COUNT = 5
+"""Training names that contain the rarest word of a name; rarer ones are left out."""
+MAX_SHIFT = 2
+COMPOSITE_RATIO = 0.4
+_OUTLINE = "outline"  # the last word of many names; the drawing style, not an object
+_HALO = 3  # blank pixels around a modifier, which set it off from the icon below
+_WHITE = 255
+_DARK = 100
+
+
+class Icon(NamedTuple):
+    """A row of the table of names."""
+
+    index: int
+    split: str
+    words: tuple[str, ...]
+    held_out_pair: frozenset[str]  # empty in training
+    min_count: int  # training names that contain its rarest word
+
+
+class Modifier(NamedTuple):
+    """A word, and the ink that it adds to an icon."""
+
+    word: str
+    ink: Pixels
+    halo: np.ndarray  # bool: ink and blank pixels around it
+
+
+class IconCorpus(PictureCorpus):
+    """Icons of Material Design Icons, 48 x 48."""
+
+    name = "icons"
+    description = "icons and their names; dev and test names combine words in a new way"
+
+    @override
+    def generate(
+        self, split: str, num_examples: int, rng: np.random.Generator
+    ) -> Iterator[CaptionedPicture]:
+        icons, ink, composer = load_icons(split), load_ink(), load_composer()
+        if split != "train":
+            for icon in icons[:num_examples]:
+                yield CaptionedPicture(_WHITE - ink[icon.index], " ".join(icon.words))
+            return
+        for row in islice(_endless_permutations(len(icons), rng), num_examples):
+            words, picture = icons[row].words, ink[icons[row].index]
+            if rng.random() < COMPOSITE_RATIO:
+                words, picture = composer.draw(rng)
+            yield CaptionedPicture(_WHITE - shift(picture, rng), " ".join(words))
+
+
+def _endless_permutations(count: int, rng: np.random.Generator) -> Iterator[int]:
+    while True:
+        yield from rng.permutation(count).tolist()
+
+
+def load_icons(split: str, min_count: int = MIN_COUNT) -> list[Icon]:
+    """Return the icons of a split whose words are not too rare."""
+    return [icon for icon in _read_table() if icon.split == split and icon.min_count >= min_count]
+
+
+@lru_cache
+def _read_table() -> Sequence[Icon]:
+    text = (resources.files(__package__) / "material_icons" / "names.tsv").read_text("utf-8")
+    rows = csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE)
+    return [
+        Icon(
+            int(row["index"]),
+            row["split"],
+            tuple(row["name"].split()),
+            frozenset(row["held_pair"].replace("-", "").split()),
+            int(row["rarest"]),
+        )
+        for row in rows
+    ]
+
+
+@lru_cache
+def load_ink() -> Pixels:
+    """Return all icons, (icons, 48, 48), 255 where there is ink."""
+    folder = resources.files(__package__) / "material_icons"
+    with resources.as_file(folder / "icons48.npy.gz") as path:
+        return open_array_file(str(path)).arrays[""]
+
+
+def shift(picture: Pixels, rng: np.random.Generator) -> Pixels:
+    """Move a picture by up to two pixels; what it leaves is blank."""
+    top, left = rng.integers(2 * MAX_SHIFT + 1, size=2)
+    rows, columns = picture.shape
+    return np.pad(picture, MAX_SHIFT)[top : top + rows, left : left + columns]
+
+
+# ----- composites
+
+
+class IconComposer:
+    """Draws the modifiers of icons onto other icons.
+
+    A modifier is the ink of an icon, "bell clock", that the icon named without its last word,
+    "bell", lacks; both outlined or both not. Its ink and a halo around it replace what is below.
+    """
+
+    def __init__(self, icons: Sequence[Icon], ink: Pixels, held_out: set[frozenset[str]]) -> None:
+        self.ink = ink
+        self.held_out = held_out
+        by_name = {icon.words: icon for icon in icons}
+        modifiers: dict[str, list[Modifier]] = {}
+        self.bases: list[Icon] = []
+        for icon in icons:
+            words, style = split_style(icon.words)
+            base = by_name.get((*words[:-1], *style))
+            if len(words) < 2 or base is None:
+                continue
+            is_extension, modifier = find_modifier(words[-1], ink[base.index], ink[icon.index])
+            if is_extension and base not in self.bases:
+                self.bases.append(base)
+            if modifier is not None:
+                modifiers.setdefault(words[-1], []).append(modifier)
+        self.modifiers = {word: found for word, found in modifiers.items() if len(found) > 1}
+        weights = np.array([len(found) for found in self.modifiers.values()]) ** 0.7
+        self.probabilities = weights / weights.sum()
+
+    def draw(self, rng: np.random.Generator) -> tuple[tuple[str, ...], Pixels]:
+        """Draw a random composite; its name contains no pair of words that is held out."""
+        modifiers: Sequence[list[Modifier]] = list(self.modifiers.values())
+        while True:
+            candidates = modifiers[rng.choice(len(modifiers), p=self.probabilities)]
+            modifier = candidates[rng.integers(len(candidates))]
+            base = self.bases[rng.integers(len(self.bases))]
+            words, style = split_style(base.words)
+            name = (*words, modifier.word)
+            if modifier.word in words or any(pair <= set(name) for pair in self.held_out):
+                continue
+            below = np.where(modifier.halo, 0, self.ink[base.index])
+            return (*name, *style), np.maximum(below, modifier.ink).astype(np.uint8)
+
+
+@lru_cache
+def load_composer() -> IconComposer:
+    """Return the composer of the training icons."""
+    held_out = {icon.held_out_pair for icon in _read_table() if icon.held_out_pair}
+    return IconComposer(load_icons("train"), load_ink(), held_out)
+
+
+def split_style(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the words without a last "outline", and it."""
+    is_outlined = words[-1] == _OUTLINE
+    return (words[:-1], words[-1:]) if is_outlined else (words, ())
+
+
+def find_modifier(word: str, base: Pixels, icon: Pixels) -> tuple[bool, Modifier | None]:
+    """Return whether `icon` is `base` with something added, and what, if it stands apart."""
+    difference = icon.astype(np.int16) - base
+    added = difference.clip(min=0).astype(np.uint8)
+    removed = (-difference).clip(min=0)
+    added[added < 60] = 0
+    halo = _dilate(added > _DARK, _HALO)
+    kept = np.minimum(base, icon)[halo].sum(dtype=np.int64)
+    elsewhere = removed[~_dilate(added > _DARK, _HALO + 2)].sum(dtype=np.int64)
+    is_extension = elsewhere < 0.1 * max(1, base.sum(dtype=np.int64))
+    ink = added.sum(dtype=np.int64)
+    is_apart = kept < 0.35 * ink and 30 * _WHITE < ink < 500 * _WHITE
+    is_apart = is_apart and (abs(difference) > _DARK).mean() < 0.4
+    return bool(is_extension), Modifier(word, added, halo) if is_extension and is_apart else None
+
+
+def _dilate(mask: np.ndarray, radius: int) -> np.ndarray:
+    """Return all pixels within a square of this radius around those of the mask."""
+    pixels = torch.from_numpy(mask)[None].float()
+    return max_pool2d(pixels, 2 * radius + 1, stride=1, padding=radius)[0].numpy() > 0
