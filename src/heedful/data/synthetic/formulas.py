@@ -53,7 +53,8 @@ class FormulaCorpus(PictureCorpus):
 
 def _captions(split: str, rng: np.random.Generator) -> Iterator[str]:
     """Yield different formulas of a split without end."""
-    grammar, seen = FormulaGrammar(rng), set[str]()
+    grammar = FormulaGrammar(rng)
+    seen: set[str] = set()
     token_range = LONG_TOKEN_RANGE if split == "long" else TOKEN_RANGE
     while True:
         tokens = grammar.formula()
@@ -125,7 +126,7 @@ class FormulaGrammar:
         return self.scripted()
 
     def _choose(self, options: Sequence[Any]) -> Any:
-        return options[self.rng.integers(len(options))]
+        return options[int(self.rng.integers(len(options)))]
 
 
 # ----- drawing
@@ -134,9 +135,7 @@ class FormulaGrammar:
 class RenderingJob(NamedTuple):
     """Draws formulas, for worker processes."""
 
-    def setup(
-        self, *, is_shared: bool
-    ) -> Callable[[Sequence[str]], list[CaptionedPicture | None]]:
+    def setup(self, *, is_shared: bool) -> Callable[[Sequence[str]], list[CaptionedPicture | None]]:
         """Import what it needs."""
         del is_shared
         load_mathtext()
@@ -144,7 +143,7 @@ class RenderingJob(NamedTuple):
 
     def render(self, captions: Sequence[str]) -> list[CaptionedPicture | None]:
         """Return pictures of formulas; None for those that do not fit."""
-        pictures = ((place_formula(draw_formula(caption)), caption) for caption in captions)
+        pictures = ((pad_formula(draw_formula(caption)), caption) for caption in captions)
         return [
             None if pixels is None else CaptionedPicture(pixels, caption)
             for pixels, caption in pictures
@@ -178,8 +177,8 @@ def draw_formula(caption: str) -> Pixels:
     return _WHITE - np.asarray(image, dtype=np.uint8)
 
 
-def place_formula(drawing: Pixels) -> Pixels | None:
-    """Put a drawing at the left of a picture, in the middle of its height, if it fits."""
+def pad_formula(drawing: Pixels) -> Pixels | None:
+    """Return a drawing at the left of a picture, in the middle of its height, if it fits."""
     height, width = IMAGE_SIZE
     rows, columns = drawing.shape
     if rows > height or columns > width - 2 * _MARGIN:

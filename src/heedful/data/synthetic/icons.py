@@ -7,10 +7,10 @@ that is held out, composites included.
 """
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from importlib import resources
-from itertools import islice
+from itertools import combinations, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +35,7 @@ _DARK = 100
 class Icon(NamedTuple):
     """A row of the table of names."""
 
-    index: int
+    row: int  # of the pictures
     split: str
     words: tuple[str, ...]
     held_out_pair: frozenset[str]  # empty in training
@@ -63,10 +63,10 @@ class IconCorpus(PictureCorpus):
         icons, ink, composer = load_icons(split), load_ink(), load_composer()
         if split != "train":
             for icon in icons[:num_examples]:
-                yield CaptionedPicture(_WHITE - ink[icon.index], " ".join(icon.words))
+                yield CaptionedPicture(_WHITE - ink[icon.row], " ".join(icon.words))
             return
         for row in islice(_endless_permutations(len(icons), rng), num_examples):
-            words, picture = icons[row].words, ink[icons[row].index]
+            words, picture = icons[row].words, ink[icons[row].row]
             if rng.random() < COMPOSITE_RATIO:
                 words, picture = composer.draw(rng)
             yield CaptionedPicture(_WHITE - shift(picture, rng), " ".join(words))
@@ -128,19 +128,20 @@ class IconComposer:
         self.held_out = held_out
         by_name = {icon.words: icon for icon in icons}
         modifiers: dict[str, list[Modifier]] = {}
-        self.bases: list[Icon] = []
+        bases: dict[tuple[str, ...], Icon] = {}
         for icon in icons:
             words, style = split_style(icon.words)
             base = by_name.get((*words[:-1], *style))
             if len(words) < 2 or base is None:
                 continue
-            is_extension, modifier = find_modifier(words[-1], ink[base.index], ink[icon.index])
-            if is_extension and base not in self.bases:
-                self.bases.append(base)
+            is_extension, modifier = find_modifier(words[-1], ink[base.row], ink[icon.row])
+            if is_extension:
+                bases[base.words] = base
             if modifier is not None:
                 modifiers.setdefault(words[-1], []).append(modifier)
-        self.modifiers = {word: found for word, found in modifiers.items() if len(found) > 1}
-        weights = np.array([len(found) for found in self.modifiers.values()]) ** 0.7
+        self.bases = list(bases.values())
+        self.modifiers = {word: inks for word, inks in modifiers.items() if len(inks) > 1}
+        weights = np.array([len(inks) for inks in self.modifiers.values()]) ** 0.7
         self.probabilities = weights / weights.sum()
 
     def draw(self, rng: np.random.Generator) -> tuple[tuple[str, ...], Pixels]:
@@ -152,9 +153,11 @@ class IconComposer:
             base = self.bases[rng.integers(len(self.bases))]
             words, style = split_style(base.words)
             name = (*words, modifier.word)
-            if modifier.word in words or any(pair <= set(name) for pair in self.held_out):
+            if modifier.word in words or not self.held_out.isdisjoint(
+                map(frozenset, combinations(name, 2))
+            ):
                 continue
-            below = np.where(modifier.halo, 0, self.ink[base.index])
+            below = np.where(modifier.halo, 0, self.ink[base.row])
             return (*name, *style), np.maximum(below, modifier.ink).astype(np.uint8)
 
 

@@ -85,6 +85,6 @@ def generate_pictures(
 ) -> tuple[Pixels, tuple[str, ...]]:
     """Return pictures (N, rows, columns) and their captions; fewer if a split has fewer."""
     corpora = picture_corpora()
-    check_choice(name, corpora, "built-in pictures", location="data", error=DataError)
+    check_choice(name, corpora, "set of built-in pictures", location="data", error=DataError)
     pixels, captions = zip(*corpora[name].pictures(split, num_examples, seed=seed), strict=True)
     return np.stack(pixels), captions
