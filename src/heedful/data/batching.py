@@ -138,8 +138,10 @@ class Batch(NamedTuple):
 
     @property
     def num_positions(self) -> int:
-        """Tokens of both sides, with padding."""
-        return self.sources.tokens.numel() + self.targets.numel()
+        """Tokens of both sides, with padding; of images, the cells of their grids."""
+        tokens, lengths = self.sources
+        num_sources = tokens.numel() if tokens.dim() == 2 else int(lengths.max()) * len(lengths)
+        return num_sources + self.targets.numel()
 
 
 def collate(dataset: PairDataset, spec: BatchSpec) -> Batch:

@@ -1,4 +1,4 @@
-"""The formats of examples, pairs of texts, lines of running text and time series, as tokens.
+"""The formats of examples, such as pairs of texts, lines and captioned images, as tokens.
 
 A task names its format; reading, splitting, tokenizing and saving depend on nothing else.
 Invariant: the tokens of a chunk of examples depend only on the chunk and the settings, so the
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from heedful.config import BaseConfig
+from heedful.data.captions import CaptionedImage
 from heedful.data.filtering import (
     ChunkFilter,
     FilterConfig,
@@ -49,7 +50,7 @@ CHUNK_SIZE = 10_000
 """Examples tokenized at once: lists of ids take many times the memory of the array they become."""
 
 Rows = Sequence[Sequence[int]]
-ExampleFormatName = Literal["pairs", "texts", "sentences", "lines", "series"]
+ExampleFormatName = Literal["pairs", "texts", "sentences", "lines", "series", "images"]
 
 
 class LocatedExamples(NamedTuple):
@@ -142,13 +143,17 @@ class PairFormat(ExampleFormat):
         """Return the rows whose lengths decide what is filtered out."""
         return sources, targets
 
+    def encode(self, examples: Sequence[Pair], tokenizers: TokenizerPair) -> tuple[Rows, Rows]:
+        """Return the ids of both sides."""
+        return tokenizers.encode_pairs(
+            [pair.source for pair in examples], [pair.target for pair in examples]
+        )
+
     @override
     def tokenize(
         self, examples: Sequence[Pair], tokenizers: TokenizerPair, filtering: ChunkFilter
     ) -> TokenizedChunk:
-        sources, targets = tokenizers.encode_pairs(
-            [pair.source for pair in examples], [pair.target for pair in examples]
-        )
+        sources, targets = self.encode(examples, tokenizers)
         reasons = compute_filter_reasons(examples, *self.counted(sources, targets), filtering)
         kept = kept_rows(reasons, filtering.config)
         interleaved = RaggedArray.from_sequences(
@@ -188,6 +193,33 @@ class TaggedTextFormat(LabeledTextFormat):
             message = f"the sentence has {num_words} words, but {num_tags} tags"
             check(num_words == num_tags, filtering.locate(row), message, hint, DataError)
         return super().tokenize(examples, tokenizers, filtering)
+
+
+class CaptionFormat(PairFormat):
+    """Images with one or more captions; its pairs are a number of an image and one caption."""
+
+    name: ClassVar[ExampleFormatName] = "images"
+    description = "captioned images"
+    has_tokens = False
+    dev_options = "--dev-captions FILE"
+    num_unshared_sides = 1
+
+    @override
+    def hash(self, examples: Sequence[CaptionedImage]) -> SideHashes:
+        return hash_sides([Pair(str(example.image), "") for example in examples])
+
+    @override
+    def tokenizer_texts(self, examples: Sequence[CaptionedImage]) -> tuple[list[str], list[str]]:
+        return [], [caption for example in examples for caption in example.captions]
+
+    @override
+    def encode(self, examples: Sequence[Pair], tokenizers: TokenizerPair) -> tuple[Rows, Rows]:
+        targets = tokenizers.target.encode_batch([pair.target for pair in examples])
+        return [[int(pair.source)] for pair in examples], targets
+
+    @override
+    def counted(self, sources: Rows, targets: Rows) -> tuple[Rows, Rows]:
+        return targets, targets
 
 
 class LineFormat(ExampleFormat):
@@ -262,9 +294,10 @@ class SeriesFormat(ExampleFormat):
 
 PAIRS, LINES, SERIES = PairFormat(), LineFormat(), SeriesFormat()
 LABELED_TEXTS, TAGGED_TEXTS = LabeledTextFormat(), TaggedTextFormat()
+CAPTIONED_IMAGES = CaptionFormat()
 EXAMPLE_FORMATS: dict[str, ExampleFormat] = {
     example_format.name: example_format
-    for example_format in (PAIRS, LABELED_TEXTS, TAGGED_TEXTS, LINES, SERIES)
+    for example_format in (PAIRS, LABELED_TEXTS, TAGGED_TEXTS, LINES, SERIES, CAPTIONED_IMAGES)
 }
 
 

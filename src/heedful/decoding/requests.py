@@ -5,7 +5,7 @@ them. A phrase that starts with punctuation may also follow the previous word wi
 Invariant: whatever no output can satisfy is reported before decoding, with the index of its text.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from typing import NamedTuple
@@ -85,12 +85,16 @@ class RequestEncoder:
         self, requests: Sequence[Request], *, location: str, start_index: int
     ) -> list[EncodedRequest]:
         """Encode requests, numbered from `start_index`."""
-        texts = [request.text for request in requests]
-        sources, _ = self.tokenizers.encode_pairs(texts, [""] * len(texts))
+        sources = self.encode_sources(requests)
         return [
             self._encode(request, source, start_index + index, f"{location}:{start_index + index}")
             for index, (request, source) in enumerate(zip(requests, sources, strict=True))
         ]
+
+    def encode_sources(self, requests: Sequence[Request]) -> list[list[int]]:
+        """Return the source ids of requests, without EOS."""
+        texts = [request.text for request in requests]
+        return self.tokenizers.encode_pairs(texts, [""] * len(texts))[0]
 
     def _encode(
         self, request: Request, source: list[int], index: int, location: str
@@ -174,6 +178,21 @@ class RequestEncoder:
         maximum = int(source_length * config.max_length_ratio + config.max_length_offset)
         limit = config.max_length or max(minimum, maximum)
         return min(minimum, limit), min(max(minimum, maximum), limit)
+
+
+def batch_requests(
+    requests: Sequence[EncodedRequest], config: DecodingConfig
+) -> Iterator[list[EncodedRequest]]:
+    """Batch requests of similar length, those with a target apart; leave out empty ones."""
+    with_target = [request for request in requests if request.target is not None]
+    without = [request for request in requests if request.target is None and not request.is_empty]
+    for group, rows_per_request in ((with_target, 1), (without, config.num_outputs)):
+        remaining = sorted(group, key=lambda request: len(request.source), reverse=True)
+        while remaining:
+            max_length = len(remaining[0].source) + 1
+            batch_size = max(1, config.max_batch_tokens // (max_length * rows_per_request))
+            yield remaining[:batch_size]
+            remaining = remaining[batch_size:]
 
 
 def tokenize_constraints(

@@ -3,7 +3,7 @@
 Invariant: the output of a text does not depend on the rest of its batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -37,7 +37,10 @@ class DecodingOutput(NamedTuple):
 
 
 class DecodingStrategy:
-    """Decodes batches of requests as the settings say."""
+    """Decodes batches of requests as the settings say.
+
+    `collate` makes the inputs of the model; by default they are texts.
+    """
 
     def __init__(
         self,
@@ -46,9 +49,11 @@ class DecodingStrategy:
         *,
         tokenizers: TokenizerPair,
         device: torch.device | str,
+        collate: Callable[[Sequence[EncodedRequest]], SourceBatch] | None = None,
     ) -> None:
         self.model, self.config = model, config
         self.tokenizers, self.device = tokenizers, device
+        self._collate_requests = collate or collate_requests
         self.length_penalty = config.length_penalty.build()
         self.coverage_penalty = config.coverage_penalty.build() if config.coverage_penalty else None
 
@@ -144,8 +149,13 @@ class DecodingStrategy:
         return tuple(processors)
 
     def _collate(self, requests: Sequence[EncodedRequest]) -> SourceBatch:
-        sources = collate_sources([request.source for request in requests])
+        sources = self._collate_requests(requests)
         return SourceBatch(*(part.to(self.device) for part in sources))
 
     def _to_tensor(self, values: list[int]) -> Int[Tensor, "B"]:
         return torch.tensor(values, device=self.device)
+
+
+def collate_requests(requests: Sequence[EncodedRequest]) -> SourceBatch:
+    """Return the tensors of the texts of requests."""
+    return collate_sources([request.source for request in requests])

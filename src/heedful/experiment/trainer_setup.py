@@ -42,7 +42,10 @@ def build_trainer(
     configure_backends(device)
     check_memory(recipe, sizes, device)
     torch.manual_seed(config.seed)
-    model = dist_context.prepare_model(task.build_model(recipe, sizes).to(device))
+    model = task.build_model(recipe, sizes)
+    if data_module is not None:
+        task.initialize_model(model, data_module)
+    model = dist_context.prepare_model(model.to(device))
     torch.manual_seed(config.seed + dist_context.rank)
     trainer = Trainer(
         model,

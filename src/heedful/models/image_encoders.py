@@ -8,7 +8,7 @@ beyond the length of a row are zero and have no influence on the others.
 from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from pydantic import Field, PositiveInt, model_validator
@@ -18,6 +18,8 @@ from typing_extensions import override
 from heedful.attention.memory import padding_mask
 from heedful.attention.positional_encoding import PositionalEncoding, PositionalEncodingConfig
 from heedful.config import BaseConfig
+from heedful.data.image_batching import ImageShape
+from heedful.data.images import ImageFit
 from heedful.errors import check
 from heedful.layers.transformer import Probability
 from heedful.models.base import Encoder, EncoderOutput
@@ -26,20 +28,6 @@ from heedful.shapes import Float, Lengths, Losses, Shaped, SourceInputs, SourceS
 Grid = tuple[PositiveInt, PositiveInt]
 """Rows and columns, or height and width."""
 MAX_PIXEL = 255
-
-
-class ImageShape(NamedTuple):
-    """What an encoder reads of each image: a picture, or features of the cells of a grid."""
-
-    num_channels: int
-    height: int  # pixels, or rows of cells
-    width: int
-    is_picture: bool = True
-
-    def describe(self) -> str:
-        """Return it as messages show it."""
-        unit = "pixels" if self.is_picture else "cells"
-        return f"{self.height} x {self.width} {unit} of {self.num_channels} channels"
 
 
 class GridPositionalEncoding(nn.Module):
@@ -106,15 +94,17 @@ class ImageEncoder(Encoder):
 
 
 class FeatureEncoder(ImageEncoder):
-    """dropout(f(W (scale * x + shift) + b)) for the features x of each cell.
+    """dropout(f(W (x - mean) / deviation + b)) for the features x of each cell.
 
-    `scale` and `shift` decode stored numbers and standardize channels; training sets them from its
-    data, and a run contains them. Bytes with half as many channels hold two codes of 4 bits each,
-    the even channel in the low half.
+    Codes are decoded first: x = step * code + offset. Training sets these four from its data, and
+    a run contains them. Bytes with half as many channels hold two codes of 4 bits each, the even
+    channel in the low half.
     """
 
-    scale: Tensor
-    shift: Tensor
+    step: Tensor
+    offset: Tensor
+    mean: Tensor
+    deviation: Tensor
 
     def __init__(
         self,
@@ -124,12 +114,14 @@ class FeatureEncoder(ImageEncoder):
         output_size: int,
         positions: GridPositionalEncoding | None,
         dropout: float,
+        standardize: bool = True,
     ) -> None:
         super().__init__()
         self.image_shape = image_shape
         self.grid = (image_shape.height, image_shape.width)
-        self.register_buffer("scale", torch.ones(image_shape.num_channels))
-        self.register_buffer("shift", torch.zeros(image_shape.num_channels))
+        self.standardize = standardize
+        for name, value in {"step": 1, "offset": 0, "mean": 0, "deviation": 1}.items():
+            self.register_buffer(name, torch.full((image_shape.num_channels,), float(value)))
         self.projection = projection
         self.output_size = output_size
         self.positions = positions
@@ -139,8 +131,10 @@ class FeatureEncoder(ImageEncoder):
     def encode_cells(
         self, images: Shaped[Tensor, "B S F"], lengths: Lengths
     ) -> tuple[SourceStates, Losses]:
-        values = unpack_codes(images, self.image_shape.num_channels)
-        cells = self.projection(values.to(self.scale.dtype) * self.scale + self.shift)
+        values = unpack_codes(images, self.image_shape.num_channels).to(self.mean.dtype)
+        if not images.is_floating_point():
+            values = values * self.step + self.offset
+        cells = self.projection((values - self.mean) / self.deviation)
         if self.positions is not None:
             cells = self.positions(cells)
         return self.dropout(cells), {}
@@ -175,7 +169,7 @@ class FeatureEncoderConfig(BaseConfig):
     @property
     def image_shape(self) -> ImageShape:
         """What the encoder reads."""
-        return ImageShape(self.num_channels, *self.grid, is_picture=False)
+        return ImageShape(self.num_channels, *self.grid, fit=None)
 
     def build(self) -> FeatureEncoder:
         size = self.hidden_size or self.num_channels
@@ -190,6 +184,7 @@ class FeatureEncoderConfig(BaseConfig):
             output_size=size,
             positions=build_grid_encoding(self.positional_encoding, size, self.grid),
             dropout=self.dropout,
+            standardize=self.standardize,
         )
 
 
@@ -288,14 +283,14 @@ class PictureEncoderConfigBase(BaseConfig):
     """Height and width that pictures are resized to, in pixels."""
     num_channels: Literal[1, 3] = 3
     """3 for color, 1 for gray."""
-    fit: Literal["crop", "pad", "stretch"] = "crop"
+    fit: ImageFit = "crop"
     """How a picture of another aspect ratio is resized: cut at two sides, with a border, or
     distorted."""
 
     @property
     def image_shape(self) -> ImageShape:
         """What the encoder reads."""
-        return ImageShape(self.num_channels, *self.image_size)
+        return ImageShape(self.num_channels, *self.image_size, self.fit)
 
 
 class CNNEncoderConfig(PictureEncoderConfigBase):

@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from heedful.attention.positional_encoding import PositionalEncodingConfig, SinusoidalEncodingConfig
 from heedful.config.base import with_default_type
+from heedful.data.image_batching import ImageShape
 from heedful.layers.transformer import TransformerConfigBase, TransformerStack
 from heedful.models.image_encoders import (
     CNNEncoderConfig,
@@ -20,7 +21,6 @@ from heedful.models.image_encoders import (
     Grid,
     GridPositionalEncoding,
     ImageEncoder,
-    ImageShape,
     PictureEncoderConfigBase,
     build_grid_encoding,
     normalize_pixels,
@@ -109,6 +109,12 @@ class PatchEncoderConfig(PictureEncoderConfigBase, TransformerImageEncoderConfig
     patch_size: Grid = (16, 16)
     """Height and width of a patch; pictures are padded to a multiple."""
 
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        (height, width), (rows, columns) = self.image_size, self.patch_size
+        return -(-height // rows), -(-width // columns)
+
     def build(self) -> TransformerImageEncoder:
         embedding = PatchEmbedding(self.image_shape, self.patch_size, output_size=self.hidden_size)
         return self.build_over(embedding)
@@ -127,6 +133,11 @@ class TransformerImageEncoderConfig(TransformerImageEncoderConfigBase):
     type: Literal["transformer"] = "transformer"
     cells: CellEncoderConfig
     """The encoder of the cells."""
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of cells."""
+        return self.cells.grid
 
     @property
     def image_shape(self) -> ImageShape:

@@ -28,6 +28,7 @@ TASKS = {
     "classification": "heedful.tasks.classification",
     "tagging": "heedful.tasks.tagging",
     "forecasting": "heedful.tasks.forecasting",
+    "captioning": "heedful.tasks.captioning",
 }
 
 

@@ -204,6 +204,10 @@ class Task(ABC):
     def describe_vocabulary(self, sizes: VocabSizes) -> str:
         """Return the vocabulary sizes as `train` prints them; empty if there are none."""
 
+    def read_examples(self, source: Any) -> list[Any]:
+        """Read the examples of a test set, each with `source` and `references`."""
+        return source.read()
+
     @abstractmethod
     def tokenize_train(
         self,
@@ -267,6 +271,9 @@ class Task(ABC):
     def build_model(self, config: ExperimentConfig, sizes: VocabSizes) -> nn.Module:
         """Build the model with new parameters."""
         return config.model.build(source_vocab_size=sizes.source, target_vocab_size=sizes.target)
+
+    def initialize_model(self, model: nn.Module, data_module: Any) -> None:
+        """Set what a new model takes from its training data; by default nothing."""
 
     def build_objective(self, training: TrainingConfig) -> Objective:
         """Build the training objective."""

@@ -17,7 +17,13 @@ from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.batching import Batch, collate_pairs, collate_sources
 from heedful.data.pair_dataset import Pair
 from heedful.decoding.config import DecodingConfig, check_search_tree
-from heedful.decoding.requests import EncodedRequest, Request, RequestEncoder, to_request
+from heedful.decoding.requests import (
+    EncodedRequest,
+    Request,
+    RequestEncoder,
+    batch_requests,
+    to_request,
+)
 from heedful.decoding.strategies import DecodingOutput, DecodingStrategy
 from heedful.decoding.translation import BOS_LABEL, Translation, TranslationBuilder
 from heedful.evaluation.base import MetricScore
@@ -166,7 +172,7 @@ class Translator:
                 window, location=location, start_index=start_index
             )
             texts: dict[int, str] = {}
-            for batch in _batches(encoded, config):
+            for batch in batch_requests(encoded, config):
                 outputs = self._text_backend.find_best(batch, config)
                 for request, tokens in zip(batch, outputs, strict=True):
                     if tokens is not None:
@@ -204,7 +210,7 @@ class Translator:
         need_layers: bool,
     ) -> Iterator[Translation]:
         outputs: dict[int, tuple[DecodingOutput, CopyShares | None]] = {}
-        for batch in _batches(requests, strategy.config):
+        for batch in batch_requests(requests, strategy.config):
             decoded = strategy.decode(batch, need_tree=need_tree)
             indices = (request.request_index for request in batch)
             shares = self._copy_shares(batch, decoded)
@@ -284,18 +290,3 @@ def _mark_default(
         return mark_default(layers, "self")
     kind = "" if decoder.has_alignment_heads else "cross"
     return mark_default(layers, kind, is_mean=decoder.averages_layers)
-
-
-def _batches(
-    requests: Sequence[EncodedRequest], config: DecodingConfig
-) -> Iterator[list[EncodedRequest]]:
-    """Batch requests of similar length, those with a target apart; leave out empty ones."""
-    with_target = [request for request in requests if request.target is not None]
-    without = [request for request in requests if request.target is None and not request.is_empty]
-    for group, rows_per_request in ((with_target, 1), (without, config.num_outputs)):
-        remaining = sorted(group, key=lambda request: len(request.source), reverse=True)
-        while remaining:
-            max_length = len(remaining[0].source) + 1
-            batch_size = max(1, config.max_batch_tokens // (max_length * rows_per_request))
-            yield remaining[:batch_size]
-            remaining = remaining[batch_size:]

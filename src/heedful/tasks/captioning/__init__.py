@@ -1,0 +1,1 @@
+"""Captioning: write a text for an image."""

@@ -1,0 +1,157 @@
+"""Captions: the results of decoding, with log-probabilities and attention over the grid.
+
+Invariants: `tokens` and `weights` have one entry per token, `log_probs` one more for EOS; a row of
+weights has one entry per cell, row by row.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.decoding.requests import EncodedRequest
+from heedful.decoding.strategies import DecodingOutput
+from heedful.decoding.translation import (
+    EOS_LABEL,
+    TokenTextMapper,
+    token_axis,
+)
+from heedful.inspection.attention_layers import AttentionLayer, TokenAxis, without_words
+from heedful.inspection.attention_map import AttentionMap
+from heedful.search import Hypothesis, Node
+from heedful.tokenization.tokenizer import Tokenizer
+from heedful.tokenization.vocabulary import EOS
+
+_DIGITS = 6  # of numbers in JSON
+
+
+class Caption(NamedTuple):
+    """A caption with its score and the attention weights of its tokens."""
+
+    image: str  # its name
+    text: str
+    score: float  # log-probability after penalties, or expected utility with MBR
+    log_prob: float  # model log-probability of all tokens and EOS
+    tokens: list[str]
+    log_probs: NDArray[np.float64]  # (tokens + 1,), the last of EOS
+    weights: NDArray[np.float32]  # (tokens, cells); zeros without attention
+    grid: tuple[int, int]
+    words: list[str]
+    word_ids: list[int]  # the word of each token
+    picture: NDArray[np.uint8] | None = None  # (H, W, C) as the model sees it
+    alternatives: tuple["Caption", ...] = ()  # the next best captions, or further samples
+    tree: list[Node[str]] | None = None  # the whole search, if it was requested
+    attention_layers: Sequence[AttentionLayer] = ()  # all of the model, if they were requested
+
+    @property
+    def source(self) -> str:
+        """The name of the image."""
+        return self.image
+
+    @property
+    def attention_map(self) -> AttentionMap:
+        """The attention weights, ready to be drawn; a column for each cell."""
+        cells = cell_labels(self.grid)
+        return AttentionMap(
+            cells, self.tokens, self.weights, title=str(self.image), output=self.text
+        )
+
+    @property
+    def word_weights(self) -> NDArray[np.float32]:
+        """The weights of each word over the grid: the mean of its tokens; (words, R, C)."""
+        ids = np.array(self.word_ids, dtype=np.int64)
+        rows = [self.weights[ids == index].mean(axis=0) for index in range(len(self.words))]
+        stacked = np.stack(rows) if rows else self.weights[:0]
+        return stacked.reshape(-1, *self.grid)
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether the model attended to the image."""
+        return bool(self.weights.any())
+
+    def to_json(self, *, weights: bool = True, tree: bool = False) -> dict[str, Any]:
+        """Return plain values for JSON; docs/captions.md describes each field."""
+        alternatives = [output._to_json(weights=weights) for output in self.alternatives]
+        fields = {"image": str(self.image), **self._to_json(weights=weights)}
+        fields |= {"grid": list(self.grid), "alternatives": alternatives}
+        if tree and self.tree is not None:
+            fields["tree"] = [vars(node) for node in self.tree]
+        return fields
+
+    def _to_json(self, *, weights: bool) -> dict[str, Any]:
+        fields: dict[str, Any] = {
+            "text": self.text,
+            "score": _to_number(self.score),
+            "log_prob": _to_number(self.log_prob),
+            "tokens": self.tokens,
+            "log_probs": [_to_number(log_prob) for log_prob in self.log_probs.tolist()],
+        }
+        if weights:
+            grids = self.weights.reshape(-1, *self.grid).astype("float64")
+            fields["weights"] = grids.round(_DIGITS).tolist()
+        return fields
+
+
+def _to_number(value: float) -> float | None:
+    return round(value, _DIGITS) if math.isfinite(value) else None
+
+
+def cell_labels(grid: tuple[int, int]) -> list[str]:
+    """Return the names of the cells, row and column counted from 1."""
+    rows, columns = grid
+    return [f"{row},{column}" for row in range(1, rows + 1) for column in range(1, columns + 1)]
+
+
+class CaptionBuilder:
+    """Makes captions from decoded token ids."""
+
+    def __init__(self, tokenizer: Tokenizer, grid: tuple[int, int]) -> None:
+        self.tokenizer = tokenizer
+        self.grid = grid
+        self._token_texts = TokenTextMapper(tokenizer)
+
+    def build(
+        self, request: EncodedRequest, output: DecodingOutput, picture: NDArray[np.uint8] | None
+    ) -> Caption:
+        """Return the first hypothesis with the others as its alternatives."""
+        best, *others = (
+            self._build_caption(request, hypothesis, picture) for hypothesis in output.hypotheses
+        )
+        nodes = None if output.tree is None else [self._with_text(node) for node in output.tree]
+        return best._replace(alternatives=tuple(others), tree=nodes)
+
+    def token_axis(self, tokens: Sequence[int]) -> TokenAxis:
+        """Return the tokens of a caption with their words."""
+        texts = self._token_texts.token_texts(tokens)
+        return token_axis(self.tokenizer.ids_to_tokens(tokens), texts)
+
+    def cell_axis(self) -> TokenAxis:
+        """Return the cells of the grid."""
+        return without_words(cell_labels(self.grid))
+
+    def _build_caption(
+        self, request: EncodedRequest, output: Hypothesis, picture: NDArray[np.uint8] | None
+    ) -> Caption:
+        axis, num_cells = self.token_axis(output.tokens), self.grid[0] * self.grid[1]
+        text = "".join(self._token_texts.token_texts(output.tokens))
+        return Caption(
+            image=request.request.text,
+            text=text if request.request.target is None else request.request.target,
+            score=output.score,
+            log_prob=output.log_prob,
+            tokens=list(axis.tokens),
+            log_probs=output.log_probs,
+            weights=output.weights[:, :num_cells],
+            grid=self.grid,
+            words=list(axis.words),
+            word_ids=list(axis.word_ids),
+            picture=picture,
+        )
+
+    def _with_text(self, node: Node[int]) -> Node[str]:
+        token = EOS_LABEL if node.token == EOS else None
+        if node.token is not None and node.token != EOS:
+            (token,) = self.tokenizer.ids_to_tokens([node.token])
+        return Node(node.parent, token, node.log_prob, node.cumulative_log_prob, node.status)

@@ -1,0 +1,156 @@
+"""Images as requests: names of files, rows of feature files and sheets, or arrays.
+
+`features.npy#12` names row 12 of a feature file or an image sheet. Invariant: an image has the same
+inputs by whatever name it is requested.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.data.array_files import open_array_file
+from heedful.data.image_batching import ImageShape, check_features
+from heedful.data.image_features import ImageFeatures
+from heedful.data.images import IMAGE_SUFFIXES, ImageFiles, ImageSheet, Pixels, resize_image
+from heedful.errors import DataError, check
+
+ARRAY_SUFFIXES = (".npy", ".npy.gz", ".safetensors")
+_ROW_MARK = "#"
+
+
+class StoredImage(str):
+    """The name of an image that a store holds under a key."""
+
+    store: Any
+    key: Any
+    __slots__ = ("key", "store")
+
+    def __new__(cls, name: str, store: Any, key: Any) -> "StoredImage":
+        image = super().__new__(cls, name)
+        image.store, image.key = store, key
+        return image
+
+    def __getnewargs__(self) -> tuple[str, Any, Any]:
+        return str(self), self.store, self.key
+
+
+ImageRequest = str | Path | NDArray[Any]
+"""A file, `FILE#ROW`, or an array: pixels (H, W) or (H, W, C), features (S, C) or (R, C, D)."""
+
+
+class LoadedImage(NamedTuple):
+    """An image as the input of a model."""
+
+    name: str
+    inputs: NDArray[Any]  # pixels (C, H, W) or features (S, C)
+    picture: Pixels | None  # (H, W, C), as the model sees it; None of features
+
+
+class ImageLoader:
+    """Loads images in the shape that an encoder reads.
+
+    Codes of features without step and offset are decoded with those of training.
+    """
+
+    def __init__(
+        self, shape: ImageShape, scale: tuple[NDArray[Any], NDArray[Any]] | None = None
+    ) -> None:
+        self.shape = shape
+        self._scale = scale
+        self._stores: dict[str, Any] = {}
+
+    def load(self, request: ImageRequest) -> LoadedImage:
+        """Load an image."""
+        if isinstance(request, np.ndarray):
+            return self._from_array(request)
+        if isinstance(request, StoredImage):
+            return self._from_store(str(request), request.store, request.key)
+        name = str(request)
+        path, mark, row = name.rpartition(_ROW_MARK)
+        if mark and path.endswith(ARRAY_SUFFIXES) and row.isdecimal():
+            return self._from_store(name, self._open(path), int(row))
+        if name.endswith(ARRAY_SUFFIXES):
+            hint = f"name one of its rows, such as {name}{_ROW_MARK}0"
+            raise DataError(name, "a file of several images", hint)
+        return self._from_store(name, ImageFiles(), name)
+
+    def expand(self, names: Iterable[str]) -> list[str]:
+        """Return the names of all images in folders, feature files and sheets among `names`."""
+        expanded: list[str] = []
+        for name in names:
+            if name.endswith(ARRAY_SUFFIXES):
+                store = self._open(name)
+                count = len(store.array if isinstance(store, ImageSheet) else store)
+                expanded += (f"{name}{_ROW_MARK}{row}" for row in range(count))
+            elif Path(name).is_dir():
+                files = sorted(Path(name).iterdir())
+                found = [str(file) for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
+                hint = "name a folder with pictures, or the pictures"
+                check(found, name, "contains no pictures", hint, DataError)
+                expanded += found
+            else:
+                expanded.append(name)
+        return expanded
+
+    def _open(self, path: str) -> Any:
+        if path not in self._stores:
+            if self.shape.is_picture:
+                self._stores[path] = ImageSheet.open(path)
+            else:
+                self._stores[path] = self._open_features(path)
+        return self._stores[path]
+
+    def _open_features(self, path: str) -> ImageFeatures:
+        file = open_array_file(path)
+        values, grid = file.find("", "features"), (self.shape.height, self.shape.width)
+        is_code = values is not None and values.dtype == np.uint8 and file.find("scale") is None
+        if values is None or not is_code or self._scale is None:
+            return ImageFeatures.open(path, grid=grid)
+        values = values.reshape(len(values), -1, values.shape[-1])
+        return ImageFeatures(path, values, np.stack(self._scale), grid, file.metadata)
+
+    def _from_store(self, name: str, store: Any, key: Any) -> LoadedImage:
+        if isinstance(store, ImageFeatures):
+            check_features(store, self.shape, name)
+            return LoadedImage(name, store.read([key])[0], None)
+        self._check_picture(name)
+        (pixels,) = store.read([key], self.shape.mode)
+        return self._from_pixels(name, pixels)
+
+    def _check_picture(self, name: str) -> None:
+        message = f"this run reads features ({self.shape.describe()}), not pictures"
+        hint = "extract them with `heedful features`, and name FILE.npy#ROW"
+        check(self.shape.is_picture, name, message, hint, DataError)
+
+    def _from_pixels(self, name: str, pixels: Pixels) -> LoadedImage:
+        _, height, width, fit = self.shape
+        assert fit is not None
+        picture = resize_image(pixels, height, width, fit)
+        return LoadedImage(name, picture.transpose(2, 0, 1), picture)
+
+    def _from_array(self, array: NDArray[Any]) -> LoadedImage:
+        if self.shape.is_picture:
+            is_picture = array.dtype == np.uint8 and array.ndim in (2, 3)
+            message = f"{array.dtype} of shape {array.shape} is not a picture"
+            hint = "give uint8 (height, width) or (height, width, channels)"
+            check(is_picture, "image", message, hint, DataError)
+            sheet = ImageSheet(array[None], None, "image")
+            return self._from_pixels("image", sheet.read([0], self.shape.mode)[0])
+        expected = (self.shape.height * self.shape.width, self.shape.num_channels)
+        features = array.reshape(-1, array.shape[-1]) if array.ndim == 3 else array
+        message = f"features of shape {array.shape}, but the model reads {self.shape.describe()}"
+        hint = f"give floating-point numbers of shape {expected}"
+        is_valid = features.shape == expected and features.dtype.kind == "f"
+        check(is_valid, "image", message, hint, DataError)
+        return LoadedImage("image", features.astype(np.float32), None)
+
+
+def name_images(store: Any, keys: Sequence[Any]) -> list[str]:
+    """Return images of a store as requests whose text names them."""
+    if isinstance(store, ImageFiles):
+        return [str(key) for key in keys]
+    location = store.location if isinstance(store, ImageSheet) else store.path
+    return [StoredImage(f"{location}{_ROW_MARK}{key}", store, key) for key in keys]

@@ -1,0 +1,293 @@
+"""Captioning as a task: captions with their images, and the likelihood of their tokens."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+from typing_extensions import override
+
+from heedful.config import BaseConfig
+from heedful.data.batching import (
+    Batch,
+    BatchStream,
+    DataCursor,
+    SourceBatch,
+    collate,
+    epoch_batches,
+)
+from heedful.data.captions import CAPTION_SOURCES, CaptionedImage
+from heedful.data.examples import CAPTIONED_IMAGES, LocatedExamples, tokenize_corpora
+from heedful.data.image_batching import CaptionBatchStream, CaptionDataset, open_images
+from heedful.data.image_features import ImageFeatures
+from heedful.data.pair_dataset import Pair
+from heedful.data.sharded_dataset import PreparedDataset
+from heedful.errors import RunError, check
+from heedful.evaluation.base import Metric
+from heedful.evaluation.registry import DEFAULT_METRICS, VALIDATION_METRICS
+from heedful.models.captioning import CaptioningConfig
+from heedful.models.image_encoders import FeatureEncoder
+from heedful.tasks.captioning.command import FILE_OPTIONS
+from heedful.tasks.captioning.evaluation import (
+    GreedyCaptionEvaluator,
+    ImageExample,
+    as_image_examples,
+)
+from heedful.tasks.captioning.images import name_images
+from heedful.tasks.captioning.predictor import Captioner, image_encoder_of
+from heedful.tasks.pair_task import PairTask
+from heedful.tasks.task import (
+    BatchShape,
+    DataModule,
+    ExperimentConfig,
+    LoadedRun,
+    RunLoader,
+    TrainData,
+    VocabSizes,
+    random_tokens,
+)
+from heedful.tasks.translation.task import build_ensemble
+from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig, TokenizerPair
+
+_MAX_MEASURED_IMAGES = 2000  # whose features are read to standardize channels
+
+
+@dataclass(eq=False)
+class CaptionDataModule(DataModule):
+    """Captioned images."""
+
+    train: CaptionDataset
+    dev: CaptionDataset
+    dev_examples: Sequence[ImageExample] = ()
+
+    @override
+    def train_batches(self, cursor: DataCursor) -> CaptionBatchStream:
+        config = self.recipe.training
+        batches = BatchStream(self.train.captions, config.batching, seed=config.seed, cursor=cursor)
+        return CaptionBatchStream(self.train, batches)
+
+    @override
+    def validation_batches(self) -> Iterator[Batch]:
+        config, captions = self.recipe.training, self.dev.captions
+        for spec, *_ in epoch_batches(captions, config.batching, seed=config.seed, epoch=0):
+            yield self.dev.add_images(collate(captions, spec))
+
+
+class CaptioningTask(PairTask):
+    """Captioning of images."""
+
+    name = "captioning"
+    description = "captions images"
+    next_command = "caption {run} PICTURE"
+    example_format = CAPTIONED_IMAGES
+    model_configs = (CaptioningConfig,)
+    source_configs = CAPTION_SOURCES
+    train_source_configs = ()
+    file_options = FILE_OPTIONS
+    metrics = VALIDATION_METRICS
+    validation_metrics = ("bleu",)
+    has_search = True
+    evaluation_metrics: ClassVar[Mapping[str, Metric]] = {
+        name: spec.metric for name, spec in VALIDATION_METRICS.items() if spec.metric
+    }
+    comparison_metrics = evaluation_metrics
+    default_metrics = DEFAULT_METRICS
+    dev_evaluator = GreedyCaptionEvaluator
+
+    @override
+    def check_config(self, config: ExperimentConfig) -> None:
+        message = "images have no tokens, so there is one tokenizer: that of the captions"
+        hint = "set `tokenizers: {type: shared, tokenizer: {type: word}}`"
+        is_shared = isinstance(config.tokenizers, SharedTokenizerConfig)
+        check(is_shared, "tokenizers.type", message, hint)
+        super().check_config(config)
+
+    @override
+    def describe_vocabulary(self, sizes: VocabSizes) -> str:
+        return f"vocabulary: {sizes.target} tokens"
+
+    # ----- data
+
+    @override
+    def read_examples(self, source: Any) -> list[ImageExample]:
+        examples = source.read()
+        names = name_images(source.open_images(), [example.image for example in examples])
+        return as_image_examples(names, examples)
+
+    @override
+    def tokenize_train(
+        self,
+        config: ExperimentConfig,
+        tokenizers: TokenizerPair,
+        corpora: Sequence[LocatedExamples],
+    ) -> TrainData:
+        dataset, report = self._build_dataset(
+            config, tokenizers, corpora[0], config.data.train, "data.train"
+        )
+        return TrainData(dataset, dataset.fingerprint(), report)
+
+    @override
+    def load_train(self, config: ExperimentConfig, prepared: PreparedDataset) -> TrainData:
+        raise self.example_format.no_tokens_error()
+
+    @override
+    def build_data_module(
+        self,
+        config: ExperimentConfig,
+        tokenizers: TokenizerPair,
+        train: TrainData,
+        dev: LocatedExamples,
+    ) -> CaptionDataModule:
+        source = config.data.dev or config.data.train
+        dataset, report = self._build_dataset(config, tokenizers, dev, source, "data.dev")
+        names = name_images(source.open_images(), [example.image for example in dev.examples])
+        examples = as_image_examples(names, dev.examples)
+        return CaptionDataModule(
+            config, tokenizers, train.dataset, dataset, train.fingerprint, report, examples
+        )
+
+    def _build_dataset(
+        self,
+        config: ExperimentConfig,
+        tokenizers: TokenizerPair,
+        corpus: LocatedExamples,
+        source: Any,
+        location: str,
+    ) -> tuple[CaptionDataset, list[str]]:
+        """Tokenize captions, one row for each, and open their images."""
+        images: Sequence[CaptionedImage] = corpus.examples
+        numbers = [row for row, image in enumerate(images) for _ in image.captions]
+        captions = [caption for image in images for caption in image.captions]
+        pairs = [Pair(str(row), caption) for row, caption in zip(numbers, captions, strict=True)]
+        located = LocatedExamples(pairs, lambda index: corpus.locate(numbers[index]))
+        (rows,), report = tokenize_corpora(
+            [located],
+            tokenizers,
+            config.data.filtering,
+            location=location,
+            example_format=self.example_format,
+        )
+        encoder, train = config.model.encoder, config.data.train.open_images()
+        reader = open_images(
+            source.open_images(),
+            [image.image for image in images],
+            encoder.image_shape,
+            location=location,
+            scale=train.scale if isinstance(train, ImageFeatures) else None,
+        )
+        num_cells = encoder.grid[0] * encoder.grid[1]
+        lines = [f"{len(images):,} images with {len(captions):,} captions"]
+        return CaptionDataset(rows, reader, num_cells), [*lines, *report.format_lines()]
+
+    @override
+    def row_size(self, shape: BatchShape) -> int:
+        return sum(shape)
+
+    @override
+    def worst_case_shapes(self, data_module: Any) -> list[BatchShape]:
+        return super().worst_case_shapes(_captions_only(data_module))
+
+    @override
+    def max_rows(self, data_module: Any) -> int:
+        return super().max_rows(_captions_only(data_module))
+
+    @override
+    def pad_batch(self, config: ExperimentConfig, batch: Batch) -> Batch:
+        """Return the batch with as many rows as its lengths allow; added rows repeat images.
+
+        Their targets are padding, so they have no loss, and batch norms see real images only.
+        """
+        num_rows = len(batch.targets)
+        limit = config.training.batching.max_tokens // self.row_size(
+            BatchShape(SOURCE_LENGTH, batch.targets.size(1))
+        )
+        rows = torch.arange(max(num_rows, limit)) % num_rows
+        missing = len(rows) - num_rows
+        inputs, targets = (pad(part, (0, 0, 0, missing)) for part in batch[1:3])
+        sources = SourceBatch(*(part[rows] for part in batch.sources))
+        return batch._replace(sources=sources, decoder_inputs=inputs, targets=targets)
+
+    @override
+    def dummy_batch(
+        self,
+        model: BaseConfig,
+        sizes: VocabSizes,
+        shape: BatchShape,
+        rows: int,
+        device: torch.device | str = "cpu",
+    ) -> Batch:
+        assert isinstance(model, CaptioningConfig), type(model)
+        targets = random_tokens(sizes.target, rows, shape.target_length, device)
+        image, grid = model.encoder.image_shape, model.encoder.grid
+        size = (image.num_channels, image.height, image.width)
+        if not image.is_picture:
+            size = (1, grid[0] * grid[1], image.num_channels)
+        inputs = torch.rand(rows, *size, device=device)
+        lengths = torch.full((rows,), grid[0] * grid[1], device=device)
+        sources = SourceBatch(inputs if image.is_picture else inputs.squeeze(1), lengths)
+        return Batch(sources, targets, targets)
+
+    # ----- model and use
+
+    @override
+    def initialize_model(self, model: nn.Module, data_module: CaptionDataModule) -> None:
+        """Give feature encoders the step, offset, mean and deviation of the training features."""
+        config: Any = data_module.recipe
+        features = config.data.train.open_images()
+        if not isinstance(features, ImageFeatures):
+            return
+        for module in model.modules():
+            if isinstance(module, FeatureEncoder):
+                _set_statistics(module, features, standardize=module.standardize)
+
+    @override
+    def build_predictor(
+        self, members: Sequence[LoadedRun], device: torch.device, load_run: RunLoader
+    ) -> Captioner:
+        expected = None
+        for folder, config, _, model in members:
+            is_captioner = isinstance(config.model, CaptioningConfig)
+            message = f"this run {config.task.description}, but {members[0].folder} captions images"
+            check(is_captioner, str(folder), message, "leave it out", RunError)
+            shape = image_encoder_of(model).image_shape
+            expected = expected or shape
+            message = f"reads {shape.describe()}, but {members[0].folder} {expected.describe()}"
+            hint = "use runs that read the same images"
+            check(shape == expected, str(folder), message, hint, RunError)
+        first = members[0]
+        model = build_ensemble(members, device)
+        return Captioner(model, first.tokenizers, first.config.decoding, device=device)
+
+
+SOURCE_LENGTH = 2
+"""What an image counts for in `training.batching.max_tokens`."""
+
+
+def _captions_only(data_module: CaptionDataModule) -> Any:
+    """Return a data module whose training data are the captions without their images."""
+    return _CaptionRows(data_module.train.captions, data_module.recipe)
+
+
+@dataclass
+class _CaptionRows:
+    train: Any
+    recipe: ExperimentConfig
+
+
+def _set_statistics(encoder: FeatureEncoder, features: ImageFeatures, *, standardize: bool) -> None:
+    """Set the buffers of an encoder from the first images of a feature file, evenly spaced."""
+    if features.scale is not None:
+        encoder.step.copy_(torch.from_numpy(features.scale[0]))
+        encoder.offset.copy_(torch.from_numpy(features.scale[1]))
+    if standardize:
+        count = min(len(features), _MAX_MEASURED_IMAGES)
+        rows = np.linspace(0, len(features) - 1, count).round().astype(np.int64)
+        values: Tensor = torch.from_numpy(features.read(rows)).double().flatten(0, 1)
+        encoder.mean.copy_(values.mean(dim=0))
+        encoder.deviation.copy_(values.std(dim=0).clamp(min=1e-6))
+
+
+TASK = CaptioningTask()
