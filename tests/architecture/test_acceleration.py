@@ -13,6 +13,7 @@ CALL_SITES = {
     "heedful.tasks.translation.translator": "a predictor",
     "heedful.tasks.translation.task": "members of a predictor",
     "heedful.tasks.text_task": "predictors of running text",
+    "heedful.tasks.captioning.predictor": "a predictor",
     "heedful.tasks.classification.predictor": "a predictor",
     "heedful.tasks.forecasting.predictor": "a predictor",
     "heedful.tasks.tagging.predictor": "a predictor",

@@ -224,7 +224,10 @@ def _build_evaluation_set(
         test.sources or [],
         test.references,
         metrics,
-        [AdditionalTestSet.from_pairs(name, s.read()) for name, s in additional.items()],
+        [
+            AdditionalTestSet.from_pairs(name, task.read_examples(source))
+            for name, source in additional.items()
+        ],
         beam_size=options.beam_size,
         with_progress=lambda batches: terminal.with_progress(
             batches, total=sum(map(len, batches)), count_of=len

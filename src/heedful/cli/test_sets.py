@@ -52,7 +52,7 @@ def _data_source(setting: Any) -> Any:
 def references_from_recipe(recipe: Recipe, files: Files) -> ReferenceSet:
     """Read the pairs of the given files, or of the recipe's test set."""
     source = find_test_source(recipe, files)
-    pairs: list[Any] = source.read()
+    pairs: list[Any] = recipe.task.read_examples(source)
     targets = files.get("target") or []
     more = [] if isinstance(targets, str) else targets[1:]
     title = f"{len(pairs)} pairs of {source.describe()}" + "".join(f" and {path}" for path in more)

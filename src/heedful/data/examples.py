@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from heedful.config import BaseConfig
-from heedful.data.captions import CaptionedImage
 from heedful.data.filtering import (
     ChunkFilter,
     FilterConfig,
@@ -205,11 +204,11 @@ class CaptionFormat(PairFormat):
     num_unshared_sides = 1
 
     @override
-    def hash(self, examples: Sequence[CaptionedImage]) -> SideHashes:
+    def hash(self, examples: Sequence[Any]) -> SideHashes:
         return hash_sides([Pair(str(example.image), "") for example in examples])
 
     @override
-    def tokenizer_texts(self, examples: Sequence[CaptionedImage]) -> tuple[list[str], list[str]]:
+    def tokenizer_texts(self, examples: Sequence[Any]) -> tuple[list[str], list[str]]:
         return [], [caption for example in examples for caption in example.captions]
 
     @override

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from typing_extensions import override
 
-from heedful.data.batching import Batch, BatchStream, DataCursor, SourceBatch
+from heedful.data.batching import Batch, BatchStream, SourceBatch
 from heedful.data.captions import ImageStore
 from heedful.data.image_features import ImageFeatures
 from heedful.data.images import ImageFit, ImageMode, load_pixels
@@ -125,7 +126,9 @@ def open_images(
     if isinstance(store, ImageFeatures):
         check_features(store, shape, location)
         rows = np.array(images, dtype=np.int64)
-        is_same = scale is None if store.scale is None else np.array_equal(store.scale, scale)
+        is_same = store.scale is None
+        if store.scale is not None and scale is not None:
+            is_same = np.array_equal(store.scale, scale)
         return ArrayReader(store.values, rows) if is_same else DecodedFeatures(store, rows)
     message = f"the encoder reads features of {shape.describe()}, but the data are pictures"
     hint = "extract features with `heedful features`, or choose model.encoder.type 'cnn'"
@@ -143,11 +146,14 @@ def check_features(features: ImageFeatures, shape: ImageShape, location: str) ->
     message = f"the encoder reads {shape.describe()}, but the data are features"
     hint = "set model.encoder.type to 'features', or give pictures"
     check(not shape.is_picture, location, message, hint)
-    found = ImageShape(features.num_channels, *features.grid, fit=None)
-    message = f"{features.path} has {found.describe()}, but the encoder reads {shape.describe()}"
-    grid = f"model.encoder.grid to [{found.height}, {found.width}]"
-    hint = f"set {grid} and model.encoder.num_channels to {found.num_channels}"
-    check(found == shape, location, message, hint)
+    rows, columns = features.grid
+    actual = ImageShape(features.num_channels, rows, columns, fit=None)
+    message = (
+        f"{features.location} has {actual.describe()}, but the encoder reads {shape.describe()}"
+    )
+    grid = f"model.encoder.grid to [{actual.height}, {actual.width}]"
+    hint = f"set {grid} and model.encoder.num_channels to {actual.num_channels}"
+    check(actual == shape, location, message, hint)
 
 
 class CaptionDataset(NamedTuple):
@@ -183,16 +189,11 @@ def collate_images(inputs: ImageInputs, num_cells: int) -> SourceBatch:
 
 
 @dataclass
-class CaptionBatchStream:
+class CaptionBatchStream(BatchStream):
     """Batches of captions with their images, one epoch after another."""
 
-    dataset: CaptionDataset
-    batches: BatchStream
+    images: CaptionDataset
 
-    @property
-    def cursor(self) -> DataCursor:
-        """Where to resume."""
-        return self.batches.cursor
-
+    @override
     def __iter__(self) -> Iterator[Batch]:
-        return map(self.dataset.add_images, self.batches)
+        return map(self.images.add_images, super().__iter__())

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -80,7 +81,10 @@ class PairTask(Task):
 
     example_format = PAIRS
     source_configs = PAIR_SOURCES
-    train_source_configs = (MixtureConfig, PreparedDataConfig)
+    train_source_configs: ClassVar[tuple[type[BaseConfig], ...]] = (
+        MixtureConfig,
+        PreparedDataConfig,
+    )
     has_references = True
     batch_size_setting = "training.batching.max_tokens"
     batch_size_unit = "tokens"
@@ -116,7 +120,7 @@ class PairTask(Task):
         tokenizers: TokenizerPair,
         train: TrainData,
         dev: LocatedExamples,
-    ) -> PairDataModule:
+    ) -> DataModule:
         (dataset,), report = self._tokenize(config, tokenizers, [dev], "data.dev")
         lines = list(report.format_lines())
         return PairDataModule(

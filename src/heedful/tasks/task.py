@@ -274,6 +274,7 @@ class Task(ABC):
 
     def initialize_model(self, model: nn.Module, data_module: Any) -> None:
         """Set what a new model takes from its training data; by default nothing."""
+        del model, data_module
 
     def build_objective(self, training: TrainingConfig) -> Objective:
         """Build the training objective."""

@@ -33,8 +33,8 @@ class StoredImage(str):
         image.store, image.key = store, key
         return image
 
-    def __getnewargs__(self) -> tuple[str, Any, Any]:
-        return str(self), self.store, self.key
+    def __reduce__(self) -> Any:
+        return StoredImage, (str(self), self.store, self.key)
 
 
 ImageRequest = str | Path | NDArray[Any]
@@ -87,10 +87,10 @@ class ImageLoader:
                 expanded += (f"{name}{_ROW_MARK}{row}" for row in range(count))
             elif Path(name).is_dir():
                 files = sorted(Path(name).iterdir())
-                found = [str(file) for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
+                pictures = [str(file) for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
                 hint = "name a folder with pictures, or the pictures"
-                check(found, name, "contains no pictures", hint, DataError)
-                expanded += found
+                check(pictures, name, "contains no pictures", hint, DataError)
+                expanded += pictures
             else:
                 expanded.append(name)
         return expanded
@@ -152,5 +152,4 @@ def name_images(store: Any, keys: Sequence[Any]) -> list[str]:
     """Return images of a store as requests whose text names them."""
     if isinstance(store, ImageFiles):
         return [str(key) for key in keys]
-    location = store.location if isinstance(store, ImageSheet) else store.path
-    return [StoredImage(f"{location}{_ROW_MARK}{key}", store, key) for key in keys]
+    return [StoredImage(f"{store.location}{_ROW_MARK}{key}", store, key) for key in keys]

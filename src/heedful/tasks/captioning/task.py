@@ -13,7 +13,6 @@ from typing_extensions import override
 from heedful.config import BaseConfig
 from heedful.data.batching import (
     Batch,
-    BatchStream,
     DataCursor,
     SourceBatch,
     collate,
@@ -66,8 +65,13 @@ class CaptionDataModule(DataModule):
     @override
     def train_batches(self, cursor: DataCursor) -> CaptionBatchStream:
         config = self.recipe.training
-        batches = BatchStream(self.train.captions, config.batching, seed=config.seed, cursor=cursor)
-        return CaptionBatchStream(self.train, batches)
+        return CaptionBatchStream(
+            self.train.captions,
+            config.batching,
+            seed=config.seed,
+            cursor=cursor,
+            images=self.train,
+        )
 
     @override
     def validation_batches(self) -> Iterator[Batch]:
@@ -257,9 +261,8 @@ class CaptioningTask(PairTask):
             message = f"reads {shape.describe()}, but {members[0].folder} {expected.describe()}"
             hint = "use runs that read the same images"
             check(shape == expected, str(folder), message, hint, RunError)
-        first = members[0]
-        model = build_ensemble(members, device)
-        return Captioner(model, first.tokenizers, first.config.decoding, device=device)
+        first, ensemble = members[0], build_ensemble(members, device)
+        return Captioner(ensemble, first.tokenizers, first.config.decoding, device=device)
 
 
 SOURCE_LENGTH = 2

@@ -26,13 +26,14 @@ from heedful.evaluation.confusion import (
 from heedful.evaluation.registry import ACCURACY, LOSS, METRICS, MetricSpec
 from heedful.models.scheduled_sampling import TeacherForcingConfig
 from heedful.pytree import to_float64
-from heedful.tasks.pair_task import PairDataModule, PairTask
+from heedful.tasks.pair_task import PairTask
 from heedful.tasks.prediction import DevEvaluator, SystemOutputs
 from heedful.tasks.tagging.command import FILE_OPTIONS
 from heedful.tasks.tagging.model import SequenceTagger, SequenceTaggerConfig, tag_indices
 from heedful.tasks.tagging.predictor import TaggedSentence, Tagger, choose_metrics
 from heedful.tasks.task import (
     METRIC_SETTING,
+    DataModule,
     ExperimentConfig,
     LoadedRun,
     RunLoader,
@@ -164,7 +165,7 @@ class TaggingTask(PairTask):
         tokenizers: TokenizerPair,
         train: TrainData,
         dev: LocatedExamples,
-    ) -> PairDataModule:
+    ) -> DataModule:
         module = super().build_data_module(config, tokenizers, train, dev)
         references = [pair.target for pair in dev.examples]
         metric = config.training.metric_for_best_model
