@@ -51,6 +51,7 @@ def terminal_sheet(attention: CaptionAttention, *, width: int, has_color: bool =
             for index, part in enumerate(parts):
                 line.append(" " * ((tile_width + GAP) * index - line.cell_len))
                 line.append_text(part)
+            line.rstrip()
             lines.append(line)
     lines.append(Text())
     legend = textwrap.wrap(_legend(attention, has_color), width)

@@ -11,6 +11,8 @@ const { cards, strong, faded, tint } = JSON.parse(document.getElementById("capti
 const NOTHING = { word: null, cell: null };
 const PIXELATED_BELOW = 100; // sides of a picture that is enlarged without smoothing
 const CANVAS_SIDE = 480;
+const [THUMB_HEIGHT, THUMB_WIDTH] = [96, 192];
+const MAX_THUMBNAILS = 40; // of more words the page shows the text alone
 const WIDE = 2.5; // width per height of a picture that gets a line of its own
 const MILLISECONDS_PER_WORD = 900;
 const LUMA = [0.299, 0.587, 0.114];
@@ -112,22 +114,40 @@ function outlineCell(context, { row, column }, [rows, columns]) {
     width / columns - line, height / rows - line);
 }
 
-// Resolves to the canvas and the pixels of a card; without a picture there are no pixels.
-async function loadPicture({ picture, size: [height, width] }) {
-  const canvas = create("canvas", "picture");
-  const isSmall = Math.max(height, width) < PIXELATED_BELOW;
-  const scale = picture && !isSmall ? 1 : Math.max(1, Math.floor(CANVAS_SIDE / Math.max(height, width)));
-  [canvas.width, canvas.height] = [width * scale, height * scale];
-  canvas.style.maxWidth = `${Math.max(width * scale, CANVAS_SIDE)}px`;
+function drawStrength(context, pixels, strength, isSmooth) {
+  if (pixels === null) drawCells(context, strength);
+  else context.putImageData(blend(pixels, strength, isSmooth), 0, 0);
+}
+
+// A canvas with a picture, if there is one, and its pixels.
+function drawPicture(image, [height, width], className) {
+  const canvas = create("canvas", className);
+  [canvas.width, canvas.height] = [width, height];
   const context = canvas.getContext("2d", { willReadFrequently: true });
-  if (!picture) return { canvas, context, pixels: null };
-  canvas.classList.toggle("pixelated", isSmall);
-  const image = new Image();
-  image.src = picture;
-  await image.decode();
-  context.imageSmoothingEnabled = !isSmall;
-  context.drawImage(image, 0, 0, canvas.width, canvas.height);
-  return { canvas, context, pixels: context.getImageData(0, 0, canvas.width, canvas.height) };
+  if (image === null) return { canvas, context, pixels: null };
+  context.imageSmoothingEnabled = Math.max(image.width, image.height) >= PIXELATED_BELOW;
+  context.imageSmoothingQuality = "high";
+  context.drawImage(image, 0, 0, width, height);
+  return { canvas, context, pixels: context.getImageData(0, 0, width, height) };
+}
+
+// A picture is shown in its own pixels; a small one, and a grid without a picture, is enlarged.
+async function loadPicture({ picture, size: [height, width] }) {
+  const isSmall = !picture || Math.max(height, width) < PIXELATED_BELOW;
+  const scale = isSmall ? Math.max(1, Math.floor(CANVAS_SIDE / Math.max(height, width))) : 1;
+  let image = null;
+  if (picture) {
+    image = new Image();
+    image.src = picture;
+    await image.decode();
+  }
+  const loaded = drawPicture(image, [height * scale, width * scale], "picture");
+  const maxWidth = Math.max(width * scale, CANVAS_SIDE) * (width > WIDE * height ? 2 : 1);
+  loaded.canvas.style.maxWidth = `${maxWidth}px`;
+  loaded.canvas.classList.toggle("pixelated", isSmall);
+  const thumbScale = Math.min(THUMB_HEIGHT / height, THUMB_WIDTH / width);
+  const thumbSize = [height, width].map((side) => Math.max(1, Math.round(side * thumbScale)));
+  return { ...loaded, drawThumbnail: () => drawPicture(image, thumbSize, "thumbnail") };
 }
 
 // ----- words -----
@@ -139,7 +159,7 @@ function describeWord(word, { peak }, gate) {
   return parts.join(", ");
 }
 
-function drawWords({ words, gates }, summaries) {
+function drawWords({ words, gates }, summaries, thumbnails) {
   const row = create("div", "words caption-words");
   row.dir = "auto";
   row.setAttribute("role", "toolbar");
@@ -151,6 +171,7 @@ function drawWords({ words, gates }, summaries) {
     word.tabIndex = index === 0 ? 0 : -1;
     word.title = describeWord(text, summaries[index], gate);
     word.setAttribute("aria-label", word.title);
+    if (thumbnails.length) word.append(thumbnails[index].canvas);
     word.append(create("span", "token", text), create("span", "percentage"));
     if (gate !== null) {
       const bar = create("span", "gate");
@@ -258,7 +279,7 @@ function drawSmoothing(isShown) {
 }
 
 // Draws one view of a card; returns a function that stops what it started.
-function drawView(figure, { canvas, context, pixels }, view, { size: [height, width] }) {
+function drawView(figure, { canvas, context, pixels, drawThumbnail }, view, { size: [height, width] }) {
   figure.replaceChildren();
   const { words, gates, weights } = view;
   if (words.length === 0) {
@@ -268,7 +289,8 @@ function drawView(figure, { canvas, context, pixels }, view, { size: [height, wi
   const grid = [weights[0].length, weights[0][0].length];
   const summaries = weights.map(summarize);
   const whole = meanGrid(weights);
-  const wordRow = drawWords(view, summaries);
+  const thumbnails = words.length > MAX_THUMBNAILS ? [] : words.map(drawThumbnail);
+  const wordRow = drawWords(view, summaries, thumbnails);
   const buttons = [...wordRow.children];
   const { row: scrubber, play, slider } = drawScrubber(words);
   const { label: smoothing, box } = drawSmoothing(pixels !== null);
@@ -288,8 +310,8 @@ function drawView(figure, { canvas, context, pixels }, view, { size: [height, wi
 
   const show = ({ word, cell }) => {
     const summary = word === null ? summarize(whole) : summaries[word];
-    if (pixels === null) drawCells(context, summary.strength);
-    else context.putImageData(word === null ? pixels : blend(pixels, summary.strength, box.checked), 0, 0);
+    if (word === null && pixels !== null) context.putImageData(pixels, 0, 0);
+    else drawStrength(context, pixels, summary.strength, box.checked);
     if (cell !== null) outlineCell(context, cell, grid);
     buttons.forEach((button, index) => button.classList.toggle("chosen", index === word));
     shadeWords(buttons, weights.map((one) => (cell === null ? null : one[cell.row][cell.column])));
@@ -302,19 +324,21 @@ function drawView(figure, { canvas, context, pixels }, view, { size: [height, wi
   };
   const describe = (word, cell) => {
     if (cell !== null) {
-      const place = `row ${cell.row + 1}, column ${cell.column + 1}`;
+      const position = `row ${cell.row + 1}, column ${cell.column + 1}`;
       const grids = word === null ? whole : weights[word];
       const owner = word === null ? "of all words' attention" : `of ${words[word]}`;
-      return `${place}: ${percent(grids[cell.row][cell.column]) || 0}% ${owner}`;
+      return `${position}: ${percent(grids[cell.row][cell.column]) || 0}% ${owner}`;
     }
     return word === null ? `${words.length} words` : describeWord(words[word], summaries[word], gates ? gates[word] : null);
   };
-  return listen({ canvas, buttons, wordRow, slider, play, box, panels, grid, numWords: words.length }, show);
+  const drawThumbnails = () => thumbnails.forEach((thumbnail, index) =>
+    drawStrength(thumbnail.context, thumbnail.pixels, summaries[index].strength, box.checked));
+  return listen({ drawThumbnails, canvas, buttons, wordRow, slider, play, box, panels, grid, numWords: words.length }, show);
 }
 
 // ----- pointer, touch and keyboard -----
 
-function listen({ canvas, buttons, wordRow, slider, play, box, panels, grid, numWords }, show) {
+function listen({ drawThumbnails, canvas, buttons, wordRow, slider, play, box, panels, grid, numWords }, show) {
   const controller = new AbortController();
   const on = (node, type, handler) => node.addEventListener(type, handler, { signal: controller.signal });
   let kept = NOTHING; // chosen by a click, the slider or the keyboard
@@ -351,7 +375,8 @@ function listen({ canvas, buttons, wordRow, slider, play, box, panels, grid, num
     return undefined;
   });
   on(slider, "input", () => { pause(); keepWord(+slider.value === 0 ? null : +slider.value - 1); });
-  on(box, "change", () => show(kept));
+  const redraw = () => { drawThumbnails(); show(kept); };
+  on(box, "change", redraw);
   on(wordRow, "pointerover", (event) => {
     const word = wordOf(event.target);
     show(word === null ? kept : { word, cell: null });
@@ -367,8 +392,8 @@ function listen({ canvas, buttons, wordRow, slider, play, box, panels, grid, num
     if (event.target === canvas) moveCell(event, kept, grid, keep);
     if (event.target.matches(".word")) moveFocus(event);
   });
-  on(matchMedia("(prefers-color-scheme: dark)"), "change", () => show(kept));
-  show(NOTHING);
+  on(matchMedia("(prefers-color-scheme: dark)"), "change", redraw);
+  redraw();
   return () => { pause(); controller.abort(); };
 }
 
