@@ -37,7 +37,12 @@ from heedful.data.held_out import (
     choose_pairs,
     hash_sides,
 )
-from heedful.data.pair_dataset import InMemoryPairDataset, Pair, deinterleave
+from heedful.data.pair_dataset import (
+    InMemoryPairDataset,
+    Pair,
+    deinterleave,
+    permute_indices,
+)
 from heedful.data.sources import SourceConfig
 from heedful.errors import ConfigError, DataError, check
 from heedful.tokenization.ragged_array import Integers, RaggedArray
@@ -263,7 +268,7 @@ class LineFormat(ExampleFormat):
 class SeriesFormat(ExampleFormat):
     """Time series, all of which are trained on and validated on, each with its own part."""
 
-    name = "series"
+    name: ClassVar[ExampleFormatName] = "series"
     description = "time series"
     supports_filtering = False
     has_tokens = False
@@ -291,12 +296,31 @@ class SeriesFormat(ExampleFormat):
         raise self.no_tokens_error()
 
 
+class LabeledImageFormat(SeriesFormat):
+    """Images with labels, in any order."""
+
+    name: ClassVar[ExampleFormatName] = "images"
+    description = "labeled images"
+
+    @override
+    def choose_held_out(self, hashes: SideHashes, *, seed: int, location: str) -> DevSplit:
+        message = "one image is not enough: one is needed to train on and one to validate on"
+        hint = "give more images, or others to validate on: --dev-digits FILE"
+        check(len(hashes) >= 2, location, message, hint, DataError)
+        num_held_out = max(1, min(MAX_HELD_OUT_LINES, len(hashes) // HELD_OUT_DIVISOR))
+        rows = permute_indices(np.arange(num_held_out), len(hashes), seed=seed, epoch=0)
+        return DevSplit(sorted(rows.tolist()))
+
+
 PAIRS, LINES, SERIES = PairFormat(), LineFormat(), SeriesFormat()
+LABELED_IMAGES = LabeledImageFormat()
 LABELED_TEXTS, TAGGED_TEXTS = LabeledTextFormat(), TaggedTextFormat()
 CAPTIONED_IMAGES = CaptionFormat()
 EXAMPLE_FORMATS: dict[str, ExampleFormat] = {
     example_format.name: example_format
-    for example_format in (PAIRS, LABELED_TEXTS, TAGGED_TEXTS, LINES, SERIES, CAPTIONED_IMAGES)
+    for example_format in (
+        *(PAIRS, LABELED_TEXTS, TAGGED_TEXTS, LINES, SERIES, CAPTIONED_IMAGES, LABELED_IMAGES),
+    )
 }
 
 

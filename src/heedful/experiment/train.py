@@ -72,6 +72,7 @@ def train(
     labeled: FileArgument = None,
     conll: FileArgument = None,
     series: FileArgument = None,
+    digits: FileArgument = None,
     pairs: PairsArgument = None,
     settings: SettingsArgument | None = None,
     device: str | torch.device = "auto",
@@ -85,7 +86,7 @@ def train(
 
     `recipe` is a name, a YAML file, a dict of settings or a `Recipe`; `run` is the folder,
     runs/RECIPE by default. Data that is given replaces all data of the recipe: the files `source`
-    and `target`, `text`, `labeled`, `conll`, `series` or `pairs`, as of the command line, or pairs
+    and `target`, `text`, `labeled`, `conll`, `series`, `digits` or `pairs`, as of the command line, or pairs
     as an iterable of (source, target). The latter are written to RUN/pairs.jsonl, so that the same
     call resumes. `settings` change the recipe: {"training.max_steps": 500}, or nested dicts.
 
@@ -95,7 +96,7 @@ def train(
     """
     folder = Run(run_folder(recipe, run))
     files = {"source": source, "target": target, "text": text, "labeled": labeled, "conll": conll}
-    files["series"] = series
+    files |= {"series": series, "digits": digits}
     torch_device = resolve_device(device)
     config = load_recipe_with_data(
         recipe, folder, files=files, pairs=pairs, settings=settings or (), device=torch_device

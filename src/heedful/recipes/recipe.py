@@ -27,6 +27,7 @@ from heedful.config import (
 )
 from heedful.config.base import type_of, with_default_type
 from heedful.data.filtering import FilterConfig
+from heedful.data.labeled_images import LabeledImageBatchingConfig
 from heedful.data.series_batching import SeriesBatchingConfig
 from heedful.data.token_stream import LMBatchingConfig
 from heedful.decoding.config import DecodingConfig
@@ -79,7 +80,7 @@ else:
 
 
 class DataConfig(BaseConfig):
-    """Training, dev and test data: pairs of texts, running text, or time series."""
+    """Training, dev and test data: pairs of texts, running text, time series or images."""
 
     train: TrainDataConfig | None = None
     """Training data."""
@@ -95,6 +96,8 @@ class DataConfig(BaseConfig):
     """Batches of running text; those of pairs are set by `training.batching`."""
     series_batching: SeriesBatchingConfig = SeriesBatchingConfig()
     """Batches of time series."""
+    labeled_images: LabeledImageBatchingConfig = LabeledImageBatchingConfig()
+    """Batches of labeled images, and what is added to them."""
     max_in_memory_examples: PositiveInt = Field(default=1_000_000, le=10**12)
     """Larger data, in pairs or lines, is tokenized once into files of the run folder."""
     max_tokenizer_lines: PositiveInt = Field(default=1_000_000, le=10**12)

@@ -29,6 +29,7 @@ TASKS = {
     "tagging": "heedful.tasks.tagging",
     "forecasting": "heedful.tasks.forecasting",
     "captioning": "heedful.tasks.captioning",
+    "glimpses": "heedful.tasks.glimpse",
 }
 
 

@@ -1,0 +1,1 @@
+"""Classification of images by glimpses: recurrent models of visual attention."""

@@ -1,0 +1,86 @@
+"""`heedful glimpse`, and the file options of glimpse models; imports no torch."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from heedful.tasks.command_line import (
+    EnsembleWith,
+    FileOption,
+    FileOptions,
+    PredictorLoader,
+    Split,
+)
+from heedful.terminal import handle_stdout_errors
+
+_HELP: Mapping[Split, str] = {
+    "train": "images for a glimpse model: an idx file as of MNIST, with its labels beside it",
+    "dev": "images to validate on; default: some training images",
+    "test": "images for a glimpse model: an idx file, with its labels beside it",
+}
+FILE_OPTIONS = FileOptions((FileOption("digits", "path", _HELP),), {"type": "idx-images"})
+
+ImageFile = Annotated[str, Argument(help="idx file of images, with its labels beside it")]
+First = Annotated[int, Option(min=1, help="first image to show, counted from 1")]
+Count = Annotated[int, Option(min=1, max=1000, help="number of images to show")]
+OnlyErrors = Annotated[bool, Option("--errors", help="only images that are classified wrongly")]
+SVGFile = Annotated[Path | None, Option(help="write the trails as a figure")]
+PNGFile = Annotated[Path | None, Option(help="write the trails as a picture; needs matplotlib")]
+HTMLFile = Annotated[Path | None, Option(help="write a page that plays the glimpses")]
+AsJSONLines = Annotated[bool, Option("--json", help="print JSON lines instead of drawing")]
+
+
+def glimpse(
+    load: PredictorLoader,
+    file: ImageFile,
+    *,
+    first: First = 1,
+    count: Count = 6,
+    errors: OnlyErrors = False,
+    ensemble_with: EnsembleWith = None,
+    svg: SVGFile = None,
+    png: PNGFile = None,
+    html: HTMLFile = None,
+    as_json: AsJSONLines = False,
+) -> None:
+    """Classify images by glimpses, and draw where the model looked.
+
+    Images that are smaller than those of the model are placed on a canvas, as its test images were.
+    A box is the patch of the first scale; numbers count the glimpses.
+
+    Example: heedful glimpse runs/ram t10k-images-idx3-ubyte.xz --html trails.html
+    Example: heedful glimpse runs/ram t10k-images-idx3-ubyte.xz --errors --count 12 --svg errors.svg
+    """
+    from itertools import islice
+
+    from rich.console import Console
+
+    from heedful.storage.atomic import write_text
+    from heedful.tasks.glimpse import trails
+
+    classifier = load(ensemble_with=ensemble_with or ())
+    images = classifier.read(file)
+    results = islice(classifier.recognize(images, location=file), first - 1, None)
+    chosen = (result for result in results if not errors or result.label != result.target)
+    predictions = list(islice(chosen, count))
+    for path, render in {svg: trails.render_svg, html: trails.render_page}.items():
+        if path is not None:
+            write_text(path, render(predictions))
+            typer.echo(f"wrote {path}", err=True)
+    if png is not None:
+        trails.write_png(png, predictions)
+        typer.echo(f"wrote {png}", err=True)
+    console = Console()
+    with handle_stdout_errors():
+        for prediction in predictions:
+            if as_json:
+                typer.echo(json.dumps(prediction.to_json()))
+            else:
+                console.print(trails.draw_in_terminal(prediction, width=console.width))
+
+
+COMMANDS = (glimpse,)

@@ -1,0 +1,204 @@
+"""The glimpse classifier: a trained model, or an ensemble, that classifies images by glimpses.
+
+Invariant: the prediction for an image does not depend on the other images.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from heedful.data.idx_files import Bytes
+from heedful.data.labeled_images import (
+    IdxImagesConfig,
+    LabeledImage,
+    LabeledImageBatchingConfig,
+    LabeledImageDataset,
+    stack_images,
+)
+from heedful.errors import DataError, check
+from heedful.evaluation.base import MetricScore
+from heedful.inspection.attention_layers import AttentionLayer
+from heedful.pytree import map_tensors
+from heedful.tasks.glimpse.model import GlimpseModel, GlimpseOutput
+from heedful.tasks.prediction import format_predictor
+
+_BATCH_SIZE = 1000
+_DIGITS = 4
+
+
+class GlimpsePrediction(NamedTuple):
+    """The class of an image, and the trail of glimpses that led to it."""
+
+    image: Bytes  # (height, width)
+    probabilities: NDArray[np.float32]  # of each class
+    step_probabilities: NDArray[np.float32]  # (glimpses, classes): after each glimpse
+    boxes: NDArray[np.float32]  # (glimpses, scales, 4): top, left, height, width in pixels
+    target: int | None = None
+
+    @property
+    def label(self) -> int:
+        """The most probable class."""
+        return int(self.probabilities.argmax())
+
+    @property
+    def text(self) -> str:
+        """The class as text."""
+        return str(self.label)
+
+    @property
+    def tokens(self) -> Sequence[str]:
+        """The class as the only token."""
+        return [self.text]
+
+    @property
+    def attention_map(self) -> None:
+        """None: a trail is drawn on the image, see `glimpse.trails`."""
+        return
+
+    @property
+    def attention_layers(self) -> Sequence[AttentionLayer]:
+        """None of them."""
+        return ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values; docs/glimpses.md explains each field."""
+        fields: dict[str, Any] = {
+            "label": self.label,
+            "probabilities": _rounded(self.probabilities),
+            "glimpses": [
+                {"boxes": _rounded(boxes), "probabilities": _rounded(probabilities)}
+                for boxes, probabilities in zip(self.boxes, self.step_probabilities, strict=True)
+            ],
+        }
+        return fields if self.target is None else {**fields, "target": self.target}
+
+
+def _rounded(values: NDArray[np.float32]) -> Any:
+    return values.astype(float).round(_DIGITS).tolist()
+
+
+class GlimpseClassifier:
+    """A trained glimpse model, and the rest of its ensemble."""
+
+    def __init__(
+        self,
+        model: GlimpseModel,
+        batching: LabeledImageBatchingConfig,
+        *,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.model = model.to(device).eval()
+        self.batching = batching
+        self.device = device
+        self.ensemble_with: Sequence[GlimpseClassifier] = ()  # with the same sizes and classes
+
+    def __repr__(self) -> str:
+        size = self.model.image_size
+        return format_predictor(self, f"{self.model.num_classes} classes", f"{size} x {size}")
+
+    def read(self, path: str) -> list[LabeledImage]:
+        """Read the images and labels of an idx file."""
+        return IdxImagesConfig(path=path).read()
+
+    def recognize(
+        self, images: Iterable[LabeledImage], *, location: str = "images"
+    ) -> Iterator[GlimpsePrediction]:
+        """Classify images; those smaller than `model.image_size` are placed as in a test set."""
+        dataset = self._dataset(list(images), location=location)
+        for start in range(0, len(dataset), _BATCH_SIZE):
+            rows = np.arange(start, min(start + _BATCH_SIZE, len(dataset)))
+            yield from self._recognize(dataset, rows)
+
+    def predict(
+        self,
+        requests: Iterable[LabeledImage | str],
+        *,
+        location: str = "images",
+        start_index: int = 1,
+    ) -> Iterator[GlimpsePrediction]:
+        """Classify images, or those of idx files, as they come."""
+        del start_index
+        for request in requests:
+            images = [request] if isinstance(request, LabeledImage) else self.read(request)
+            yield from self.recognize(images, location=location)
+
+    def predict_with_attention(
+        self, requests: Iterable[LabeledImage | str]
+    ) -> Iterator[GlimpsePrediction]:
+        """Classify; the trail of glimpses is a part of every prediction."""
+        return self.predict(requests)
+
+    def evaluate(self, examples: Sequence[LabeledImage]) -> list[MetricScore]:
+        """Return error rate, loss and glimpses per image."""
+        dataset = self._dataset(examples, location="test images")
+        errors, loss, num_glimpses = 0, 0.0, 0
+        for start in range(0, len(dataset), _BATCH_SIZE):
+            rows = np.arange(start, min(start + _BATCH_SIZE, len(dataset)))
+            _, output = self._run(dataset, rows)
+            labels = torch.from_numpy(dataset.labels[rows])
+            errors += int((output.log_probs.argmax(dim=-1) != labels).sum())
+            loss -= float(output.log_probs.gather(1, labels[:, None]).sum())
+            num_glimpses += int(output.num_glimpses.sum())
+        episodes = getattr(self.model, "num_test_episodes", 1)
+        signature = f"images:{len(dataset)}|episodes:{episodes}"
+        signature += f"|ensemble:{1 + len(self.ensemble_with)}" if self.ensemble_with else ""
+        values = {
+            "error rate": 100 * errors / len(dataset),
+            "loss": loss / len(dataset),
+            "glimpses per image": num_glimpses / len(dataset),
+        }
+        return [MetricScore(name, value, signature) for name, value in values.items()]
+
+    def count_tokens(self, examples: Sequence[LabeledImage]) -> int:
+        """Return the number of images."""
+        return len(examples)
+
+    def _dataset(self, examples: Sequence[LabeledImage], *, location: str) -> LabeledImageDataset:
+        check(examples, location, "there are no images", "give a file of images", DataError)
+        dataset = stack_images(
+            examples, self.model.image_size, self.batching, location=location
+        )
+        return check_labels(dataset, self.model.num_classes, location=location)
+
+    @torch.inference_mode()
+    def _run(
+        self, dataset: LabeledImageDataset, rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], GlimpseOutput]:
+        """Return canvases, and the output on the CPU with the mean probabilities of all members."""
+        batch = map_tensors(lambda tensor: tensor.to(self.device), dataset.collate(rows))
+        images = batch.render(self.model.image_size)
+        outputs = [member.model.predict(images) for member in (self, *self.ensemble_with)]
+        total = reduce(torch.logaddexp, (output.log_probs for output in outputs))
+        joined = outputs[0]._replace(log_probs=total.log_softmax(dim=-1))
+        return images.cpu().numpy(), map_tensors(lambda tensor: tensor.cpu(), joined)
+
+    def _recognize(
+        self, dataset: LabeledImageDataset, rows: NDArray[np.int64]
+    ) -> Iterator[GlimpsePrediction]:
+        images, output = self._run(dataset, rows)
+        probabilities, step_probabilities = output.log_probs.exp(), output.step_log_probs.exp()
+        for index, row in enumerate(rows.tolist()):
+            count = int(output.num_glimpses[index])
+            yield GlimpsePrediction(
+                (255 * images[index]).round().astype(np.uint8),
+                probabilities[index].numpy(),
+                step_probabilities[index, :count].numpy(),
+                output.boxes[index, :count].numpy(),
+                int(dataset.labels[row]),
+            )
+
+
+def check_labels(
+    dataset: LabeledImageDataset, num_classes: int, *, location: str
+) -> LabeledImageDataset:
+    """Return the dataset; raise DataError for a label that the model does not have."""
+    largest = int(dataset.labels.max())
+    message = f"there is a label {largest}, but the model has the classes 0 to {num_classes - 1}"
+    hint = f"set model.num_classes={largest + 1}"
+    check(largest < num_classes, location, message, hint, DataError)
+    return dataset
+
