@@ -55,7 +55,9 @@ class IdxImagesConfig(SourceConfig):
         images = read_idx(self.path, 3)
         path = self.labels or find_labels(self.path)
         labels = read_idx(path, 1)
-        message = f"{len(labels):,} labels, but {display_name(self.path)} has {len(images):,} images"
+        message = (
+            f"{len(labels):,} labels, but {display_name(self.path)} has {len(images):,} images"
+        )
         hint = "name the labels of these images"
         check(len(images) == len(labels), display_name(path), message, hint, DataError)
         return map(LabeledImage, images, labels.tolist())
@@ -223,10 +225,14 @@ def stack_images(
 ) -> LabeledImageDataset:
     """Return images as a dataset; raise DataError if they do not fit on the canvas."""
     shape = examples[0].pixels.shape
-    other = next((example.pixels.shape for example in examples if example.pixels.shape != shape), shape)
+    other = next(
+        (example.pixels.shape for example in examples if example.pixels.shape != shape), shape
+    )
     message = f"images of {_format_shape(shape)} and of {_format_shape(other)} pixels"
     check(other == shape, location, message, "give images of one size", DataError)
-    message = f"images of {_format_shape(shape)} pixels do not fit into {canvas_size} x {canvas_size}"
+    message = (
+        f"images of {_format_shape(shape)} pixels do not fit into {canvas_size} x {canvas_size}"
+    )
     fits = max(shape) <= canvas_size
     check(fits, location, message, f"set model.image_size={max(shape)}", DataError)
     patch, is_placed = batching.distractor_size, shape != (canvas_size, canvas_size)

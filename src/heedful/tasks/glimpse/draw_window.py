@@ -32,9 +32,7 @@ class DrawWindowModel(GlimpseModel):
 
     num_training_episodes = 1
 
-    def __init__(
-        self, window: GaussianWindow, core: nn.Module, config: "DrawWindowConfig"
-    ) -> None:
+    def __init__(self, window: GaussianWindow, core: nn.Module, config: "DrawWindowConfig") -> None:
         super().__init__()
         self.window = window
         self.core = core

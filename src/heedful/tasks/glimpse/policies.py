@@ -137,11 +137,10 @@ class StoppingPolicy(nn.Module):
     def forward(self, hidden: Hidden, uniform: Float[Tensor, "B"] | None) -> StopAction:
         """Sample whether to stop; without random numbers, stop if it is the more probable."""
         logits = self.projection(hidden).squeeze(-1) + self.initial_logit
-        if uniform is None:
-            is_stopped = logits > 0
-        else:
-            is_stopped = uniform < logits.detach().sigmoid()
-        return StopAction(is_stopped, torch.where(is_stopped, logsigmoid(logits), logsigmoid(-logits)))
+        is_stopped = logits > 0 if uniform is None else uniform < logits.detach().sigmoid()
+        return StopAction(
+            is_stopped, torch.where(is_stopped, logsigmoid(logits), logsigmoid(-logits))
+        )
 
 
 class StoppingPolicyConfig(BaseConfig):

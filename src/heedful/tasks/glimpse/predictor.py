@@ -159,9 +159,7 @@ class GlimpseClassifier:
 
     def _dataset(self, examples: Sequence[LabeledImage], *, location: str) -> LabeledImageDataset:
         check(examples, location, "there are no images", "give a file of images", DataError)
-        dataset = stack_images(
-            examples, self.model.image_size, self.batching, location=location
-        )
+        dataset = stack_images(examples, self.model.image_size, self.batching, location=location)
         return check_labels(dataset, self.model.num_classes, location=location)
 
     @torch.inference_mode()
@@ -201,4 +199,3 @@ def check_labels(
     hint = f"set model.num_classes={largest + 1}"
     check(largest < num_classes, location, message, hint, DataError)
     return dataset
-

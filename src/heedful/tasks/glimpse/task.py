@@ -29,7 +29,11 @@ from heedful.models.scheduled_sampling import TeacherForcingConfig
 from heedful.pytree import to_float64
 from heedful.tasks.glimpse.command import FILE_OPTIONS
 from heedful.tasks.glimpse.draw_window import DrawWindowConfig
-from heedful.tasks.glimpse.model import GlimpseModel, GlimpseModelConfigBase, RecurrentAttentionConfig
+from heedful.tasks.glimpse.model import (
+    GlimpseModel,
+    GlimpseModelConfigBase,
+    RecurrentAttentionConfig,
+)
 from heedful.tasks.glimpse.predictor import GlimpseClassifier, check_labels
 from heedful.tasks.glimpse.trails import render_page
 from heedful.tasks.prediction import DevEvaluator
