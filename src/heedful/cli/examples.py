@@ -9,10 +9,12 @@ from typing import Annotated, Literal
 import typer
 from typer import Argument, Option
 
+from heedful.errors import check
 from heedful.terminal import Device, handle_stdout_errors, program_name, stderr_console
 
 Format = Literal["tsv", "jsonl"]
 DEMO_RECIPE = "latin-demo"
+_DIGITS = "digits"
 DEMO_SENTENCES = (
     "Caecilius est in horto.",
     "Ubi est Marcus?",
@@ -89,27 +91,88 @@ def recipes(
         )
 
 
+Images = Annotated[
+    Path | None, Option(help="digits: take them from this idx file, as of MNIST, with its labels")
+]
+Canvas = Annotated[int | None, Option(min=1, help="digits: place each on a canvas of this size")]
+Distractors = Annotated[int, Option(min=0, help="digits: patches of others on each canvas")]
+OutputPrefix = Annotated[
+    Path | None, Option("--output", "-o", help="digits: write PREFIX-images-idx3-ubyte.gz")
+]
+
+
 def data(
     name: Annotated[str | None, Argument(help="corpus to print")] = None,
     *,
     split: Annotated[str, Option(help="train, dev or test; latin also has names")] = "train",
-    size: Annotated[int, Option(min=1, help="number of pairs")] = 10,
+    size: Annotated[
+        int | None,
+        Option(min=1, help="number of pairs or images", show_default="10, or all of --images"),
+    ] = None,
     seed: Annotated[int, Option(help="random seed")] = 0,
     output_format: Annotated[Format, Option("--format", help="output format")] = "tsv",
+    images: Images = None,
+    canvas: Canvas = None,
+    distractors: Distractors = 0,
+    output: OutputPrefix = None,
 ) -> None:
-    """List the synthetic corpora, or print pairs of one.
+    """List the synthetic corpora, print pairs of one, or write images of digits.
+
+    The digits are drawn by heedful, or come from MNIST; on a larger canvas they become translated
+    and, with distractors, cluttered MNIST.
 
     Example: heedful data latin --split test --size 5
     Example: heedful data dates --size 100000 --format jsonl > dates.jsonl
+    Example: heedful data digits --size 100 --canvas 60 --distractors 4 -o cluttered
     """
     from heedful.data.synthetic import SYNTHETIC_CORPORA, get_corpus
 
+    if name == _DIGITS:
+        _write_digits(
+            output, images, split=split, size=size, seed=seed, scene=(canvas, distractors)
+        )
+        return
+    given = {"--images": images, "--canvas": canvas, "--distractors": distractors, "-o": output}
+    for option, value in given.items():
+        check(not value, option, f"has no effect on {name or 'the list'}", "leave it out")
     with handle_stdout_errors():
         if name is None:
             for corpus in SYNTHETIC_CORPORA.values():
                 splits = ", ".join(corpus.splits)
                 typer.echo(f"{corpus.name:<17}{corpus.description} ({splits})")
+            typer.echo(f"{_DIGITS:<17}images of digits, written as idx files (train, dev, test)")
             return
-        for pair in islice(get_corpus(name).pairs(split, seed=seed), size):
+        for pair in islice(get_corpus(name).pairs(split, seed=seed), size or 10):
             line = json.dumps(pair._asdict(), ensure_ascii=False)
             typer.echo(line if output_format == "jsonl" else f"{pair.source}\t{pair.target}")
+
+
+def _write_digits(
+    output: Path | None,
+    images: Path | None,
+    *,
+    split: str,
+    size: int | None,
+    seed: int,
+    scene: tuple[int | None, int],
+) -> None:
+    """Write digits, of a file or drawn, with their labels; on canvases if a size is given."""
+    from heedful.data.idx_files import write_idx
+    from heedful.data.labeled_images import IdxImagesConfig, render_scenes
+    from heedful.data.synthetic.digits import BuiltInDigitsConfig
+
+    canvas, distractors = scene
+    check(output, "--output", "digits are written to files", "add -o PREFIX")
+    hint = "add --canvas 60"
+    check(canvas or not distractors, "--distractors", "works only with --canvas", hint)
+    assert output is not None
+    if images is None:
+        source = BuiltInDigitsConfig(split=split, num_examples=size or 10, seed=seed)
+    else:
+        source = IdxImagesConfig(path=str(images))
+    examples = list(islice(source.stream(), size))
+    pixels, labels = render_scenes(examples, canvas, distractors, seed=seed)
+    for values, kind in ((pixels, "images-idx3-ubyte"), (labels, "labels-idx1-ubyte")):
+        path = output.with_name(f"{output.name}-{kind}.gz")
+        write_idx(path, values)
+        typer.echo(f"wrote {path}", err=True)

@@ -31,6 +31,7 @@ from heedful.shapes import Float, Int
 
 Integers = NDArray[np.int64]
 MAX_CANVAS_SIZE = 4096
+_RENDERED_ROWS = 1000  # at once
 
 
 class LabeledImage(NamedTuple):
@@ -243,6 +244,22 @@ def stack_images(
     images = np.stack([example.pixels for example in examples])
     labels = np.array([example.label for example in examples], dtype=np.int64)
     return LabeledImageDataset(images, labels, canvas_size, batching)
+
+
+def render_scenes(
+    examples: Sequence[LabeledImage], canvas_size: int | None, num_distractors: int, *, seed: int
+) -> tuple[Bytes, Bytes]:
+    """Return images and labels as bytes; on canvases of this size, with distractors, if given."""
+    batching = LabeledImageBatchingConfig(num_distractors=num_distractors)
+    size = canvas_size or max(examples[0].pixels.shape)
+    dataset = stack_images(examples, size, batching, location="--canvas")
+    layouts = dataset.draw_layouts([seed], len(dataset))
+    parts = []
+    for start in range(0, len(dataset), _RENDERED_ROWS):
+        rows = np.arange(start, min(start + _RENDERED_ROWS, len(dataset)))
+        rendered = dataset.collate(rows, layouts.select(rows)).render(size)
+        parts.append((255 * rendered).round().to(torch.uint8).numpy())
+    return np.concatenate(parts), dataset.labels.astype(np.uint8)
 
 
 def _format_shape(shape: Sequence[int]) -> str:

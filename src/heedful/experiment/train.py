@@ -86,9 +86,10 @@ def train(
 
     `recipe` is a name, a YAML file, a dict of settings or a `Recipe`; `run` is the folder,
     runs/RECIPE by default. Data that is given replaces all data of the recipe: the files `source`
-    and `target`, `text`, `labeled`, `conll`, `series`, `digits` or `pairs`, as of the command line, or
-    pairs as an iterable of (source, target). The latter are written to RUN/pairs.jsonl, so that the
-    same call resumes. `settings` change the recipe: {"training.max_steps": 500}, or nested dicts.
+    and `target`, `text`, `labeled`, `conll`, `series`, `digits` or `pairs`, as of the command line,
+    or pairs as an iterable of (source, target). The latter are written to RUN/pairs.jsonl, so that
+    the same call resumes. `settings` change the recipe: {"training.max_steps": 500}, or nested
+    dicts.
 
     `report_to` names trackers; `auto_find_batch_size` looks for the largest batch that fits into
     memory, or into `memory_limit` bytes. What the recipe cannot do is reported before anything is

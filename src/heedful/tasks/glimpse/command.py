@@ -29,7 +29,7 @@ First = Annotated[int, Option(min=1, help="first image to show, counted from 1")
 Count = Annotated[int, Option(min=1, max=1000, help="number of images to show")]
 OnlyErrors = Annotated[bool, Option("--errors", help="only images that are classified wrongly")]
 SVGFile = Annotated[Path | None, Option(help="write the trails as a figure")]
-PNGFile = Annotated[Path | None, Option(help="write the trails as a picture; needs matplotlib")]
+PNGFile = Annotated[Path | None, Option(help="write the trails as a picture")]
 HTMLFile = Annotated[Path | None, Option(help="write a page that plays the glimpses")]
 AsJSONLines = Annotated[bool, Option("--json", help="print JSON lines instead of drawing")]
 
@@ -80,7 +80,11 @@ def glimpse(
             if as_json:
                 typer.echo(json.dumps(prediction.to_json()))
             else:
-                console.print(trails.draw_in_terminal(prediction, width=console.width))
+                has_color = console.color_system is not None
+                drawn = trails.draw_in_terminal(
+                    prediction, width=console.width, has_color=has_color
+                )
+                console.print(drawn, highlight=False)
 
 
 COMMANDS = (glimpse,)

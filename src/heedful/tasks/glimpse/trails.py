@@ -30,6 +30,9 @@ _TILE, _GAP, _LABEL = 168, 18, 24  # pixels of a figure
 _MAX_COLUMNS = 6
 _PNG_TILE = 240
 _TITLE = "Glimpses"
+_SHADES = " .:-=+*#%@"
+_PNG_BORDER = 48  # gray
+_MARGINS = ((2, 2), (2, 2), (0, 0))
 _STYLE = """
 .label { font-size: 13px; }
 .wrong { font-size: 13px; font-weight: 600; fill: #c2410c; }
@@ -61,14 +64,14 @@ def centers(prediction: GlimpsePrediction) -> NDArray[np.float64]:
 # ----- terminal -----
 
 
-def draw_in_terminal(prediction: GlimpsePrediction, *, width: int) -> Text:
-    """Draw an image with the boxes of its glimpses, and list what was believed after each."""
-    size = prediction.image.shape[0]
-    rgb = _paint(prediction, max(1, min(width, 2 * size) // size))
-    if rgb.shape[1] > width:
-        rgb = pictures.shrink(rgb, width)
+def draw_in_terminal(prediction: GlimpsePrediction, *, width: int, has_color: bool = True) -> Text:
+    """Draw an image with its glimpses, and list what the model would have said after each.
+
+    With color, boxes are outlined; without, the number of a glimpse stands in its middle.
+    """
     count = len(prediction.boxes)
-    lines = [Text(format_answer(prediction), style="bold"), *pictures.half_blocks(rgb)]
+    picture = _color_lines(prediction, width) if has_color else _shade_lines(prediction, width)
+    lines = [Text(format_answer(prediction), style="bold"), *picture]
     steps = zip(centers(prediction), prediction.step_probabilities, strict=True)
     for index, ((row, column), probabilities) in enumerate(steps):
         best = int(probabilities.argmax())
@@ -76,6 +79,26 @@ def draw_in_terminal(prediction: GlimpsePrediction, *, width: int) -> Text:
         text = f"glimpse {index + 1} at row {row:.0f}, column {column:.0f}: {belief}"
         lines.append(Text(text, style=glimpse_color(index, count)))
     return Text("\n", no_wrap=True, overflow="ignore").join([*lines, Text()])
+
+
+def _color_lines(prediction: GlimpsePrediction, width: int) -> list[Text]:
+    size = prediction.image.shape[0]
+    rgb = _paint(prediction, max(1, min(width, 2 * size) // size))
+    return pictures.half_blocks(pictures.shrink(rgb, width))
+
+
+def _shade_lines(prediction: GlimpsePrediction, width: int) -> list[Text]:
+    """Return the image in characters of different darkness, two for every two pixels of height."""
+    size = min(prediction.image.shape[0], width)
+    height = -(-size // 2)
+    small = pictures.resize(prediction.image.astype(np.float64), height, size)
+    levels = (small / 256 * len(_SHADES)).astype(int)
+    rows = [[_SHADES[level] for level in row] for row in levels]
+    scale = np.array([height, size]) / prediction.image.shape
+    for index, middle in enumerate(centers(prediction) * scale):
+        row, column = np.clip(middle, 0, [height - 1, size - 1]).astype(int)
+        rows[row][column] = str((index + 1) % 10)
+    return [Text("".join(row)) for row in rows]
 
 
 def _paint(prediction: GlimpsePrediction, scale: int) -> NDArray[np.uint8]:
@@ -121,9 +144,9 @@ def write_png(path: Path, predictions: Sequence[GlimpsePrediction]) -> None:
     tiles = []
     for prediction in predictions:
         scale = max(1, _PNG_TILE // prediction.image.shape[0])
-        tiles.append(np.pad(_paint(prediction, scale), ((4, 4), (4, 4), (0, 0))))
+        tiles.append(np.pad(_paint(prediction, scale), _MARGINS, constant_values=_PNG_BORDER))
     columns = min(len(tiles), _MAX_COLUMNS)
-    blank = np.zeros_like(tiles[0])
+    blank = np.full_like(tiles[0], _PNG_BORDER)
     tiles += [blank] * (-len(tiles) % columns)
     rows = [np.hstack(tiles[start : start + columns]) for start in range(0, len(tiles), columns)]
     with atomic_replace(path) as temporary:
