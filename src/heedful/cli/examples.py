@@ -132,8 +132,8 @@ def data(
             output, images, split=split, size=size, seed=seed, scene=(canvas, distractors)
         )
         return
-    given = {"--images": images, "--canvas": canvas, "--distractors": distractors, "-o": output}
-    for option, value in given.items():
+    options = {"--images": images, "--canvas": canvas, "--distractors": distractors, "-o": output}
+    for option, value in options.items():
         check(not value, option, f"has no effect on {name or 'the list'}", "leave it out")
     with handle_stdout_errors():
         if name is None:

@@ -59,8 +59,8 @@ def _read_values(stream: BinaryIO, path: str, num_dimensions: int) -> Bytes:
     check(size <= _MAX_BYTES, location, message, "split the file", DataError)
     check(size > 0, location, f"is empty: its header says {named} values", _NO_IDX, DataError)
     values = stream.read(size + 1)
-    found = "more" if len(values) > size else f"{len(values):,}"
-    message = f"its header says {named} = {size:,} values, but it has {found}"
+    count = "more" if len(values) > size else f"{len(values):,}"
+    message = f"its header says {named} = {size:,} values, but it has {count}"
     check(len(values) == size, location, message, _COPY_AGAIN, DataError)
     return np.frombuffer(values, dtype=np.uint8).reshape(shape)
 
@@ -87,7 +87,7 @@ def find_labels(images: str) -> str:
     message = "its name does not say where its labels are"
     check("labels" in stem, images, message, hint, DataError)
     candidates = [folder / f"{stem}{suffix}" for suffix in ("", ".gz", ".xz")]
-    found = next((path for path in candidates if path.exists()), None)
+    labels = next((path for path in candidates if path.exists()), None)
     message = f"there is no file of its labels: {stem}, also .gz or .xz"
-    check(found is not None, images, message, "copy it into the same folder", DataError)
-    return str(found)
+    check(labels is not None, images, message, "copy it into the same folder", DataError)
+    return str(labels)

@@ -236,9 +236,9 @@ def stack_images(
     )
     fits = max(shape) <= canvas_size
     check(fits, location, message, f"set model.image_size={max(shape)}", DataError)
-    patch, is_placed = batching.distractor_size, shape != (canvas_size, canvas_size)
+    patch, has_canvas = batching.distractor_size, shape != (canvas_size, canvas_size)
     message = f"distractors of {patch} x {patch} pixels cannot be cut from {_format_shape(shape)}"
-    is_cut = bool(is_placed and batching.num_distractors)
+    is_cut = bool(has_canvas and batching.num_distractors)
     hint = "lower data.labeled_images.distractor_size"
     check(not is_cut or patch <= min(shape), location, message, hint, DataError)
     images = np.stack([example.pixels for example in examples])

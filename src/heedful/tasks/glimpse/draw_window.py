@@ -43,10 +43,10 @@ class DrawWindowModel(GlimpseModel):
     @override
     def forward(self, batch: LabeledImageBatch) -> TrainingOutput:
         images = batch.render(self.image_size)
-        return TrainingOutput(self.look(images, None).log_probs, batch.labels, {})
+        return TrainingOutput(self.classify(images, None).log_probs, batch.labels, {})
 
     @override
-    def look(
+    def classify(
         self, images: Float[Tensor, "B Y X"], uniform: Float[Tensor, "B T 3"] | None
     ) -> GlimpseOutput:
         """Classify images; nothing is random."""

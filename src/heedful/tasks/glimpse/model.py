@@ -64,14 +64,14 @@ class GlimpseModel(nn.Module, ABC):
         """Classify the images with new random numbers; losses beside the cross-entropy are sums."""
 
     @abstractmethod
-    def look(
+    def classify(
         self, images: Float[Tensor, "B Y X"], uniform: Float[Tensor, "B T 3"] | None
     ) -> GlimpseOutput:
         """Classify images; actions are the most probable ones without random numbers."""
 
     def predict(self, images: Float[Tensor, "B Y X"]) -> GlimpseOutput:
         """Classify images as at test time; the trail is that of the most probable actions."""
-        return self.look(images, None)
+        return self.classify(images, None)
 
 
 class Episodes(NamedTuple):
@@ -234,7 +234,7 @@ class RecurrentAttentionModel(GlimpseModel):
         return locations, hidden.new_zeros(len(hidden))
 
     @override
-    def look(
+    def classify(
         self, images: Float[Tensor, "B Y X"], uniform: Float[Tensor, "B T 3"] | None
     ) -> GlimpseOutput:
         episodes = self.run_episodes(images, uniform)
@@ -249,13 +249,13 @@ class RecurrentAttentionModel(GlimpseModel):
 
         All images share the random numbers, which come from a fixed seed.
         """
-        output = self.look(images, None)
+        output = self.classify(images, None)
         if self.num_test_episodes == 1:
             return output
         generator = torch.Generator().manual_seed(_EVALUATION_SEED)
         shape = self.num_test_episodes, 1, self.num_glimpses, NUM_UNIFORM
         uniform = torch.rand(shape, generator=generator).to(images).expand(-1, len(images), -1, -1)
-        log_probs = torch.stack([self.look(images, numbers).log_probs for numbers in uniform])
+        log_probs = torch.stack([self.classify(images, numbers).log_probs for numbers in uniform])
         mean = log_probs.logsumexp(dim=0).log_softmax(dim=-1)
         return output._replace(log_probs=mean)
 
