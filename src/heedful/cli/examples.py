@@ -159,6 +159,7 @@ def _write_digits(
     """Write digits, of a file or drawn, with their labels; on canvases if a size is given."""
     from heedful.data.idx_files import write_idx
     from heedful.data.labeled_images import IdxImagesConfig, render_scenes
+    from heedful.data.sources import SourceConfig
     from heedful.data.synthetic.digits import BuiltInDigitsConfig
 
     canvas, distractors = scene
@@ -167,7 +168,7 @@ def _write_digits(
     check(canvas or not distractors, "--distractors", "works only with --canvas", hint)
     assert output is not None
     if images is None:
-        source = BuiltInDigitsConfig(split=split, num_examples=size or 10, seed=seed)
+        source: SourceConfig = BuiltInDigitsConfig(split=split, num_examples=size or 10, seed=seed)
     else:
         source = IdxImagesConfig(path=str(images))
     examples = list(islice(source.stream(), size))

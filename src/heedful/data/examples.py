@@ -54,7 +54,9 @@ CHUNK_SIZE = 10_000
 """Examples tokenized at once: lists of ids take many times the memory of the array they become."""
 
 Rows = Sequence[Sequence[int]]
-ExampleFormatName = Literal["pairs", "texts", "sentences", "lines", "series", "images"]
+ExampleFormatName = Literal[
+    "pairs", "texts", "sentences", "lines", "series", "images", "labeled images"
+]
 
 
 class LocatedExamples(NamedTuple):
@@ -299,7 +301,7 @@ class SeriesFormat(ExampleFormat):
 class LabeledImageFormat(SeriesFormat):
     """Images with labels, in any order."""
 
-    name: ClassVar[ExampleFormatName] = "images"
+    name: ClassVar[ExampleFormatName] = "labeled images"
     description = "labeled images"
 
     @override
