@@ -60,9 +60,9 @@ def references_from_recipe(recipe: Recipe, files: Files) -> ReferenceSet:
     stream = getattr(recipe.data.train, "stream", None)
     test = ReferenceSet(
         title,
-        [(pair.target,) for pair in pairs],
+        [pair.references for pair in pairs],
         [pair.source for pair in pairs],
-        None if stream is None else (pair.target for pair in stream()),
+        None if stream is None else (text for pair in stream() for text in pair.references),
     )
     return _add_references(test, more)
 
@@ -76,7 +76,7 @@ def references_from_files(files: Files, outputs: str) -> ReferenceSet:
         pairs: list[Any] = source.read()
         title = f"{len(pairs)} outputs of {display_name(outputs)} against {source.describe()}"
         sources = [pair.source for pair in pairs]
-        return ReferenceSet(title, [(pair.target,) for pair in pairs], sources)
+        return ReferenceSet(title, [pair.references for pair in pairs], sources)
     first, *more = files["target"]
     lines = list(read_lines(first))
     check(lines, display_name(first), "contains no lines", "give a file with text in it", DataError)

@@ -97,7 +97,7 @@ class AdditionalTestSet(NamedTuple):
     @classmethod
     def from_pairs(cls, name: str, pairs: Sequence[Pair]) -> Self:
         """Make a test set of pairs."""
-        return cls(name, [pair.source for pair in pairs], [(pair.target,) for pair in pairs])
+        return cls(name, [pair.source for pair in pairs], [pair.references for pair in pairs])
 
 
 @dataclass(frozen=True)

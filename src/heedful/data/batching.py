@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import torch
 from pydantic import PositiveInt
+from torch import Tensor
 
 from heedful.config import BaseConfig
 from heedful.data.pair_dataset import (
@@ -20,7 +21,7 @@ from heedful.data.pair_dataset import (
     PairDataset,
     permute_indices,
 )
-from heedful.shapes import Lengths, SourceInputs, TokenIds
+from heedful.shapes import Int, Lengths, SourceInputs, TokenIds
 from heedful.tokenization.ragged_array import Integers, RaggedArray
 from heedful.tokenization.vocabulary import BOS, EOS, PAD
 
@@ -125,6 +126,8 @@ class Batch(NamedTuple):
     sources: SourceBatch
     decoder_inputs: TokenIds  # BOS, then the target
     targets: TokenIds  # the target, then EOS
+    reference_ids: Int[Tensor, "B"] | None = None
+    """The example of each row, where several rows are references of one: captions of an image."""
 
     @property
     def num_targets(self) -> int:

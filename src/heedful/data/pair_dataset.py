@@ -28,6 +28,11 @@ class Pair(NamedTuple):
     source: str
     target: str
 
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The texts that outputs are scored against; other examples may have several."""
+        return (self.target,)
+
 
 class PairDataset(Protocol):
     """A tokenized parallel corpus, in memory or in files."""
@@ -227,8 +232,8 @@ def permute_indices(indices: Integers, size: int, *, seed: int, epoch: int) -> I
     """
     half_bits = max(1, (max(size - 1, 1).bit_length() + 1) // 2)
     start = np.array([seed % 2**64], dtype=np.uint64)
-    base = _mix_bits(_mix_bits(start) + np.uint64(epoch % 2**64))
-    keys = _mix_bits(base + np.arange(_NUM_ROUNDS, dtype=np.uint64) * np.uint64(_GOLDEN))
+    base = mix_bits(mix_bits(start) + np.uint64(epoch % 2**64))
+    keys = mix_bits(base + np.arange(_NUM_ROUNDS, dtype=np.uint64) * np.uint64(_GOLDEN))
     values = _feistel(indices.astype(np.uint64), half_bits, keys)
     while (outside := values >= size).any():
         values[outside] = _feistel(values[outside], half_bits, keys)
@@ -239,11 +244,11 @@ def _feistel(values: _UInt64s, half_bits: int, keys: _UInt64s) -> _UInt64s:
     bits, mask = np.uint64(half_bits), np.uint64(2**half_bits - 1)
     left, right = values >> bits, values & mask
     for key in keys:
-        left, right = right, left ^ (_mix_bits(right + key) & mask)
+        left, right = right, left ^ (mix_bits(right + key) & mask)
     return (left << bits) | right
 
 
-def _mix_bits(values: _UInt64s) -> _UInt64s:
+def mix_bits(values: _UInt64s) -> _UInt64s:
     """The finalizer of splitmix64 (Steele et al. 2014)."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from heedful.evaluation import base
-from heedful.evaluation.base import Metric, MetricScore, References, compute_score
+from heedful.evaluation.base import Metric, MetricScore, References
 
 SENTENCE_TYPES = ("question", "digits", "name", "plain")
 FREQUENCY_BIN_EDGES = (0, 1, 2, 5, 10, 100, 1000)
@@ -44,17 +44,21 @@ class Breakdown:
     def score_groups(
         self, metric: Metric, outputs: Sequence[str], references: References, *, min_size: int = 1
     ) -> list[GroupScore]:
-        """Score each group; empty groups are left out."""
+        """Score each group by its share of the statistics; empty groups are left out."""
         members: dict[str, list[int]] = {name: [] for name in self.order}
         for row, (groups, _, _) in enumerate(zip(self.names, outputs, references, strict=True)):
             for name in groups:
                 members.setdefault(name, []).append(row)
+        choices = base.as_multi_reference(references)
+        # Of all sentences at once: those of CIDEr-D depend on the whole test set.
+        statistics = metric.sentence_statistics(outputs, choices)
         result = []
         for name in [*self.order, *sorted(members.keys() - set(self.order))]:
             if rows := members[name]:
-                texts, chosen = [outputs[row] for row in rows], [references[row] for row in rows]
+                value = float(metric.compute(statistics[rows].sum(axis=0)))
+                signature = metric.signature([choices[row] for row in rows])
                 is_scored = len(rows) >= min_size
-                score = compute_score(metric, texts, chosen) if is_scored else None
+                score = MetricScore(metric.name, value, signature) if is_scored else None
                 result.append(GroupScore(name, len(rows), score))
         return result
 

@@ -7,7 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Self
 
 from heedful.errors import check_choice
-from heedful.evaluation import annotation_metrics, source_metrics, text_metrics
+from heedful.evaluation import (
+    annotation_metrics,
+    caption_metrics,
+    source_metrics,
+    text_metrics,
+)
 from heedful.evaluation.annotation_metrics import SpanF1
 from heedful.evaluation.base import Metric, MetricScore, References, compute_score
 
@@ -17,6 +22,13 @@ ALIGNMENT_METRICS: Mapping[str, Metric] = {
     "alignment-recall": annotation_metrics.AlignmentRecall(),
 }
 """Metrics that compare word alignments with gold alignments."""
+
+CAPTION_METRICS: Mapping[str, Metric] = {
+    **{f"bleu-{metric.order}": metric for metric in caption_metrics.CAPTION_BLEU},
+    "caption-rouge-l": caption_metrics.CaptionRougeL(),
+    "cider-d": caption_metrics.CiderDMetric(),
+}
+"""Metrics of captions as papers on captions compute them."""
 
 METRICS: Mapping[str, Metric] = {
     "exact-match": text_metrics.ExactMatch(),
@@ -34,6 +46,7 @@ METRICS: Mapping[str, Metric] = {
     "cer": text_metrics.CHARACTER_ERROR_RATE,
     "span-f1": SpanF1(),
     "span-f1-iob2": SpanF1("span F1 (IOB2)", scheme="iob2"),
+    **CAPTION_METRICS,
     **ALIGNMENT_METRICS,
 }
 """Metrics that compare outputs with references."""

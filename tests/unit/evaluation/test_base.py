@@ -22,7 +22,8 @@ def texts(name, count):
     return st.lists(TEXTS.get(name, WORDS), min_size=count, max_size=count)
 
 
-@every_metric
+# CIDEr-D has no common best score: it depends on how rare the words of the references are.
+@pytest.mark.parametrize("name", sorted(METRICS.keys() - {"cider-d"}))
 @given(st.data())
 def test_perfect_outputs_have_the_best_score(name, data):
     metric, count = METRICS[name], data.draw(st.integers(1, 4))

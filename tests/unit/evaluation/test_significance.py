@@ -14,6 +14,7 @@ from tests.unit.evaluation.systems import REFERENCES, system
 
 TESTS = ["bootstrap", "randomization"]
 ADDING = ["exact-match", "bleu", "chrf", "ter", "rouge-1", "rouge-l", "token-accuracy", "wer"]
+ADDING += ["bleu-2", "caption-rouge-l", "cider-d"]
 
 both_tests = pytest.mark.parametrize("test", TESTS)
 

@@ -143,7 +143,7 @@ class GreedyTranslationEvaluator(DevEvaluator):
         pairs = self.pairs[:max_examples]
         if not metrics or not pairs:
             return {}
-        references = [pair.target for pair in pairs]
+        references = [pair.references for pair in pairs]
         outputs = [result.text for result in self._translate(pairs)] or [""] * len(references)
         return {
             name: compute_score(metric, outputs, references).value

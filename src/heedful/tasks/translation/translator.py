@@ -194,7 +194,7 @@ class Translator:
     def evaluate(self, examples: Sequence[Pair]) -> list[MetricScore]:
         """Translate the sources and compute the default metrics against the targets."""
         outputs = [result.text for result in self.predict(pair.source for pair in examples)]
-        return compute_metrics(outputs, [pair.target for pair in examples])
+        return compute_metrics(outputs, [pair.references for pair in examples])
 
     def count_tokens(self, examples: Sequence[Pair]) -> int:
         """Return the number of target tokens, EOS included."""
