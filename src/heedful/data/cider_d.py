@@ -59,7 +59,7 @@ class NgramCounts(NamedTuple):
 
 
 class HashTable:
-    """Rows of sorted hashes, found by their leading bits: faster than bisection for many hashes."""
+    """Rows of sorted hashes, matches by their leading bits: faster than bisection for many hashes."""
 
     def __init__(self, hashes: _UInt64s) -> None:
         self.hashes = hashes
@@ -75,15 +75,15 @@ class HashTable:
         """Return the row of each hash, -1 where there is none."""
         buckets = (hashes >> self._shift).astype(np.int64)
         rows, ends = self._starts[buckets], self._starts[buckets + 1]
-        found = np.full(len(hashes), -1)
+        matches = np.full(len(hashes), -1)
         pending = np.flatnonzero(rows < ends)
         while len(pending):  # as often as the fullest bucket has hashes: about ten times
             is_equal = self.hashes[rows[pending]] == hashes[pending]
-            found[pending[is_equal]] = rows[pending[is_equal]]
+            matches[pending[is_equal]] = rows[pending[is_equal]]
             pending = pending[~is_equal]
             rows[pending] += 1
             pending = pending[rows[pending] < ends[pending]]
-        return found
+        return matches
 
 
 class CiderD:
@@ -153,10 +153,10 @@ class CiderD:
     def _clipped_products(self, ngrams: NgramCounts, weights: _Array, groups: Integers) -> _Array:
         """Return min(g_c, g_j) . g_j of each output and each of its references, (pairs, orders)."""
         first_pairs = offsets_from_lengths(self.group_sizes[groups])
-        found = self._group_ngrams.find(_join(ngrams.hashes, groups[ngrams.sequences]))
-        shared = np.flatnonzero(found >= 0)
-        sizes = self._sizes[found[shared]]
-        entries = range_indices(self._starts[found[shared]], sizes)
+        matches = self._group_ngrams.find(_join(ngrams.hashes, groups[ngrams.sequences]))
+        shared = np.flatnonzero(matches >= 0)
+        sizes = self._sizes[matches[shared]]
+        entries = range_indices(self._starts[matches[shared]], sizes)
         rows = np.repeat(shared, sizes)  # of n-grams
         outputs = ngrams.sequences[rows]
         first_references = self._first_references[groups[outputs]]
