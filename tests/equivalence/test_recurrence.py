@@ -6,13 +6,14 @@ import pytest
 import torch
 
 import heedful.acceleration.kernels  # noqa: F401
+from heedful.acceleration import cuda_graphs
 from heedful.acceleration.sequence_kernels import (
     has_kernel_for_states,
-    in_one_block,
     run_packed,
     run_with_frozen_padding,
     torch_cell,
     torch_outputs,
+    without_cudnn_in_graphs,
 )
 from heedful.layers.rnn import (
     RecurrentLayer,
@@ -180,12 +181,44 @@ def test_gpu_kernel_equals_cpu_and_has_contiguous_weights(kind, recwarn):
     assert not [each for each in recwarn if "contiguous" in str(each.message)]
 
 
-def test_weights_in_one_block_equal_their_originals_in_value_and_gradient():
-    weights = [torch.randn(4, 3), torch.randn(4, 2), torch.randn(4)]
-    weights = [weight.requires_grad_() for weight in weights]
-    copies = in_one_block(weights)
-    offsets = [copy.data_ptr() - copies[0].data_ptr() for copy in copies]
-    assert offsets == [0, 4 * 12, 4 * 20]
-    assert all(torch.equal(copy, weight) for copy, weight in zip(copies, weights, strict=True))
-    sum((number * copy).sum() for number, copy in enumerate(copies, start=1)).backward()
-    assert all((weight.grad == number).all() for number, weight in enumerate(weights, start=1))
+def test_cudnn_is_used_outside_of_graphs_alone():
+    def is_enabled():
+        with without_cudnn_in_graphs():
+            return torch.backends.cudnn.enabled
+
+    assert is_enabled()
+    seen = []
+    with cuda_graphs.capturing():
+        seen.append(is_enabled())
+    assert seen == [False]
+    assert is_enabled()
+
+
+@pytest.mark.gpu
+@each_kind
+def test_graph_of_a_layer_does_not_depend_on_host_memory(kind):
+    """Graphs of several shapes are replayed after the host has reused what it freed."""
+    cells = {name: CELLS[kind](8, 16) for name in ("forwards", "backwards")}
+    layer = RecurrentLayer(**cells).cuda()
+
+    def gradients_of(inputs, lengths):
+        output = layer.forward_with_states(inputs, lengths)
+        states = [part for states in output.final_states for part in states]
+        loss = output.outputs.square().sum() + sum(state.sum() for state in states)
+        return torch.autograd.grad(loss, [inputs, *layer.parameters()])
+
+    captured, pool, stream = [], torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+    for rows, length in ((33, 18), (64, 9), (17, 30), (128, 5)):
+        inputs = torch.randn(rows, length, 8, device="cuda", requires_grad=True)
+        lengths = torch.randint(0, length + 1, (rows,), device="cuda")
+        function = cuda_graphs.StaticFunction(partial(gradients_of, inputs, lengths))
+        captured.append((inputs, lengths, function, function.capture(pool, stream=stream)))
+    for _ in range(20):
+        junk = [bytes([255]) * size for size in range(16, 4096, 4)]
+        for inputs, lengths, function, results in captured:
+            inputs.data.normal_()
+            function.run()
+            actual = [result.clone() for result in results]
+            for pair in zip(actual, gradients_of(inputs, lengths), strict=True):
+                torch.testing.assert_close(*pair, rtol=1e-3, atol=1e-3)
+        del junk

@@ -4,12 +4,15 @@ A graph reads and writes the tensors that it was captured with, so inputs are co
 Invariant: a graph computes what its function computes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
 import torch
 
 Result = TypeVar("Result")
+_IS_CAPTURING = ContextVar("is_capturing", default=False)
 
 
 class StaticFunction(Generic[Result]):
@@ -19,16 +22,24 @@ class StaticFunction(Generic[Result]):
         self._function = function
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def capture(self, pool: Any, warm_up: Callable[[], object] | None = None) -> Result:
-        """Capture the function; `warm_up` calls it once for what libraries do at the first call."""
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            (warm_up or self._function)()
-        torch.cuda.current_stream().wait_stream(stream)
+    def capture(
+        self,
+        pool: Any,
+        warm_up: Callable[[], object] | None = None,
+        stream: torch.cuda.Stream | None = None,
+    ) -> Result:
+        """Capture the function; `warm_up` calls it once for what libraries do at the first call.
+
+        Both run on `stream`. A function with gradients needs one stream for all of its calls:
+        autograd accumulates a gradient on the stream on which the parameter was first used.
+        """
+        stream = stream or torch.cuda.Stream()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
-            result = self._function()
+        with capturing():
+            with on_stream(stream):
+                (warm_up or self._function)()
+            with torch.cuda.graph(graph, pool=pool, stream=stream):
+                result = self._function()
         self._graph = graph
         return result
 
@@ -38,6 +49,31 @@ class StaticFunction(Generic[Result]):
             return self._function()
         self._graph.replay()
         return None
+
+
+def is_capturing() -> bool:
+    """Whether a function is captured, or called just before: it must not wait for the GPU."""
+    return _IS_CAPTURING.get()
+
+
+@contextmanager
+def capturing() -> Iterator[None]:
+    """Let `is_capturing` be true."""
+    token = _IS_CAPTURING.set(True)
+    try:
+        yield
+    finally:
+        _IS_CAPTURING.reset(token)
+
+
+@contextmanager
+def on_stream(stream: torch.cuda.Stream) -> Iterator[None]:
+    """Run work on a stream, after that of the current one and before what follows there."""
+    current = torch.cuda.current_stream()
+    stream.wait_stream(current)
+    with torch.cuda.stream(stream):
+        yield
+    current.wait_stream(stream)
 
 
 def leave_capture(device: torch.device | str) -> None:

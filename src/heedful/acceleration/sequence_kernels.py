@@ -4,6 +4,7 @@ Invariant: values and gradients are those of the reference, up to rounding.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import compress, product
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils.checkpoint import get_device_states, set_device_states
 
 from heedful.acceleration import tuning
+from heedful.acceleration.cuda_graphs import is_capturing
 from heedful.layers.rnn import final_part
 from heedful.layers.rnn_cell_config import RecurrentDropout
 from heedful.layers.rnn_cells import (
@@ -259,9 +261,24 @@ def torch_outputs(cell: RecurrentCell, inputs: LayerInputs, state: RecurrentStat
     assert kernel is not None, f"torch has no kernel for {type(cell).__name__}"
     # By index: a wrapper may carry more behind the state of the cell.
     hidden = state[0].unsqueeze(0)
-    if isinstance(kernel, LSTMCell):
-        return kernel.layer(inputs, (hidden, state[1].unsqueeze(0)))[0]
-    return kernel.layer(inputs, hidden)[0]
+    with without_cudnn_in_graphs():
+        if isinstance(kernel, LSTMCell):
+            return kernel.layer(inputs, (hidden, state[1].unsqueeze(0)))[0]
+        return kernel.layer(inputs, hidden)[0]
+
+
+@contextmanager
+def without_cudnn_in_graphs() -> Iterator[None]:
+    """Let torch unroll RNNs step by step while a CUDA graph is captured.
+
+    cuDNN copies sequence lengths from host memory, which torch frees after the call: a graph would
+    read whatever is there when it is replayed, and train on it or fail.
+    """
+    if is_capturing():
+        with torch.backends.cudnn.flags(enabled=False):
+            yield
+    else:
+        yield
 
 
 def torch_states(cell: RecurrentCell, inputs: LayerInputs, state: RecurrentState) -> RecurrentState:
@@ -278,11 +295,11 @@ def torch_final_state(
     CPU, forward and backward, one thread, 32 rows of 4 to 24, hidden size 128: 5.7 ms with frozen
     padding, 12.4 with packed sequences, 10.4 step by step; outputs alone 5.4. On a GPU sequences
     are packed, since cuDNN wants all weights in one block of memory, and an added column means a
-    copy of it; but a CUDA graph cannot read their lengths.
+    copy of it; but to be packed they have to be read, which a CUDA graph cannot do.
     """
     kernel = torch_cell(cell)
     assert isinstance(kernel, LSTMCell), kernel
-    can_pack = inputs.is_cuda and not torch.cuda.is_current_stream_capturing()
+    can_pack = inputs.is_cuda and not is_capturing()
     run = run_packed if can_pack else run_with_frozen_padding
     outputs, cell_state = run(kernel, inputs, lengths, state)
     return outputs, (final_part(state[0], outputs, lengths), cell_state, *state[2:])
@@ -303,25 +320,19 @@ def run_with_frozen_padding(
     size = cell.cell_state_size
     closed, opened = weight_ih.new_full((size, 1), -1e4), weight_ih.new_full((size, 1), 1e4)
     padding_gates = torch.cat([closed, opened, weight_ih.new_zeros(2 * size, 1)])  # i, f, g, o
-    weights = [torch.cat([weight_ih, padding_gates], dim=-1), *others]
-    outputs, _, cell_state = torch.lstm(
-        marked_inputs,
-        (state[0].unsqueeze(0), state[1].unsqueeze(0)),
-        in_one_block(weights) if inputs.is_cuda else weights,
-        has_biases=True,
-        num_layers=1,
-        dropout=0.0,
-        train=cell.training,
-        bidirectional=False,
-        batch_first=True,
-    )
+    with without_cudnn_in_graphs():
+        outputs, _, cell_state = torch.lstm(
+            marked_inputs,
+            (state[0].unsqueeze(0), state[1].unsqueeze(0)),
+            [torch.cat([weight_ih, padding_gates], dim=-1), *others],
+            has_biases=True,
+            num_layers=1,
+            dropout=0.0,
+            train=cell.training,
+            bidirectional=False,
+            batch_first=True,
+        )
     return outputs, cell_state.squeeze(0)
-
-
-def in_one_block(weights: Sequence[Tensor]) -> list[Tensor]:
-    """Copy weights into one block of memory, in which cuDNN uses them without copying them."""
-    parts = torch.cat([weight.flatten() for weight in weights]).split([w.numel() for w in weights])
-    return [part.view_as(weight) for part, weight in zip(parts, weights, strict=True)]
 
 
 def run_packed(

@@ -28,7 +28,7 @@ from heedful.runs import Run
 from heedful.tasks.task import DataModule, VocabSizes
 from heedful.training.config import TrainingConfig
 from heedful.training.prefetching import prefetch
-from heedful.training.trainer import Trainer
+from heedful.training.trainer import Trainer, choose_precision
 
 NUM_PROFILED_STEPS, MIN_STEPS = 3, 3
 MAX_OPERATORS = 6
@@ -300,7 +300,7 @@ def suggest_changes(
 def format_profile(result: TrainingProfile, recipe: Recipe, device: torch.device) -> Iterator[str]:
     """Yield the lines that `heedful bench` prints."""
     steps, shapes = result.steps, result.shapes
-    precision = recipe.training.precision
+    precision = recipe.training.precision or choose_precision(recipe.task.gpu_precision, device)
     yield f"model: {result.num_parameters:,} parameters on {device}, {precision}"
     yield f"speed: {steps.targets_per_second:,.0f} targets per second"
     milliseconds = 1e3 * (steps.data_seconds + steps.step_seconds)

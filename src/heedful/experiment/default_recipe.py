@@ -47,7 +47,7 @@ def _complete_default(overrides: Sequence[Override], device: torch.device) -> Re
     train = draft.data.train
     if draft.task is not plain.task or train is None or train.is_single_pass:
         return draft
-    chosen = _precision(device)
+    chosen: dict[str, Any] = {}
     if isinstance(train, PreparedDataConfig):
         folder = Path(train.path)
         if folder.is_dir():  # else it is reported where it is opened
@@ -89,9 +89,3 @@ def _vocab_sizes(draft: Recipe, num_pairs: int, num_characters: int) -> dict[str
     if isinstance(draft.tokenizers, SharedTokenizerConfig):
         return {"tokenizers.tokenizer.vocab_size": 2 * size}
     return {f"tokenizers.{side}.vocab_size": size for side in ("source", "target")}
-
-
-def _precision(device: torch.device) -> dict[str, Any]:
-    """Choose bf16 on GPUs that compute with it."""
-    has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    return {"training.precision": "bf16"} if has_bf16 else {}

@@ -14,7 +14,7 @@ from heedful.recipes import Recipe
 from heedful.tasks.task import DataModule, VocabSizes
 from heedful.training.distributed import SINGLE_PROCESS, DistributedContext
 from heedful.training.step_capture import capture_steps
-from heedful.training.trainer import GradientClipper, MixedPrecision, Trainer
+from heedful.training.trainer import GradientClipper, MixedPrecision, Trainer, choose_precision
 
 
 def build_trainer(
@@ -47,13 +47,14 @@ def build_trainer(
         task.initialize_model(model, data_module)
     model = dist_context.prepare_model(model.to(device))
     torch.manual_seed(config.seed + dist_context.rank)
+    precision = config.precision or choose_precision(task.gpu_precision, device)
     trainer = Trainer(
         model,
         objective,
         config.optimizer.build(model),
         learning_rate,
         clipping=GradientClipper(config.max_grad_norm, config.max_grad_value),
-        precision=MixedPrecision(config.precision, device.type),
+        precision=MixedPrecision(precision, device.type),
         ema=config.ema.build(model) if config.ema else None,
         dist_context=dist_context,
         device=device,

@@ -34,6 +34,7 @@ from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 from heedful.training.config import TrainingConfig
 from heedful.training.objectives import Objective
 from heedful.training.state import ResumableBatches
+from heedful.training.trainer import PrecisionName
 
 METRIC_SETTING = "training.metric_for_best_model"
 SHOWN_METRICS_SETTING = "training.validation_metrics"
@@ -136,6 +137,8 @@ class Task(ABC):
     """The files that `train`, `prepare`, `evaluate` and `compare` take for it."""
     metrics: ClassVar[Mapping[str, MetricSpec]]
     """What a validation can be judged by; "loss" first."""
+    gpu_precision: ClassVar[PrecisionName] = "fp32"
+    """Of training on a GPU where the recipe names none."""
     validation_metrics: ClassVar[tuple[str, ...]] = ()
     """Those that it shows beside what `metric_sums` gives, unless the recipe names others."""
     has_references: ClassVar[bool]

@@ -56,8 +56,9 @@ class TrainingConfig(BaseConfig):
     """Micro-batches per optimizer step."""
     distributed_strategy: Annotated[Literal["ddp", "fsdp"], "execution"] = "ddp"
     """With several processes: each holds all parameters (DDP) or a shard of them (FSDP2)."""
-    precision: PrecisionName = "fp32"
-    """Data type of matrix products; parameters are always fp32."""
+    precision: PrecisionName | None = None
+    """Data type of matrix products; parameters are always fp32. If null, it is fp32; for
+    translation on a GPU that has it, bf16."""
     cuda_graphs: bool = True
     """Whether steps on a GPU are captured as CUDA graphs, one per batch shape, if possible."""
     optimizer: optim.OptimizerConfig = optim.AdamWConfig()

@@ -6,6 +6,7 @@ batch shape. Invariants: a captured step equals the plain one up to rounding; dr
 every step; a step whose loss or gradient is not finite changes no parameter.
 """
 
+import gc
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,7 @@ from torch import Tensor
 from torch.optim import Adam, AdamW, Optimizer
 from typing_extensions import override
 
-from heedful.acceleration.cuda_graphs import StaticFunction, leave_capture
+from heedful.acceleration.cuda_graphs import StaticFunction, leave_capture, on_stream
 from heedful.models.scheduled_sampling import TeacherForcingConfig
 from heedful.pytree import map_pairs, map_tensors, tensors_of
 from heedful.shapes import Float
@@ -131,10 +132,12 @@ def _settings_on_device(
 class CapturedStep(StaticStep):
     """The same as a CUDA graph."""
 
-    def __init__(self, trainer: Trainer, batches: Sequence[Any], pool: Any) -> None:
+    def __init__(
+        self, trainer: Trainer, batches: Sequence[Any], pool: Any, stream: torch.cuda.Stream
+    ) -> None:
         super().__init__(trainer, batches)
         self._function = StaticFunction(super().run)
-        self._function.capture(pool, self.warm_up)
+        self._function.capture(pool, self.warm_up, stream)
         trainer.optimizer.zero_grad(set_to_none=True)
 
     @override
@@ -154,6 +157,8 @@ class CapturedUpdate:
         self._log = log
         self._steps: dict[object, CapturedStep] = {}
         self._pool = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream(trainer.device)
+        """On which steps run that are not replayed; see `StaticFunction.capture`."""
         self._is_capturable = True
         self._capture_seconds = 0.0
         self._num_steady_steps = 0
@@ -167,7 +172,8 @@ class CapturedUpdate:
         is_captured = self._is_capturable and bool(trainer.optimizer.state)
         step = self._find_step(micro_batches) if is_captured else None
         if step is None:
-            result = trainer.update(micro_batches, learning_rate)
+            with on_stream(self._stream):
+                result = trainer.update(micro_batches, learning_rate)
             return lambda: result
         normalizer = sum(trainer.objective.normalizer(batch) for batch in micro_batches)
         step.load(micro_batches, normalizer, learning_rate)
@@ -191,9 +197,10 @@ class CapturedUpdate:
         trainer = self.trainer
         if not self._steps:
             self._log("training steps are captured as CUDA graphs, one per batch shape")
+            gc.collect()  # of gradients on other streams, which autograd would wait for
         rng_states, start = get_rng_states(), time.monotonic()
         try:
-            self._steps[key] = CapturedStep(trainer, batches, self._pool)
+            self._steps[key] = CapturedStep(trainer, batches, self._pool, self._stream)
         except RuntimeError as error:
             self._is_capturable = False
             self._steps.clear()  # with their memory

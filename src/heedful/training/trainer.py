@@ -129,6 +129,12 @@ _GROWTH_INTERVAL = 2000  # as in torch.amp.GradScaler
 _SCALE_RANGE = 1.0, 2.0**32
 
 
+def choose_precision(gpu_precision: PrecisionName, device: torch.device) -> PrecisionName:
+    """Return the precision of training where none is set: that for GPUs on one that has bf16."""
+    has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return gpu_precision if has_bf16 else "fp32"
+
+
 class MixedPrecision:
     """Autocast and, in fp16, loss scaling (Micikevicius et al. 2018).
 

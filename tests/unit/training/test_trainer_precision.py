@@ -6,7 +6,7 @@ from torch import nn
 
 from heedful.models.likelihood import negative_log_likelihood
 from heedful.training.optim import AdamWConfig
-from heedful.training.trainer import GradientClipper, MixedPrecision
+from heedful.training.trainer import GradientClipper, MixedPrecision, choose_precision
 from tests.catalogue import batch, build, store
 
 NAMES = ("fp32", "bf16", "fp16")
@@ -169,3 +169,12 @@ def test_precision_state_round_trips_through_json(name):
         second.update(poison if name == "fp16" else 1.0)
     assert whole.precision.state_dict() == second.precision.state_dict()
     assert all(map(torch.equal, whole.weights, second.weights))
+
+
+@pytest.mark.parametrize("has_bf16", [True, False])
+def test_precision_of_the_task_is_chosen_on_a_gpu_that_has_it(has_bf16, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bf16)
+    expected = "bf16" if has_bf16 else "fp32"
+    assert choose_precision("bf16", torch.device("cuda")) == expected
+    assert choose_precision("bf16", torch.device("cpu")) == "fp32"
+    assert choose_precision("fp32", torch.device("cuda")) == "fp32"
