@@ -76,6 +76,17 @@ def test_static_steps_equal_plain_steps(name):
     assert [group["lr"] for group in static.optimizer.param_groups] == [1e-3, 1e-3]
 
 
+def test_warm_up_changes_no_buffer():
+    trainer = build_trainer(NAMES[0])
+    trainer.model.register_buffer("num_calls", torch.zeros(()))
+    trainer.model.register_forward_pre_hook(lambda model, _: model.num_calls.add_(1))
+    step = StaticStep(trainer, [batch(store(), ROWS[0])])
+    step.warm_up()
+    assert trainer.model.num_calls == 0
+    step.run()
+    assert trainer.model.num_calls == 1
+
+
 def build_from_recipe(name, rows=3, device=CPU, settings=()):
     """Return a recipe, a trainer of its model and a batch."""
     recipe = load_recipe(name, settings)

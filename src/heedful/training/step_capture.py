@@ -104,8 +104,11 @@ class StaticStep:
     def warm_up(self) -> None:
         """Compute gradients and drop them: libraries allocate and compile at the first call."""
         rng_states = get_rng_states()
+        buffers = [(buffer, buffer.clone()) for buffer in self.trainer.model.buffers()]
         self.trainer.compute_gradients(self.batches, self.settings[0])
         self.trainer.optimizer.zero_grad(set_to_none=True)
+        for buffer, before in buffers:  # batch norms have changed theirs
+            buffer.copy_(before)
         set_rng_states(rng_states)
 
 
