@@ -51,7 +51,8 @@ def canvas_pixels(page, selector="canvas.picture"):
     """The pixels of a canvas, (height, width, RGB)."""
     width, height, text = page.locator(selector).first.evaluate(
         """canvas => {
-             const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+             const context = canvas.getContext("2d");
+             const { data } = context.getImageData(0, 0, canvas.width, canvas.height);
              const characters = Array.from(data, (value) => String.fromCharCode(value));
              return [canvas.width, canvas.height, btoa(characters.join(""))];
            }"""

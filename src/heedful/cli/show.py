@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,7 +40,7 @@ ShowTree = Annotated[
 
 def show(
     run: RunFolder,
-    texts: Annotated[list[str], Argument(help="texts to predict for")],
+    texts: Annotated[list[str], Argument(help="texts, or pictures of a captioner, to predict for")],
     *,
     kind: Kinds = None,
     layer: Layers = None,
@@ -59,6 +58,7 @@ def show(
     Example: heedful show runs/demo "Caecilius est in horto." --html page.html
     Example: heedful show runs/mine "A text." --kind encoder-self --layer 1 --head 1,2
     Example: heedful show runs/demo "Caecilius est in horto." --search-tree --beam 3
+    Example: heedful show runs/captions dog.jpg --words --html page.html
     """
     from heedful.decoding.config import check_search_tree
     from heedful.inspection.attention_layers import AttentionSelection
@@ -123,7 +123,7 @@ def print_attention(maps: Sequence[Sequence[AttentionMap]]) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from heedful.inspection.terminal_heatmap import terminal_heatmap
+    from heedful.inspection.figures import render_terminal
 
     console = Console()
     for of_text in maps:
@@ -132,8 +132,8 @@ def print_attention(maps: Sequence[Sequence[AttentionMap]]) -> None:
         for attention_map in of_text:
             caption = f"[dim]{escape(attention_map.caption)}[/]\n" if attention_map.caption else ""
             console.print(caption)
-            untitled = replace(attention_map, title="")
-            console.print(terminal_heatmap(untitled, width=console.width))
+            has_color = console.color_system is not None
+            console.print(render_terminal(attention_map, width=console.width, has_color=has_color))
 
 
 def write_figures(
@@ -144,11 +144,11 @@ def write_figures(
     columns: int = 1,
 ) -> None:
     """Write a figure of the first text and a page of all, and print their paths."""
-    from heedful.inspection.attention_map import render_html, render_svg_grid
+    from heedful.inspection.figures import render_html, render_svg
     from heedful.storage.atomic import write_text
 
     if svg:
-        write_text(svg, render_svg_grid(maps[0], columns=columns))
+        write_text(svg, render_svg(maps[0], columns=columns))
     if html:
         write_text(html, render_html(list(chain.from_iterable(maps)), title="Attention"))
     for path in filter(None, (svg, html)):

@@ -34,6 +34,8 @@ class TokenAxis(NamedTuple):
     """For each token the index of its word, or `NO_WORD_ID`."""
     copy_shares: Sequence[float] | None = None
     """How much of each output token was copied, if the model copies."""
+    grid: tuple[int, int] | None = None
+    """Rows and columns, if the tokens are the cells of an image."""
 
     def followed_by(self, other: "TokenAxis") -> "TokenAxis":
         """Return the tokens of this axis and then those of another."""
@@ -69,6 +71,9 @@ class AttentionLayer(NamedTuple):
     weights: Float[np.ndarray, "H T S"]
     is_default: bool = False
     """Whether it is part of the weights that come with the prediction."""
+    gates: Float[np.ndarray, "H T"] | None = None
+    """How much of the context each query uses: the gate of the readout, times what a sentinel
+    leaves; None without either."""
 
 
 Axes = tuple[str, TokenAxis, TokenAxis]
@@ -85,6 +90,7 @@ def collect_layers(
     """
     layers: list[AttentionLayer] = []
     steps: dict[str, list[Tensor]] = {}
+    gates: dict[str, list[Tensor]] = {}
     blocked_kinds: set[str] = set()
     for record in records:
         axes = axes_of(record)
@@ -94,6 +100,7 @@ def collect_layers(
         shape = record.weights.shape
         num_queries, num_keys = len(queries.tokens), len(keys.tokens)
         parts = steps.setdefault(record.module_path, [])
+        gates.setdefault(record.module_path, []).extend(_context_gates(record))
         if shape[0] == 1 and shape[2] == 1 and num_queries > 1:
             # An RNN attends step by step, perhaps to a history that grows.
             parts.append(torch.nn.functional.pad(record.weights[0], (0, num_keys - shape[3])))
@@ -103,8 +110,18 @@ def collect_layers(
             blocked_kinds.add(kind)
         if sum(part.size(1) for part in parts) == num_queries:
             weights = torch.cat(steps.pop(record.module_path), dim=1).float().cpu().numpy()
-            layers.append(AttentionLayer(kind, queries, keys, weights))
+            gate_parts = gates.pop(record.module_path)
+            gate = torch.cat(gate_parts, dim=1).float().cpu().numpy() if gate_parts else None
+            layers.append(AttentionLayer(kind, queries, keys, weights, gates=gate))
     return [layer for layer in layers if layer.kind not in blocked_kinds]
+
+
+def _context_gates(record: TraceRecord) -> list[Float[Tensor, "H T"]]:
+    """Return the gates of the context in a record of one text, if there are any."""
+    extras = record.extras
+    factors = [1 - extras["gates"]] if "gates" in extras else []
+    factors += [extras["readout_gates"]] if "readout_gates" in extras else []
+    return [torch.stack(factors).prod(dim=0)[0]] if factors else []
 
 
 def mark_default(
@@ -175,6 +192,7 @@ class AttentionSelection(NamedTuple):
         ]
         weights = np.mean(of_layers, axis=0)
         rows, columns, shares = queries.tokens, keys.tokens, queries.copy_shares
+        gates = _mean_gates(members, head)
         if self.joins_words and weights.size:
             # Attention to a word is the sum over its tokens, attention from it the mean
             # (Clark et al. 2019, section 4.1).
@@ -184,8 +202,10 @@ class AttentionSelection(NamedTuple):
             sizes = np.diff([*starts, len(queries.tokens)])
             weights = np.add.reduceat(np.add.reduceat(weights, firsts, axis=1), starts, axis=0)
             weights /= sizes[:, None]
-            if shares is not None:
-                shares = (np.add.reduceat(shares, starts) / sizes).tolist()
+            shares, gates = (
+                None if values is None else (np.add.reduceat(values, starts) / sizes).tolist()
+                for values in (shares, gates)
+            )
         return replace(
             base,
             source=list(columns),
@@ -193,7 +213,18 @@ class AttentionSelection(NamedTuple):
             weights=weights,
             caption=caption,
             copy_shares=shares,
+            grid=keys.grid,
+            gates=gates,
         )
+
+
+def _mean_gates(members: Sequence[AttentionLayer], head: int) -> Sequence[float] | None:
+    """Return the gates of a head, or the mean over heads and layers; None if a layer has none."""
+    gates = [layer.gates for layer in members if layer.gates is not None]
+    if len(gates) < len(members):
+        return None
+    of_layers = [gate.mean(axis=0) if head == MEAN else gate[head - 1] for gate in gates]
+    return np.mean(of_layers, axis=0).tolist()
 
 
 def _describe(number: int, count: int, name: str) -> list[str]:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
@@ -24,7 +23,7 @@ from heedful.plotting.html import read_asset, render_page
 from heedful.plotting.svg import add_rect, add_text, escape_invisible, escape_line, format_percent
 
 if TYPE_CHECKING:
-    from heedful.shapes import Float  # at run time it would import torch
+    from heedful.shapes import Float, Int  # at run time it would import torch
 
 TOLERANCE = 0.01  # of a row sum, in half precision
 HALF_A_PERCENT = 0.005
@@ -46,6 +45,12 @@ class AttentionMap:
     """Which attention of the model this is."""
     copy_shares: Sequence[float] | None = None
     """How much of each target token was copied; None if the model does not copy."""
+    grid: tuple[int, int] | None = None
+    """Rows and columns of an image whose cells are the source; None of a text."""
+    image: Int[np.ndarray, "height width *channels"] | None = None
+    """The image, uint8; None if only its features are known."""
+    gates: Sequence[float] | None = None
+    """How much of its context each target token uses; None if nothing gates it."""
 
     def __post_init__(self) -> None:
         shape = (len(self.target), len(self.source))
@@ -53,6 +58,12 @@ class AttentionMap:
         message = f"{tokens} need weights of shape {shape}, found {self.weights.shape}"
         hint = "give one row per target token and one column per source token"
         check(self.weights.shape == shape, "attention_map", message, hint, DataError)
+        if self.grid is not None:
+            message = (
+                f"a grid of {self.grid[0]} x {self.grid[1]} cells has {shape[1]} source tokens"
+            )
+            hint = "give one source token per cell, row by row"
+            check(math.prod(self.grid) == shape[1], "attention_map", message, hint, DataError)
         for index, row in enumerate(self.weights):
             total, error = row.sum(dtype=np.float64), ""
             if not np.isfinite(row).all():
@@ -88,6 +99,10 @@ class AttentionMap:
         fields = {"caption": self.caption, **tokens, "weights": weights}
         if self.copy_shares is not None:
             fields["copy_shares"] = np.round(self.copy_shares, 6).tolist()
+        if self.gates is not None:
+            fields["gates"] = np.round(self.gates, 6).tolist()
+        if self.grid is not None:
+            fields["grid"] = list(self.grid)
         return fields
 
 
@@ -157,7 +172,7 @@ def render_svg(attention_map: AttentionMap) -> str:
     if attention_map.is_empty:
         return svg.render_empty(heading, default_title)
     if len(attention_map.source) > MAX_COLUMNS:
-        return render_svg_grid(_bands(attention_map))
+        return svg.join_documents([render_svg(band) for band in _bands(attention_map)])
     sources, targets = (
         [svg.truncate(escape_invisible(token), MAX_LABEL_WIDTH) for token in tokens]
         for tokens in (attention_map.source, attention_map.target)
@@ -195,25 +210,6 @@ def _bands(attention_map: AttentionMap) -> list[AttentionMap]:
     caption = ", ".join(filter(None, (attention_map.caption, bands[0].caption)))
     first = replace(bands[0], title=attention_map.title, output=attention_map.output)
     return [replace(first, caption=caption), *bands[1:]]
-
-
-def render_svg_grid(maps: Sequence[AttentionMap], *, columns: int = 1) -> str:
-    """Draw attention maps, such as those of several layers and heads, as one SVG document."""
-    if len(maps) == 1:
-        return render_svg(maps[0])
-    ElementTree.register_namespace("", svg.NAMESPACE)
-    figures = [ElementTree.fromstring(render_svg(attention_map)) for attention_map in maps]
-    sizes = [(float(figure.attrib["width"]), float(figure.attrib["height"])) for figure in figures]
-    width, height = (max(lengths) + svg.PADDING for lengths in zip(*sizes, strict=True))
-    num_rows = math.ceil(len(maps) / columns)
-    size = [svg.format_px(width * columns), svg.format_px(height * num_rows)]
-    attributes = {"width": size[0], "height": size[1], "viewBox": f"0 0 {' '.join(size)}"}
-    root = Element(f"{{{svg.NAMESPACE}}}svg", attributes)
-    for index, figure in enumerate(figures):
-        x, y = width * (index % columns), height * (index // columns)
-        figure.attrib |= {"x": svg.format_px(x), "y": svg.format_px(y)}
-        root.append(figure)
-    return svg.to_svg(root)
 
 
 def _heading(attention_map: AttentionMap) -> tuple[str, str, str]:

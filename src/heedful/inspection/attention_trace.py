@@ -8,7 +8,8 @@
 
 The outputs of the model do not change. Invariant: for each module the weights are (B, H, T, S),
 detached, with one head if the module has none. Where a fused kernel returns no weights, they are
-computed here, for the requested queries only.
+computed here, for the requested queries only. Where the memory is an image, `grid_weights` has its
+rows and columns: (B, H, T, R, C).
 """
 
 import math
@@ -22,13 +23,20 @@ import torch
 from torch import Tensor, nn
 
 from heedful.attention.alignments import AlignmentOutput
-from heedful.attention.attention import Attention, AttentionOutput, AttentionRole
+from heedful.attention.attention import (
+    Attention,
+    AttentionOutput,
+    AttentionRole,
+    GatedReadout,
+)
 from heedful.attention.local_alignment import LocalAlignment
 from heedful.attention.memory import AttentionState, Memory
 from heedful.attention.monotonic_alignment import MonotonicAlignment
 from heedful.attention.multi_head import MultiHeadAttention
+from heedful.attention.sentinel import SentinelAttention
 from heedful.errors import DataError, check
 from heedful.models.copying import CopyingHead
+from heedful.models.image_encoders import ImageEncoder
 from heedful.shapes import Float, Int
 
 Device = torch.device | str | None
@@ -52,9 +60,17 @@ class TraceRecord:
     """Other tensors by name, (B, H, T) or (B, H, T, S): the fields of `AlignmentOutput`;
     `coverage`, the weights summed over earlier queries; `half_width` of a local window;
     `selected_position` of a hard alignment, -1 if there is none; `expected_position` of a monotonic
-    pointer."""
+    pointer; `readout_gates` of a gated readout."""
     cumulative_weights: Totals | None = None
     """Weights summed over all queries before this call and after it; None without a state."""
+    grid: tuple[int, int] | None = None
+    """Rows and columns of the memory, if its positions are the cells of an image."""
+
+    @property
+    def grid_weights(self) -> Float[Tensor, "B H T R C"]:
+        """The weights as grids; only where the memory is an image."""
+        assert self.grid is not None, f"the memory of {self.module_path!r} is not an image"
+        return self.weights.unflatten(-1, self.grid)
 
     @property
     def step(self) -> int:
@@ -83,10 +99,14 @@ def trace_attention(
     records: list[TraceRecord] = []
     inner: set[nn.Module] = set()  # attention inside another one is not traced by itself
     handles = []
+    image_encoder = _find_image_encoder(model)
+    encoder_modules = set() if image_encoder is None else set(image_encoder.modules())
     for module_path, module in model.named_modules():
         if isinstance(module, Attention) and module not in inner:
             inner.update(module.modules())
-            hook = _make_hook(module_path, records, rows, device)
+            is_over_image = module.role == "cross" or module in encoder_modules
+            grid = image_encoder.grid if image_encoder and is_over_image else None
+            hook = _make_hook(module_path, records, rows, device, grid)
             handles.append(module.register_forward_hook(hook, with_kwargs=True))
         elif isinstance(module, CopyingHead):
             copy_hook = _make_copy_hook(module_path, records, rows, device)
@@ -98,8 +118,16 @@ def trace_attention(
             handle.remove()
 
 
+def _find_image_encoder(model: nn.Module) -> ImageEncoder | None:
+    return next((module for module in model.modules() if isinstance(module, ImageEncoder)), None)
+
+
 def _make_hook(
-    module_path: str, records: list[TraceRecord], rows: Collection[int] | None, device: Device
+    module_path: str,
+    records: list[TraceRecord],
+    rows: Collection[int] | None,
+    device: Device,
+    grid: tuple[int, int] | None,
 ) -> Callable[..., None]:
     layer = next((int(part) for part in module_path.split(".") if part.isdigit()), 0)
 
@@ -115,9 +143,12 @@ def _make_hook(
         weights, before = tensors.pop("weights"), tensors.pop("before", None)
         cumulative = None if before is None else (before, tensors.pop("after"))
         positions = tuple(first + n for n in indices)
-        records.append(
-            TraceRecord(module_path, module.role, layer, positions, weights, tensors, cumulative)
+        # Layers that attend by blocks or to a compressed memory have other positions.
+        has_grid = grid is not None and math.prod(grid) == weights.size(-1)
+        record = TraceRecord(
+            module_path, module.role, layer, positions, weights, tensors, cumulative
         )
+        records.append(replace(record, grid=grid) if has_grid else record)
 
     return record_call
 
@@ -148,7 +179,7 @@ def _named_tensors(
         call = _AttentionCall(call.queries[..., query_indices, :], memory)
         alignment = module.compute_weights(call.queries, call.memory)
         query_indices = list(range(len(query_indices)))
-    query_dim, has_heads = alignment.weights.dim() - 2, isinstance(module, MultiHeadAttention)
+    query_dim, has_heads = alignment.weights.dim() - 2, _multi_head(module) is not None
 
     def to_rows_and_heads(tensor: Tensor) -> Tensor:
         """Make batch rows and heads the first two dimensions."""
@@ -161,6 +192,21 @@ def _named_tensors(
     if call.state is not None and output.state is not None:
         yield "before", to_rows_and_heads(call.state.coverage)
         yield "after", to_rows_and_heads(output.state.coverage)
+
+
+def _multi_head(module: Attention) -> MultiHeadAttention | None:
+    """Return the multi-head attention that a module is, or adds a sentinel to."""
+    inner = module.inner if isinstance(module, SentinelAttention) else module
+    return inner if isinstance(inner, MultiHeadAttention) else None
+
+
+def _readout_gates(module: Attention, readout: GatedReadout, queries: Tensor) -> Tensor:
+    """Return the gate of each query, (*B, T) or with heads (*B, H, T)."""
+    multi_head = _multi_head(module)
+    if multi_head is not None:
+        queries = multi_head.query_projection(queries).unflatten(-1, (multi_head.num_heads, -1))
+        queries = queries.transpose(-3, -2)
+    return readout.gate(queries).sigmoid().squeeze(-1)
 
 
 def _alignment_tensors(
@@ -179,6 +225,8 @@ def _alignment_tensors(
         # A pointer past the end stands at the number of positions.
         past_end = (1 - pointers.sum(dim=-1)).clamp(min=0) * call.memory.mask.sum(dim=-1)
         yield "expected_position", (pointers * positions).sum(dim=-1) + past_end
+    if isinstance(module.readout, GatedReadout):
+        yield "readout_gates", _readout_gates(module, module.readout, call.queries)
     if call.state is not None:
         yield "coverage", call.state.coverage.unsqueeze(-2) + weights.cumsum(dim=-2) - weights
 

@@ -30,13 +30,18 @@ SHADES = " \u2591\u2592\u2593\u2588"
 """Without colors: from nothing to the largest weight of a word."""
 
 
-def terminal_sheet(attention: CaptionAttention, *, width: int, has_color: bool = True) -> Text:
+def terminal_sheet(
+    attention: CaptionAttention, *, width: int, has_color: bool = True, has_heading: bool = True
+) -> Text:
     """Draw a caption's attention within a number of terminal columns, a tile for each word."""
     width = max(width, MIN_TERMINAL_WIDTH)
     title, caption, label = (svg.split_joined_emoji(line) for line in attention.heading)
     styled = ((title, "bold"), (caption, ""), (label, "dim"))
     lines = [
-        Text(line, style=style) for text, style in styled if text for line in svg.wrap(text, width)
+        Text(line, style=style)
+        for text, style in styled
+        if text and has_heading
+        for line in svg.wrap(text, width)
     ]
     if attention.is_empty:
         lines.append(Text(svg.NOTHING_TO_DRAW, style="dim"))

@@ -5,8 +5,10 @@ style for light and dark pages. Invariant: the color of a weight is the mixture 
 `full_cell` in that proportion, and digits on it have a contrast of at least 4.5 to 1.
 """
 
+import math
 import re
 import unicodedata
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 from xml.etree import ElementTree
@@ -155,6 +157,25 @@ def to_svg(root: Element) -> str:
     """Serialize an SVG document."""
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def join_documents(documents: Sequence[str], *, columns: int = 1) -> str:
+    """Return SVG documents side by side, row by row, as one document."""
+    if len(documents) == 1:
+        return documents[0]
+    ElementTree.register_namespace("", NAMESPACE)
+    figures = [ElementTree.fromstring(document) for document in documents]
+    sizes = [(float(figure.attrib["width"]), float(figure.attrib["height"])) for figure in figures]
+    width, height = (max(lengths) + PADDING for lengths in zip(*sizes, strict=True))
+    num_rows = math.ceil(len(figures) / columns)
+    size = [format_px(width * columns), format_px(height * num_rows)]
+    attributes = {"width": size[0], "height": size[1], "viewBox": f"0 0 {' '.join(size)}"}
+    root = Element(f"{{{NAMESPACE}}}svg", attributes)
+    for index, figure in enumerate(figures):
+        x, y = width * (index % columns), height * (index // columns)
+        figure.attrib |= {"x": format_px(x), "y": format_px(y)}
+        root.append(figure)
+    return to_svg(root)
 
 
 # ----- labels -----

@@ -9,9 +9,8 @@ from heedful.inspection.attention_map import (
     MAX_COLUMNS_WITH_DIGITS,
     AttentionMap,
     render_svg,
-    render_svg_grid,
 )
-from heedful.plotting.svg import DARK, LIGHT
+from heedful.plotting.svg import DARK, LIGHT, join_documents
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 
@@ -126,5 +125,5 @@ def test_long_source_is_cut_into_bands_with_all_weights():
         "source tokens 65 to 128",
         "source tokens 129 to 150",
     ]
-    both = ElementTree.fromstring(render_svg_grid([long, long]))
+    both = ElementTree.fromstring(join_documents([render_svg(long), render_svg(long)]))
     assert len(cells_of(both)) == 2 * 3 * size

@@ -6,6 +6,8 @@
 //
 // Words are untrusted. They enter the page as text (textContent), never as markup.
 
+(() => { // a page may have other scripts, with names of their own
+
 const { cards, strong, faded, tint } = JSON.parse(document.getElementById("captions").textContent);
 
 const NOTHING = { word: null, cell: null };
@@ -429,3 +431,5 @@ function moveFocus(event) {
 }
 
 cards.reduce((before, card, index) => before.then(() => drawCard(card, index)), Promise.resolve());
+
+})();

@@ -55,7 +55,13 @@ class Caption(NamedTuple):
         """The attention weights, ready to be drawn; a column for each cell."""
         cells = cell_labels(self.grid)
         return AttentionMap(
-            cells, self.tokens, self.weights, title=str(self.image), output=self.text
+            cells,
+            self.tokens,
+            self.weights,
+            title=str(self.image),
+            output=self.text,
+            grid=self.grid,
+            image=self.picture,
         )
 
     @property
@@ -129,7 +135,7 @@ class CaptionBuilder:
 
     def cell_axis(self) -> TokenAxis:
         """Return the cells of the grid."""
-        return without_words(cell_labels(self.grid))
+        return without_words(cell_labels(self.grid))._replace(grid=self.grid)
 
     def _build_caption(
         self, request: EncodedRequest, output: Hypothesis, picture: NDArray[np.uint8] | None

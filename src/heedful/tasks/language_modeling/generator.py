@@ -98,7 +98,8 @@ class TextGenerator(TextPredictor):
         """Read texts, as far as the context reaches, and return the attention of each layer."""
         for text in requests:
             ids = encode_prompt(text, self.tokenizer)[: self.lm_batching.context_length + 1]
-            tokens, words, word_ids, _ = axis = self._token_axis(ids)
+            axis = self._token_axis(ids)
+            tokens, words, word_ids = axis.tokens, axis.words, axis.word_ids
             queries = TokenAxis(tokens[1:], words, word_ids[1:])
             keys = TokenAxis(tokens[:-1], words, word_ids[:-1])
             layers = self._trace(ids[:-1], queries, keys) if ids[1:] else []

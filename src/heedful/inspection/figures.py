@@ -1,0 +1,71 @@
+"""Figures of attention over texts and over images alike: terminal, SVG, and a page with both.
+
+An attention map with a `grid` is drawn as pictures (`caption_attention`), any other as a heat map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from heedful.inspection import attention_map, caption_attention
+from heedful.inspection.attention_map import AttentionMap, attention_data
+from heedful.inspection.caption_attention import CaptionAttention, caption_data
+from heedful.inspection.terminal_heatmap import terminal_heatmap
+from heedful.inspection.terminal_pictures import terminal_sheet
+from heedful.plotting import svg
+from heedful.plotting.html import read_asset, render_page
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+
+def to_caption_attention(attention: AttentionMap) -> CaptionAttention:
+    """Return a map over an image as grids of weights."""
+    assert attention.grid is not None, "the source is not an image"
+    return CaptionAttention(
+        attention.image,
+        attention.target,
+        attention.weights.reshape(-1, *attention.grid),
+        gates=attention.gates,
+        title=attention.title,
+        caption=attention.output,
+        label=attention.caption,
+    )
+
+
+def render_terminal(attention: AttentionMap, *, width: int, has_color: bool = True) -> Text:
+    """Draw a map within a number of terminal columns, without its heading."""
+    untitled = replace(attention, title="")
+    if attention.grid is None:
+        return terminal_heatmap(untitled, width=width)
+    pictures = to_caption_attention(replace(untitled, output="", caption=""))
+    return terminal_sheet(pictures, width=width, has_color=has_color, has_heading=False)
+
+
+def render_svg(maps: Sequence[AttentionMap], *, columns: int = 1) -> str:
+    """Draw maps, such as those of several layers and heads, as one SVG document."""
+    documents = [
+        attention_map.render_svg(one) if one.grid is None else to_caption_attention(one).to_svg()
+        for one in maps
+    ]
+    return svg.join_documents(documents, columns=columns)
+
+
+def render_html(maps: Sequence[AttentionMap], *, title: str) -> str:
+    """Return a self-contained page with all maps; those over images come last."""
+    texts = [one for one in maps if one.grid is None]
+    images = [to_caption_attention(one) for one in maps if one.grid is not None]
+    if not images:
+        return attention_map.render_html(texts, title=title)
+    if not texts:
+        return caption_attention.render_html(images, title=title)
+    return render_page(
+        read_asset("caption.html"),
+        title=title,
+        styles=["attention_map.css", "caption.css"],
+        scripts=["attention_map.js", "caption.js"],
+        data={"maps": attention_data(texts), "captions": caption_data(images)},
+        has_images=True,
+    )
