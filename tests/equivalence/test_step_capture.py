@@ -77,9 +77,12 @@ def test_static_steps_equal_plain_steps(name):
 
 
 def test_warm_up_changes_no_buffer():
+    def count(model, _):
+        model.num_calls += 1
+
     trainer = build_trainer(NAMES[0])
     trainer.model.register_buffer("num_calls", torch.zeros(()))
-    trainer.model.register_forward_pre_hook(lambda model, _: model.num_calls.add_(1))
+    trainer.model.register_forward_pre_hook(count)
     step = StaticStep(trainer, [batch(store(), ROWS[0])])
     step.warm_up()
     assert trainer.model.num_calls == 0
