@@ -91,8 +91,9 @@ class Episodes(NamedTuple):
     @property
     def last_states(self) -> Hidden:
         """The state of each row when it stopped."""
-        last = self.num_glimpses - 1
-        return self.states[torch.arange(len(last), device=last.device), last]
+        # A gather, not an index: its gradient is computed in one kernel without sorting.
+        last = (self.num_glimpses - 1)[:, None, None].expand(-1, 1, self.states.size(2))
+        return self.states.gather(1, last).squeeze(1)
 
 
 class GlimpseNetwork(nn.Module):
