@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 from heedful.attention.additive_scores import ScoreFeatureConfig
 from heedful.attention.alignments import EntmaxAlignment, SoftmaxAlignment
 from heedful.attention.config import AlignmentConfig, ScoreConfig
+from heedful.attention.hard_alignment import Baseline, SampledAlignment
 from heedful.attention.local_alignment import LocalAlignment, MonotonicCenter, PredictiveCenter
 from heedful.attention.monotonic_alignment import MonotonicAlignment, MonotonicChunkwiseAlignment
 from heedful.attention.positional_encoding import PositionalEncodingConfig
@@ -47,10 +48,20 @@ ALIGNMENTS["monotonic, expected"] = MonotonicAlignment(inference="expected")
 ALIGNMENTS["monotonic-chunkwise, expected"] = MonotonicChunkwiseAlignment(
     MonotonicAlignment(inference="expected"), chunk_size=3
 )
+ALIGNMENTS["sampled, expected"] = SampledAlignment(
+    SoftmaxAlignment(), Baseline(), inference="expected"
+)
 for alignment in ALIGNMENTS.values():
     alignment.eval()
 STOCHASTIC = {  # random in training mode
-    *("sampled", "straight-through", "gumbel-softmax", "monotonic", "monotonic-chunkwise"),
+    *(
+        "sampled",
+        "sampled, expected",
+        "straight-through",
+        "gumbel-softmax",
+        "monotonic",
+        "monotonic-chunkwise",
+    ),
     *("monotonic, expected", "monotonic-chunkwise, expected"),
 }
 HARD = {"argmax", "sampled", "straight-through", "gumbel-softmax"}  # one-hot in eval mode

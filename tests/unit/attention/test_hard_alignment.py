@@ -289,6 +289,16 @@ def test_config_passes_settings_to_alignment():
     assert (gumbel.temperature, gumbel.straight_through) == (0.5, True)
 
 
+def test_expected_inference_keeps_probabilities():
+    scores, mask = torch.randn(4, 3, 6), torch.rand(4, 3, 6) < 0.7
+    alignment = build({"type": "sampled", "inference": "expected"}).eval()
+    output = alignment(scores, mask)
+    expected = SoftmaxAlignment()(scores, mask).weights
+    torch.testing.assert_close(output.weights, expected)
+    torch.testing.assert_close(output.probabilities, expected)
+    assert output.log_probs is None
+
+
 def test_sampled_alignment_defaults_are_those_of_xu_2015():
     alignment = build({"type": "sampled"})
     constants = (
@@ -296,8 +306,9 @@ def test_sampled_alignment_defaults_are_those_of_xu_2015():
         alignment.reward_scale,
         alignment.entropy_bonus,
         alignment.credit,
+        alignment.inference,
     )
-    assert constants == (0.5, 0.1, 0.002, "sentence")
+    assert constants == (0.5, 0.1, 0.002, "sentence", "hard")
     assert isinstance(alignment.baseline, MovingAverageBaseline)
     assert alignment.baseline.momentum == 0.9
     learned = build({"type": "sampled", "baseline": {"type": "learned"}, "credit": "future"})

@@ -14,8 +14,9 @@ BIDIRECTIONAL_SIZES = EncoderStateSizes(final_state_sizes=(4, 4), backward_size=
 
 
 def build(kind, final_states=BIDIRECTIONAL_SIZES, **settings):
+    bridge = {"type": kind} if isinstance(kind, str) else kind
     config = RecurrentDecoderConfig.model_validate(
-        {"hidden_size": 4, "num_layers": 2, "bridge": {"type": kind}, **settings}
+        {"hidden_size": 4, "num_layers": 2, "bridge": bridge, **settings}
     )
     return config.build(vocab_size=7, memory_size=6, encoder_sizes=final_states)
 
@@ -135,3 +136,53 @@ def test_incompatible_sizes_are_rejected(kind, final_states, message):
     with pytest.raises(ConfigError) as caught:
         build(kind, final_states)
     assert str(caught.value) == message
+
+
+def build_mlp(num_layers, cell="lstm"):
+    return build({"type": "mlp", "num_layers": num_layers}, cell=cell)
+
+
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+def test_mlp_bridge_computes_hidden_and_cell_states_of_all_layers(num_layers):
+    decoder, encoded = build_mlp(num_layers), source()
+    bridge, features = decoder.bridge, encoded.summary
+    assert len(bridge.relu_layers) == num_layers - 1
+    for layer in bridge.relu_layers:
+        features = layer(features).clamp(min=0)
+    states = decoder.initial_state(encoded).wiring.cells
+    assert len(states) == 2
+    for index, (hidden, cell_state) in enumerate(states):
+        torch.testing.assert_close(hidden, bridge.layers[index](features).tanh())
+        torch.testing.assert_close(cell_state, bridge.cell_layers[index](features).tanh())
+
+
+def test_mlp_bridge_without_cell_states_computes_hidden_states():
+    decoder, encoded = build_mlp(1, cell="gru"), source()
+    assert len(decoder.bridge.cell_layers) == 0
+    for index, (hidden,) in enumerate(decoder.initial_state(encoded).wiring.cells):
+        expected = decoder.bridge.layers[index](encoded.summary).tanh()
+        torch.testing.assert_close(hidden, expected)
+
+
+def test_mlp_bridge_has_the_size_of_a_projected_cell_state():
+    decoder = build("mlp", cell={"type": "lstm", "cell_state_size": 9})
+    for hidden, cell_state in decoder.initial_state(source()).wiring.cells:
+        assert (hidden.size(-1), cell_state.size(-1)) == (4, 9)
+
+
+@pytest.mark.parametrize("wiring", ["final-state", "constant-context"])
+def test_first_input_is_a_step_from_zeros_whose_output_is_not_used(wiring):
+    decoder = build("first-input", cell="lstm", wiring={"type": wiring}).eval()
+    encoded = source()
+    cells = decoder.wiring.cells.initial_state([torch.zeros(2, 4)] * 2)
+    projected = decoder.bridge.projection(encoded.summary)
+    context = encoded.summary if wiring == "constant-context" else None
+    expected = decoder.wiring.cells(projected, cells, context)
+    torch.testing.assert_close(decoder.initial_state(encoded).wiring.cells, expected)
+    assert decoder(torch.tensor([[1, 5], [1, 6]]), encoded).log_probs.shape == (2, 2, 7)
+
+
+def test_first_input_is_dropped_out_as_token_embeddings_are():
+    decoder = build("first-input", dropout=0.5, wiring={"type": "final-state"}, embedding_size=900)
+    share = (decoder.bridge.first_input(source()) == 0).float().mean()
+    assert 0.4 < share < 0.6

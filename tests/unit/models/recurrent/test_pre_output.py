@@ -5,11 +5,13 @@ import torch
 
 from heedful.models.recurrent.pre_output import (
     ConcatPreOutputConfig,
+    DeepOutputConfig,
     MaxoutPreOutputConfig,
     PreOutput,
     PreOutputParts,
     StateOnlyPreOutputConfig,
     StepVectors,
+    SumPreOutputConfig,
     TanhPreOutputConfig,
 )
 
@@ -66,13 +68,44 @@ def test_state_only_is_the_state():
     torch.testing.assert_close(output(output.concat_parts(step)), step.state)
 
 
+@pytest.mark.parametrize("tanh", [False, True])
+def test_deep_output_adds_embedding_to_projections_of_state_and_context(tanh):
+    output, step = DeepOutputConfig(tanh=tanh).build(PARTS, PART_SIZES, 0.0), step_vectors()
+    L_z, L_h = output.projection.weight.split([3, 2], dim=1)
+    sums = step.token_embedding + step.context @ L_z.T + step.state @ L_h.T
+    sums = sums + output.projection.bias
+    assert output.size == 4
+    actual = output(output.concat_parts(step))
+    torch.testing.assert_close(actual, sums.tanh() if tanh else sums)
+
+
+def test_deep_output_drops_out_input_of_projection_and_features():
+    output = DeepOutputConfig().build(PARTS, {**PART_SIZES, "token_embedding": 1000}, 0.5)
+    with torch.no_grad():
+        output.projection.weight.zero_()
+        output.projection.bias.zero_()
+    features = output(torch.ones(1, 1005))
+    assert set(features.flatten().tolist()) == {0.0, 2.0}
+
+
+def test_sum_adds_state_and_context():
+    sizes = {**PART_SIZES, "state": 3}
+    output = SumPreOutputConfig().build(PARTS, sizes, 0.0)
+    step = step_vectors()._replace(state=torch.randn(5, 3))
+    assert output.size == 3
+    actual = output(output.concat_parts(step))
+    torch.testing.assert_close(actual, step.state + step.context)
+
+
 def test_maxout_size_defaults_to_hidden_size():
     assert MaxoutPreOutputConfig().build(PARTS, PART_SIZES, 0.0).size == 2
     assert MaxoutPreOutputConfig(size=7).build(PARTS, PART_SIZES, 0.0).size == 7
 
 
 @pytest.mark.parametrize(
-    "config", [TanhPreOutputConfig(), MaxoutPreOutputConfig(), ConcatPreOutputConfig()], ids=str
+    "config",
+    [TanhPreOutputConfig(), MaxoutPreOutputConfig(), ConcatPreOutputConfig(), DeepOutputConfig()],
+    ids=str,
 )
 def test_contexts_per_position_give_features_per_position(config):
     output, step = config.build(PARTS, PART_SIZES, 0.0), step_vectors(num_positions=6)
