@@ -76,7 +76,7 @@ class DeviceBeamSearch:
         self.steps: list[BeamStep] = []
 
     def run(
-        self, beams: Beams, min_lengths: Lengths | None, source_length: int
+        self, beams: Beams, min_lengths: Lengths | None, source_length: int | None
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses of the encoded sources, which `beams` collects."""
         beams.max_idle_fraction = 1.0  # rows keep their numbers until all beams have stopped
@@ -112,7 +112,7 @@ class DeviceBeamSearch:
 class Transfer:
     """Candidates and weights of a few steps on their way to the host."""
 
-    def __init__(self, steps: Sequence[BeamStep], num_beams: int, source_length: int) -> None:
+    def __init__(self, steps: Sequence[BeamStep], num_beams: int, source_length: int | None) -> None:
         num_rows = num_beams * len(steps[0].weights) // len(steps[0].choice.totals)
         columns = (
             torch.stack([step.choice.scores[:, :num_beams] for step in steps]),

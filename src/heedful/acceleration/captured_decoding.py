@@ -16,6 +16,7 @@ from heedful.acceleration.search_graphs import (
     CapturedState,
     ChainCache,
     PlainModel,
+    count_positions,
 )
 from heedful.acceleration.static_cache import StaticCacheDecoder
 from heedful.data.batching import SourceBatch
@@ -143,7 +144,7 @@ class CapturedSteps:
             if beam_size not in chain.searches:
                 chain.searches[beam_size] = DeviceBeamSearch(chain, beam_size)
             search: DeviceBeamSearch = chain.searches[beam_size]
-            return search.run(beams, min_lengths, sources.tokens.size(1))
+            return search.run(beams, min_lengths, count_positions(sources))
         except RuntimeError as error:
             cache.give_up(error, sources.tokens.device)
             return None

@@ -17,7 +17,7 @@ from torch import Tensor
 from heedful.acceleration import tuning
 from heedful.acceleration.cuda_graphs import StaticFunction
 from heedful.acceleration.device_search import GreedyChoice, choose_tokens
-from heedful.acceleration.search_graphs import EncodedSources, SearchNode
+from heedful.acceleration.search_graphs import EncodedSources, SearchNode, count_positions
 from heedful.acceleration.static_cache import StaticCacheState
 from heedful.data.batching import SourceBatch
 from heedful.pytree import map_tensors, select_rows
@@ -139,7 +139,8 @@ class GreedySearch:
         self, sources: SourceBatch, length_penalty: LengthPenalty
     ) -> list[list[Hypothesis]] | None:
         """Return the hypothesis of each source; None if a probability is 0 or not a number."""
-        num_rows, source_length = sources.tokens.shape
+        num_rows = len(sources.lengths)
+        source_length = count_positions(sources) or self._steps[0].weights.size(-1)
         tokens = np.full((num_rows, len(self._steps)), EOS)
         log_probs = np.zeros(tokens.shape)
         weights = np.zeros((*tokens.shape, source_length), dtype=np.float32)

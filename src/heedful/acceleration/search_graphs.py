@@ -40,10 +40,30 @@ class PlainModel(NamedTuple):
         return output.log_probs, output.state, output.weights
 
 
+class InputShape(NamedTuple):
+    """Shape and type of the inputs of a chain."""
+
+    sizes: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, sources: SourceBatch) -> "InputShape":
+        """Return the shape that a batch is padded to: of texts rows and tokens, of images rows."""
+        num_rows, *sizes = sources.tokens.shape
+        if len(sizes) == 1:
+            sizes = [round_up(sizes[0], 4)]
+        return cls((round_up(num_rows), *sizes), sources.tokens.dtype)
+
+
+def count_positions(sources: SourceBatch) -> int | None:
+    """Return the source positions that weights have; None for pictures, where it is all of them."""
+    return None if sources.tokens.dim() > 3 else sources.tokens.size(1)
+
+
 class SearchSession:
     """One search that uses a chain; a chain has one at a time."""
 
-    def __init__(self, source_length: int) -> None:
+    def __init__(self, source_length: int | None) -> None:
         self.source_length = source_length
         self.depth = 0
 
@@ -78,9 +98,10 @@ class SearchNode:
 class EncodedSources(SearchNode):
     """The initial state of a batch of sources."""
 
-    def __init__(self, model: PlainModel, num_rows: int, length: int, device: torch.device) -> None:
-        tokens = torch.zeros(num_rows, length, dtype=torch.long, device=device)
-        sources = SourceBatch(tokens, torch.ones_like(tokens[:, 0]))
+    def __init__(self, model: PlainModel, shape: InputShape, device: torch.device) -> None:
+        tokens = torch.zeros(shape.sizes, dtype=shape.dtype, device=device)
+        lengths = torch.ones(len(tokens), dtype=torch.long, device=device)
+        sources = SourceBatch(tokens, lengths)
         pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
         super().__init__(model, sources, pool, depth=0)
         self.session: Callable[[], SearchSession | None] = lambda: None
@@ -93,12 +114,11 @@ class EncodedSources(SearchNode):
 
     def run(self, sources: SourceBatch) -> None:
         """Encode sources; rows beyond them have one token of padding."""
-        num_rows, length = sources.tokens.shape
         tokens, lengths = self.sources
         tokens.zero_()
-        tokens[:num_rows, :length] = sources.tokens
+        tokens[tuple(map(slice, sources.tokens.shape))] = sources.tokens
         lengths.fill_(1)
-        lengths[:num_rows] = sources.lengths
+        lengths[: len(sources.lengths)] = sources.lengths
         result = self._function.run()
         self.state = self.state if result is None else result
 
@@ -155,15 +175,15 @@ class ChainCache:
         self.model = model
         self.plain_reason = ""
         """Why steps cannot be captured."""
-        self._counts: Counter[tuple[int, int]] = Counter()
-        self._chains: OrderedDict[tuple[int, int], EncodedSources] = OrderedDict()
+        self._counts: Counter[InputShape] = Counter()
+        self._chains: OrderedDict[InputShape, EncodedSources] = OrderedDict()
 
     def uses_chain(self, sources: SourceBatch) -> bool:
         """Whether a batch is decoded by a chain: if its shape has occurred, or after a few batches.
 
         A single text is decoded sooner without one.
         """
-        has_occurred = _shape_key(sources) in self._counts
+        has_occurred = InputShape.of(sources) in self._counts
         return has_occurred or self._counts.total() >= tuning.NUM_PLAIN_BATCHES
 
     def encode(self, sources: SourceBatch) -> EncodedSources | None:
@@ -171,7 +191,7 @@ class ChainCache:
 
         There may be no memory for one, too.
         """
-        key, uses_chain = _shape_key(sources), self.uses_chain(sources)
+        key, uses_chain = InputShape.of(sources), self.uses_chain(sources)
         self._counts[key] += 1
         chain = self._chains.pop(key, None)
         if chain is not None and chain.session() is not None:
@@ -182,7 +202,7 @@ class ChainCache:
         if chain is None and not _has_free_memory(sources.tokens.device):
             return None
         try:
-            chain = chain or EncodedSources(self.model, *key, sources.tokens.device)
+            chain = chain or EncodedSources(self.model, key, sources.tokens.device)
         except RuntimeError as error:
             self.give_up(error, sources.tokens.device)
             return None
@@ -197,7 +217,7 @@ class ChainCache:
         chain = self.encode(sources)
         if chain is None:
             return self.model.initial_state(sources)
-        session = SearchSession(sources.tokens.size(1))
+        session = SearchSession(count_positions(sources))
         chain.session = ref(session)
         rows = torch.arange(len(sources.lengths), device=sources.lengths.device)
         return CapturedState(session, chain, rows)
@@ -236,11 +256,6 @@ def _has_free_memory(device: torch.device) -> bool:
     free, total = torch.cuda.mem_get_info(device)
     cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return free + cached >= tuning.MIN_FREE_MEMORY * total
-
-
-def _shape_key(sources: SourceBatch) -> tuple[int, int]:
-    num_rows, length = sources.tokens.shape
-    return round_up(num_rows), round_up(length, 4)
 
 
 def round_up(count: int, step: int = 1) -> int:
