@@ -202,7 +202,7 @@ def test_oldest_shape_is_dropped(on_cpu, monkeypatch):
     _, captured = build_pair(NAMES[0])
     for rows in (ROWS[0], ROWS[0], [1], [1]):
         search(captured, sources(rows), 1)
-    assert [key[0] for key in captured._chain_cache._chains] == [1]
+    assert [key.sizes[0] for key in captured._chain_cache._chains] == [1]
 
 
 @pytest.mark.parametrize("count", range(1, 200))
@@ -222,7 +222,7 @@ def test_shapes_are_captured_at_once_after_a_few_batches(on_cpu, monkeypatch):
     for rows in ([0, 1, 2], [0, 1], [0]):
         examples = sources(rows)
         assert_same(search(captured, examples, 1), search(model, examples, 1))
-    assert [key[0] for key in captured._chain_cache._chains] == [1]
+    assert [key.sizes[0] for key in captured._chain_cache._chains] == [1]
 
 
 def check_samples(name, device):
