@@ -112,7 +112,9 @@ class DeviceBeamSearch:
 class Transfer:
     """Candidates and weights of a few steps on their way to the host."""
 
-    def __init__(self, steps: Sequence[BeamStep], num_beams: int, source_length: int | None) -> None:
+    def __init__(
+        self, steps: Sequence[BeamStep], num_beams: int, source_length: int | None
+    ) -> None:
         num_rows = num_beams * len(steps[0].weights) // len(steps[0].choice.totals)
         columns = (
             torch.stack([step.choice.scores[:, :num_beams] for step in steps]),

@@ -119,7 +119,9 @@ class ShallowFusion(DecodableModel):
 
     @override
     def initial_state(self, sources: SourceBatch) -> ShallowFusionState:
-        lm_state = self.language_model.encode_prompt(sources.lengths[:, None][:, :0])  # an empty prompt
+        lm_state = self.language_model.encode_prompt(
+            sources.lengths[:, None][:, :0]
+        )  # an empty prompt
         return ShallowFusionState(self.model.initial_state(sources), lm_state)
 
     @override

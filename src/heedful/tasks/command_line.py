@@ -84,11 +84,13 @@ class FileOptions(NamedTuple):
     settings: Mapping[str, Any]  # the data setting without its files
     pair_file: PairFileOption | ConllFileOption | None = None
     columns: Mapping[str, str] = {}  # options that name a column, with their help
+    optional: tuple[FileOption, ...] = ()  # further files that the data may have
 
     @property
     def all_options(self) -> tuple[FileOption, ...]:
         """All options for files."""
-        return (*self.options, *([self.pair_file.option] if self.pair_file else []))
+        pair_file = [self.pair_file.option] if self.pair_file else []
+        return (*self.options, *pair_file, *self.optional)
 
     @property
     def single_file(self) -> FileOption:
@@ -117,7 +119,8 @@ class FileOptions(NamedTuple):
             return self.pair_file.data_setting(files)
         missing = [option.flag(split) for option in self.options if option not in selected]
         if missing:
-            hint = f"add {missing[0]} FILE with one line per line of {flag}"
+            is_parallel = selected[0] in self.options
+            hint = f"add {missing[0]} FILE" + f" with one line per line of {flag}" * is_parallel
             raise ConfigError(flag, f"given without {missing[0]}", hint)
         paths = {option.field: files[option.name] for option in selected}
         first = {field: path if isinstance(path, str) else path[0] for field, path in paths.items()}

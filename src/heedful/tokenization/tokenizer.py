@@ -28,6 +28,10 @@ from heedful.errors import DataError, check
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, SPECIAL_TOKENS, UNK, Vocabulary
 
 VOCABULARY_FILE = "vocabulary.json"
+# Signs at the end of a word or alone; quotes and dashes alone or before a word, but not "'s".
+_PUNCTUATION = re.compile(
+    r"""[.,;:!?"()\[\]{}\u201c\u201d\u2026]+(?!\w)|(?<!\w)["(\[{\u201c]+|(?<!\S)[-'`]+(?!\S)"""
+)
 
 Normalizer = Callable[[str], str]
 """Changes a text before tokenization; idempotent."""
@@ -42,12 +46,17 @@ class NormalizerConfig(BaseConfig):
     """Convert to lower case."""
     strip: bool = False
     """Remove white space, also a carriage return, from both ends."""
+    punctuation: Literal["keep", "remove"] = "keep"
+    """Remove punctuation that is not within a word, and white space around it, as is usual for
+    captions: "A man 's dog , running ." becomes "A man 's dog running"."""
 
     def normalize(self, text: str) -> str:
         """Return the normalized text."""
         if self.unicode != "none":  # first: nfkc can create capitals and spaces (U+1D400, U+00A8)
             text = unicodedata.normalize("NFC" if self.unicode == "nfc" else "NFKC", text)
         text = text.lower() if self.lowercase else text
+        if self.punctuation == "remove":
+            text = " ".join(_PUNCTUATION.sub(" ", text).split())
         return text.strip() if self.strip else text
 
 

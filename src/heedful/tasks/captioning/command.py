@@ -22,7 +22,27 @@ _HELP: Mapping[Split, str] = {
     "dev": "captioned images to validate on; default: some training images",
     "test": "images and reference captions, in a file as for training",
 }
-FILE_OPTIONS = FileOptions((FileOption("captions", "path", _HELP),), {"type": "captions"})
+_FEATURES_HELP: Mapping[Split, str] = {
+    "train": "features of the images, instead of pictures: .npy or .safetensors",
+    "dev": "features of the images of --dev-captions",
+    "test": "features of the images of --captions",
+}
+_SCALE = "steps and offsets of 8- and 4-bit features: .npy"
+_IMAGES = "folder of the pictures, or a sheet of them (.npy, .npy.gz); default: that of the file"
+_COLUMNS = {
+    "image_column": "column of the images; default: image, file_name, path ..., else the first",
+    "caption_column": "column of the captions; default: caption, text, name ..., else the second",
+}
+FILE_OPTIONS = FileOptions(
+    (FileOption("captions", "path", _HELP),),
+    {"type": "captions"},
+    columns=_COLUMNS,
+    optional=(
+        FileOption("features", "features", _FEATURES_HELP),
+        FileOption("features-scale", "features_scale", dict.fromkeys(_HELP, _SCALE)),
+        FileOption("images", "images", dict.fromkeys(_HELP, _IMAGES)),
+    ),
+)
 
 Images = Annotated[
     list[str],

@@ -22,7 +22,7 @@ from heedful.decoding.requests import EncodedRequest, Request, RequestEncoder, b
 from heedful.decoding.strategies import DecodingOutput, DecodingStrategy
 from heedful.decoding.translation import BOS_LABEL
 from heedful.evaluation.base import MetricScore
-from heedful.evaluation.registry import compute_metrics
+from heedful.evaluation.registry import CAPTION_METRICS, compute_metrics
 from heedful.inspection.attention_layers import (
     AttentionLayer,
     Axes,
@@ -149,7 +149,8 @@ class Captioner:
     def evaluate(self, examples: Sequence[Any]) -> list[MetricScore]:
         """Caption the images and compute the default metrics against all references."""
         outputs = [result.text for result in self.predict(item.source for item in examples)]
-        return compute_metrics(outputs, [item.references for item in examples])
+        references = [item.references for item in examples]
+        return compute_metrics(outputs, references, CAPTION_METRICS)
 
     def count_tokens(self, examples: Sequence[CaptionedImage]) -> int:
         """Return the number of caption tokens, EOS included."""

@@ -24,9 +24,10 @@ from heedful.data.image_batching import CaptionBatchStream, CaptionDataset, open
 from heedful.data.image_features import ImageFeatures
 from heedful.data.pair_dataset import Pair
 from heedful.data.sharded_dataset import PreparedDataset
+from heedful.data.synthetic.pictures import BuiltInPicturesConfig
 from heedful.errors import RunError, check
 from heedful.evaluation.base import Metric
-from heedful.evaluation.registry import DEFAULT_METRICS, VALIDATION_METRICS
+from heedful.evaluation.registry import VALIDATION_METRICS
 from heedful.models.captioning import CaptioningConfig
 from heedful.models.image_encoders import FeatureEncoder
 from heedful.tasks.captioning.command import FILE_OPTIONS
@@ -88,17 +89,17 @@ class CaptioningTask(PairTask):
     next_command = "caption {run} PICTURE"
     example_format = CAPTIONED_IMAGES
     model_configs = (CaptioningConfig,)
-    source_configs = CAPTION_SOURCES
+    source_configs = (*CAPTION_SOURCES, BuiltInPicturesConfig)
     train_source_configs = ()
     file_options = FILE_OPTIONS
     metrics = VALIDATION_METRICS
-    validation_metrics = ("bleu",)
+    validation_metrics = ("bleu-4", "cider-d")
     has_search = True
     evaluation_metrics: ClassVar[Mapping[str, Metric]] = {
         name: spec.metric for name, spec in VALIDATION_METRICS.items() if spec.metric
     }
     comparison_metrics = evaluation_metrics
-    default_metrics = DEFAULT_METRICS
+    default_metrics = ("bleu-4", "bleu-3", "bleu-2", "bleu-1", "caption-rouge-l", "cider-d")
     dev_evaluator = GreedyCaptionEvaluator
 
     @override
@@ -212,7 +213,8 @@ class CaptioningTask(PairTask):
         missing = len(rows) - num_rows
         inputs, targets = (pad(part, (0, 0, 0, missing)) for part in batch[1:3])
         sources = SourceBatch(*(part[rows] for part in batch.sources))
-        return batch._replace(sources=sources, decoder_inputs=inputs, targets=targets)
+        ids = None if batch.reference_ids is None else batch.reference_ids[rows]
+        return Batch(sources, inputs, targets, ids)
 
     @override
     def dummy_batch(
