@@ -89,6 +89,7 @@ def with_progress(
     *,
     total: int | None = None,
     count_of: Callable[[Item], int] = lambda result: 1,
+    activity: str = "decoding",
 ) -> Iterator[Item]:
     """Yield results and show a progress bar if standard error is a terminal.
 
@@ -99,7 +100,7 @@ def with_progress(
         return
     from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
 
-    columns = SpinnerColumn(), "decoding", MofNCompleteColumn(), TimeElapsedColumn()
+    columns = SpinnerColumn(), activity, MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=stderr_console(), transient=True) as bar:
         task = bar.add_task("", total=total)
         for result in results:

@@ -21,6 +21,7 @@ from heedful.cli.bench import bench
 from heedful.cli.compare import compare
 from heedful.cli.evaluate import evaluate
 from heedful.cli.examples import data, demo, recipes
+from heedful.cli.features import features
 from heedful.cli.options import with_run
 from heedful.cli.runs import runs
 from heedful.cli.show import report, show
@@ -69,7 +70,8 @@ app = typer.Typer(
 )
 _COMMANDS: list[Callable[..., None]] = [demo, train]
 _COMMANDS += [with_run(command, task) for task, command in task_commands()]
-_COMMANDS += [evaluate, compare, show, report, runs, bench, average, prepare, align, recipes, data]
+_COMMANDS += [evaluate, compare, show, report, runs, bench, average, prepare, align, features]
+_COMMANDS += [recipes, data]
 
 
 def _command_help(text: str) -> tuple[str, str]:

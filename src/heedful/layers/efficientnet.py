@@ -157,6 +157,7 @@ class EfficientNetLite0(nn.Module):
         num_channels = shapes[-1].out_channels
         self.head = ConvNorm(num_channels, NUM_HEAD_CHANNELS) if layer == "head" else None
         self.num_channels = NUM_HEAD_CHANNELS if layer == "head" else num_channels
+        self.layer = layer
         self._num_halvings = 1 + sum(shape.stride == 2 for shape in shapes)
 
     def forward(self, pixels: Shaped[Tensor, "B 3 H W"]) -> Float[Tensor, "B D R S"]:

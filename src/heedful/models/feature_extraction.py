@@ -1,0 +1,170 @@
+"""Image features of a pretrained network, extracted once into a file.
+
+Pictures are decoded by threads while the network computes. Invariant: the features of a picture do
+not depend on the other pictures of its batch. A picture that cannot be read is never left out
+silently: all such pictures are listed, before anything is written.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from heedful.data.feature_files import FeatureBits, write_features
+from heedful.data.images import (
+    IMAGE_SUFFIXES,
+    FileListError,
+    ImageFiles,
+    ImageFit,
+    MissingExtraError,
+    Pixels,
+    load_pixels,
+)
+from heedful.errors import DataError, check
+from heedful.layers.efficientnet import IMAGE_SIZE, EfficientNetLite0, fold_batch_norms
+
+_MAX_THREADS = 8
+
+
+class ExtractionOptions(NamedTuple):
+    """How pictures are resized, encoded and stored."""
+
+    height: int = IMAGE_SIZE
+    width: int = IMAGE_SIZE
+    fit: ImageFit = "crop"
+    bits: FeatureBits = 16
+    batch_size: int = 32
+    skip_broken: bool = False  # leave out pictures that cannot be read
+
+
+class ExtractionOutput(NamedTuple):
+    """What was written."""
+
+    num_images: int
+    grid: tuple[int, int]
+    num_channels: int
+    problems: tuple[str, ...]  # pictures that were left out
+    notes: tuple[str, ...]  # what is unusual about others
+
+
+class DecodedPicture(NamedTuple):
+    """A picture in its size, or why it cannot be read."""
+
+    path: str
+    pixels: Pixels | None  # (channels, height, width)
+    error: DataError | None
+    notes: tuple[str, ...]
+
+
+DecodedBatch = list[DecodedPicture]
+
+
+def list_pictures(names: Iterable[str]) -> list[str]:
+    """Return picture files, and all pictures in the folders among the names, without repetition."""
+    pictures: dict[str, None] = {}
+    missing: list[str] = []
+    for name in names:
+        if os.path.isdir(name):
+            files = [path for path in sorted(Path(name).rglob("*")) if path.is_file()]
+            inside = [
+                str(path)
+                for path in files
+                if path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
+            ]
+            hint = "name a folder with pictures, or the pictures"
+            check(inside, name, "contains no pictures", hint, DataError)
+            pictures.update(dict.fromkeys(inside))
+        elif os.path.exists(name):
+            pictures[name] = None
+        else:
+            missing.append(name)
+    if missing:
+        location, hint = f"{len(missing)} pictures", "check the paths"
+        raise FileListError(location, "no such files", hint, missing)
+    return list(pictures)
+
+
+def extract_features(
+    pictures: Sequence[str],
+    path: Path,
+    network: EfficientNetLite0,
+    options: ExtractionOptions,
+    *,
+    device: torch.device | str = "cpu",
+    track: Callable[[Iterator[DecodedBatch]], Iterator[DecodedBatch]] = iter,
+) -> ExtractionOutput:
+    """Write the features of all pictures to a file; `track` passes batches on and counts them."""
+    check(pictures, "pictures", "there are none", "name pictures or folders of them", DataError)
+    grid = network.grid(options.height, options.width)
+    shape = (*grid, network.num_channels)
+    encoder: Any = fold_batch_norms(network).to(device)
+    encoder = encoder.to(memory_format=torch.channels_last)  # twice as fast on a CPU
+    metadata = {
+        "encoder": f"efficientnet-lite0/{network.layer}",
+        "picture_size": f"{options.height}x{options.width}",
+        "fit": options.fit,
+    }
+    errors: list[DataError] = []
+    notes: list[str] = []
+    with write_features(
+        path, shape, bits=options.bits, num_images=len(pictures), metadata=metadata
+    ) as writer:
+        for batch in track(_decode_batches(pictures, options)):
+            errors += [picture.error for picture in batch if picture.error]
+            notes += [note for picture in batch for note in picture.notes]
+            readable = {
+                picture.path: picture.pixels for picture in batch if picture.pixels is not None
+            }
+            if not readable or (errors and not options.skip_broken):
+                continue  # nothing will be written, but all that is broken is listed
+            pixels = np.stack(list(readable.values()))
+            writer.append(list(readable), _encode(encoder, pixels, device))
+        problems = [f"{error.location}: {error.message}" for error in errors]
+        if errors and not (options.skip_broken and writer.images):
+            location = f"{len(errors)} of {len(pictures)} pictures"
+            hint = "replace or remove them, or leave them out with --skip-broken"
+            raise FileListError(location, "cannot be read", hint, problems)
+    return ExtractionOutput(
+        len(writer.images), grid, network.num_channels, tuple(problems), tuple(notes)
+    )
+
+
+def _encode(
+    encoder: torch.nn.Module, pixels: Pixels, device: torch.device | str
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    inputs = torch.from_numpy(pixels).to(device).contiguous(memory_format=torch.channels_last)
+    with torch.inference_mode():
+        maps = encoder(inputs).float()
+    return maps.flatten(2).transpose(1, 2).cpu().numpy()  # (pictures, cells, channels)
+
+
+def _decode_batches(pictures: Sequence[str], options: ExtractionOptions) -> Iterator[DecodedBatch]:
+    """Yield decoded pictures in batches; threads decode the next batch meanwhile."""
+    starts = range(0, len(pictures), options.batch_size)
+    batches = [pictures[start : start + options.batch_size] for start in starts]
+    with ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1)) as pool:
+
+        def submit(batch: Sequence[str]) -> list[Future[DecodedPicture]]:
+            return [pool.submit(_decode, path, options) for path in batch]
+
+        ahead = submit(batches[0])
+        for index in range(len(batches)):
+            current = ahead
+            ahead = submit(batches[index + 1]) if index + 1 < len(batches) else []
+            yield [future.result() for future in current]
+
+
+def _decode(path: str, options: ExtractionOptions) -> DecodedPicture:
+    notes: list[str] = []
+    height, width, fit = options.height, options.width, options.fit
+    try:
+        pixels = load_pixels(ImageFiles(), [path], height, width, fit=fit, notes=notes)[0]
+    except MissingExtraError:
+        raise
+    except DataError as error:
+        return DecodedPicture(path, None, error, ())
+    return DecodedPicture(path, pixels, None, tuple(notes))
