@@ -15,6 +15,7 @@ from heedful.attention.positional_encoding import PositionalEncodingConfig, Sinu
 from heedful.config.base import with_default_type
 from heedful.data.image_batching import ImageShape
 from heedful.layers.transformer import TransformerConfigBase, TransformerStack
+from heedful.models.efficientnet_encoder import EfficientNetEncoderConfig
 from heedful.models.image_encoders import (
     CNNEncoderConfig,
     FeatureEncoderConfig,
@@ -121,7 +122,7 @@ class PatchEncoderConfig(PictureEncoderConfigBase, TransformerImageEncoderConfig
 
 
 CellEncoderConfig = Annotated[
-    FeatureEncoderConfig | CNNEncoderConfig,
+    FeatureEncoderConfig | CNNEncoderConfig | EfficientNetEncoderConfig,
     Field(discriminator="type"),
 ]
 """Encoders whose cells see a part of the image."""
@@ -149,7 +150,11 @@ class TransformerImageEncoderConfig(TransformerImageEncoderConfigBase):
 
 
 ImageEncoderConfig = Annotated[
-    FeatureEncoderConfig | CNNEncoderConfig | PatchEncoderConfig | TransformerImageEncoderConfig,
+    FeatureEncoderConfig
+    | CNNEncoderConfig
+    | EfficientNetEncoderConfig
+    | PatchEncoderConfig
+    | TransformerImageEncoderConfig,
     Field(discriminator="type"),
     with_default_type("features"),
 ]

@@ -6,6 +6,7 @@ weights has one entry per cell, row by row.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +19,15 @@ from heedful.decoding.translation import (
     TokenTextMapper,
     token_axis,
 )
-from heedful.inspection.attention_layers import AttentionLayer, TokenAxis, without_words
+from heedful.inspection.attention_layers import (
+    AttentionLayer,
+    AttentionSelection,
+    TokenAxis,
+    without_words,
+)
 from heedful.inspection.attention_map import AttentionMap
+from heedful.inspection.caption_attention import CaptionAttention
+from heedful.inspection.figures import to_caption_attention
 from heedful.search import Hypothesis, Node
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import EOS
@@ -38,8 +46,6 @@ class Caption(NamedTuple):
     log_probs: NDArray[np.float64]  # (tokens + 1,), the last of EOS
     weights: NDArray[np.float32]  # (tokens, cells); zeros without attention
     grid: tuple[int, int]
-    words: list[str]
-    word_ids: list[int]  # the word of each token
     picture: NDArray[np.uint8] | None = None  # (H, W, C) as the model sees it
     alternatives: tuple["Caption", ...] = ()  # the next best captions, or further samples
     tree: list[Node[str]] | None = None  # the whole search, if it was requested
@@ -65,28 +71,31 @@ class Caption(NamedTuple):
         )
 
     @property
-    def word_weights(self) -> NDArray[np.float32]:
-        """The weights of each word over the grid: the mean of its tokens; (words, R, C)."""
-        ids = np.array(self.word_ids, dtype=np.int64)
-        rows = [self.weights[ids == index].mean(axis=0) for index in range(len(self.words))]
-        stacked = np.stack(rows) if rows else self.weights[:0]
-        return stacked.reshape(-1, *self.grid)
+    def attention(self) -> CaptionAttention:
+        """Where each word attended, ready to be drawn on the picture; with gates if requested."""
+        maps = [self.attention_map]
+        if any(layer.is_default for layer in self.attention_layers):
+            maps = AttentionSelection(joins_words=True).select(self.attention_layers, *maps)
+        attention = to_caption_attention(maps[0])
+        return replace(attention, caption=self.text, label="")
 
     @property
     def has_attention(self) -> bool:
         """Whether the model attended to the image."""
         return bool(self.weights.any())
 
-    def to_json(self, *, weights: bool = True, tree: bool = False) -> dict[str, Any]:
+    def to_json(self, *, weights: bool = True) -> dict[str, Any]:
         """Return plain values for JSON; docs/captions.md describes each field."""
-        alternatives = [output._to_json(weights=weights) for output in self.alternatives]
-        fields = {"image": str(self.image), **self._to_json(weights=weights)}
-        fields |= {"grid": list(self.grid), "alternatives": alternatives}
-        if tree and self.tree is not None:
-            fields["tree"] = [vars(node) for node in self.tree]
-        return fields
+        return {
+            "image": str(self.image),
+            **self._output_to_json(weights=weights),
+            "grid": list(self.grid),
+            "alternatives": [
+                output._output_to_json(weights=weights) for output in self.alternatives
+            ],
+        }
 
-    def _to_json(self, *, weights: bool) -> dict[str, Any]:
+    def _output_to_json(self, *, weights: bool) -> dict[str, Any]:
         fields: dict[str, Any] = {
             "text": self.text,
             "score": _to_number(self.score),
@@ -151,8 +160,6 @@ class CaptionBuilder:
             log_probs=output.log_probs,
             weights=output.weights[:, :num_cells],
             grid=self.grid,
-            words=list(axis.words),
-            word_ids=list(axis.word_ids),
             picture=picture,
         )
 

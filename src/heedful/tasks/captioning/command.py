@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
 
+from heedful.errors import RunError, check
 from heedful.tasks.command_line import (
     EnsembleWith,
     FileOption,
@@ -16,6 +19,9 @@ from heedful.tasks.command_line import (
     Split,
 )
 from heedful.terminal import BeamSize, Overrides, handle_stdout_errors, with_progress
+
+if TYPE_CHECKING:
+    from heedful.tasks.captioning.caption import Caption
 
 _HELP: Mapping[Split, str] = {
     "train": "images and their captions for a captioner: .tsv, .csv or .jsonl; also .gz and .xz",
@@ -52,6 +58,11 @@ NBest = Annotated[
     int | None,
     Option("--nbest", min=1, help="captions per image; widens the beam", show_default="1"),
 ]
+DrawAttention = Annotated[bool, Option("--draw", help="draw where each word looked")]
+SVGFile = Annotated[Path | None, Option(help="write a picture for each word of the first image")]
+PNGFile = Annotated[Path | None, Option(help="the same as a PNG file")]
+HTMLFile = Annotated[Path | None, Option(help="write a page to step through the words of captions")]
+OutputFile = Annotated[Path | None, Option("--output", "-o", help="write captions to this file")]
 AsJSONLines = Annotated[bool, Option("--json", help="print a JSON object for each image instead")]
 
 
@@ -62,21 +73,83 @@ def caption(
     ensemble_with: EnsembleWith = None,
     beam: BeamSize = None,
     n_best: NBest = None,
+    draw: DrawAttention = False,
+    svg: SVGFile = None,
+    png: PNGFile = None,
+    html: HTMLFile = None,
+    output: OutputFile = None,
     as_json: AsJSONLines = False,
     overrides: Overrides = None,
 ) -> None:
     """Write captions for pictures, and draw where each word looked.
 
-    Example: heedful caption runs/icons airplane.png
-    Example: heedful caption runs/icons pictures/ --html page.html --sheet sheet.png
-    Example: heedful caption runs/flickr8k features_test.npy#17 --json
+    A line has the name of the image, a tab, and its caption; with --nbest there are several lines.
+    A run that was trained on features reads files of them, as `heedful features` writes.
+
+    Example: heedful caption runs/icons airplane.png --draw
+    Example: heedful caption runs/icons pictures/ --html page.html --png sheet.png
+    Example: heedful caption runs/flickr8k features.npy -o captions.tsv
+    Example: heedful caption runs/flickr8k features.npy#17 --nbest 3 --json
     """
+    from heedful.storage.atomic import write_text
+
     captioner = load(overrides=overrides or (), ensemble_with=ensemble_with or ())
     names = captioner.loader.expand(images)
-    stream = captioner.predict(names, beam_size=beam, n_best=n_best)
+    is_drawn = bool(draw or svg or png or html)
+    stream = captioner.predict(names, beam_size=beam, n_best=n_best, need_layers=is_drawn)
+    captions: list[Caption] = []
+    lines: list[str] = []
     with handle_stdout_errors():
         for result in with_progress(stream, total=len(names)):
-            typer.echo(f"{result.image}\t{result.text}")
+            new_lines = _format_lines(result, as_json=as_json)
+            lines += new_lines if output else ()
+            captions += [result] if is_drawn else []
+            for line in () if output else new_lines:
+                typer.echo(line)
+            if draw:
+                _print_attention(result)
+    if output:
+        write_text(output, "".join(f"{line}\n" for line in lines))
+        typer.echo(f"wrote {output}", err=True)
+    _write_figures(captions, svg=svg, png=png, html=html)
+
+
+def _format_lines(result: Caption, *, as_json: bool) -> list[str]:
+    if as_json:
+        return [json.dumps(result.to_json(), ensure_ascii=False)]
+    return [f"{result.image}\t{output.text}" for output in (result, *result.alternatives)]
+
+
+def _print_attention(result: Caption) -> None:
+    from rich.console import Console
+
+    _check_attention(result, "--draw")
+    result.attention.to_terminal(Console())
+
+
+def _write_figures(
+    captions: Sequence[Caption], *, svg: Path | None, png: Path | None, html: Path | None
+) -> None:
+    from heedful.inspection.caption_attention import render_html
+    from heedful.storage.atomic import write_text
+
+    for option, path in (("--svg", svg), ("--png", png), ("--html", html)):
+        if path is not None:
+            _check_attention(captions[0], option)
+    if svg:
+        write_text(svg, captions[0].attention.to_svg())
+    if png:
+        captions[0].attention.to_png(png)
+    if html:
+        attentions = [result.attention for result in captions]
+        write_text(html, render_html(attentions, title="Captions"))
+    for path in filter(None, (svg, png, html)):
+        typer.echo(f"wrote {path}", err=True)
+
+
+def _check_attention(result: Caption, option: str) -> None:
+    message, hint = "this model has no attention to draw", "leave it out, or name another run"
+    check(result.has_attention or not result.tokens, option, message, hint, RunError)
 
 
 COMMANDS = (caption,)

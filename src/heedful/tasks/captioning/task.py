@@ -29,6 +29,7 @@ from heedful.errors import RunError, check
 from heedful.evaluation.base import Metric
 from heedful.evaluation.registry import VALIDATION_METRICS
 from heedful.models.captioning import CaptioningConfig
+from heedful.models.efficientnet_encoder import EfficientNetEncoder
 from heedful.models.image_encoders import FeatureEncoder
 from heedful.tasks.captioning.command import FILE_OPTIONS
 from heedful.tasks.captioning.evaluation import (
@@ -240,14 +241,14 @@ class CaptioningTask(PairTask):
 
     @override
     def initialize_model(self, model: nn.Module, data_module: CaptionDataModule) -> None:
-        """Give feature encoders the step, offset, mean and deviation of the training features."""
+        """Load published weights, and give feature encoders the statistics of the training data."""
         config: Any = data_module.recipe
-        features = config.data.train.open_images()
-        if not isinstance(features, ImageFeatures):
-            return
+        store = config.data.train.open_images()
         for module in model.modules():
-            if isinstance(module, FeatureEncoder):
-                _set_statistics(module, features, standardize=module.standardize)
+            if isinstance(module, EfficientNetEncoder):
+                module.load_weights()
+            if isinstance(module, FeatureEncoder) and isinstance(store, ImageFeatures):
+                _set_statistics(module, store)
 
     @override
     def build_predictor(
@@ -282,12 +283,12 @@ class _CaptionRows:
     recipe: ExperimentConfig
 
 
-def _set_statistics(encoder: FeatureEncoder, features: ImageFeatures, *, standardize: bool) -> None:
-    """Set the buffers of an encoder from the first images of a feature file, evenly spaced."""
+def _set_statistics(encoder: FeatureEncoder, features: ImageFeatures) -> None:
+    """Set step and offset, and mean and deviation over evenly spaced images of a feature file."""
     if features.scale is not None:
         encoder.step.copy_(torch.from_numpy(features.scale[0]))
         encoder.offset.copy_(torch.from_numpy(features.scale[1]))
-    if standardize:
+    if encoder.standardize:
         count = min(len(features), _MAX_MEASURED_IMAGES)
         rows = np.linspace(0, len(features) - 1, count).round().astype(np.int64)
         values: Tensor = torch.from_numpy(features.read(rows)).double().flatten(0, 1)
