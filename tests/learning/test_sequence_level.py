@@ -13,7 +13,7 @@ from heedful.training.objectives import (
     Objective,
     ReinforceObjectiveConfig,
 )
-from heedful.training.rollouts import LengthLimit, RolloutSampler, gleu
+from heedful.training.rollouts import LengthLimit, PairReward, RolloutSampler, gleu
 from tests.learning.copying import VOCABULARY, WIDTH, copy_batch
 from tests.shape_checking import unchecked
 
@@ -38,7 +38,11 @@ def train(model: EncoderDecoderModel, objective: Objective, steps: int, *, rate:
 def mean_rewards(model: EncoderDecoderModel) -> tuple[float, float]:
     """The mean reward of sampled and of greedy outputs for new words."""
     generator = torch.Generator().manual_seed(7)
-    sampler, sampled, greedy = RolloutSampler(gleu, LengthLimit(1.5, 5), num_samples=5), [], []
+    sampler, sampled, greedy = (
+        RolloutSampler(PairReward(gleu), LengthLimit(1.5, 5), num_samples=5),
+        [],
+        [],
+    )
     for _ in range(4):
         batch = copy_batch(50, generator)
         with torch.no_grad():

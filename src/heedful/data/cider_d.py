@@ -59,7 +59,7 @@ class NgramCounts(NamedTuple):
 
 
 class HashTable:
-    """Rows of sorted hashes, matches by their leading bits: faster than bisection for many hashes."""
+    """Rows of sorted hashes by their leading bits: faster than bisection for many hashes."""
 
     def __init__(self, hashes: _UInt64s) -> None:
         self.hashes = hashes

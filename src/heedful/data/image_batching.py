@@ -169,9 +169,8 @@ class CaptionDataset(NamedTuple):
     def add_images(self, batch: Batch) -> Batch:
         """Return a batch of captions with images in place of their numbers."""
         rows = batch.sources.tokens[:, 0]
-        return batch._replace(
-            sources=collate_images(self.images.read(rows.numpy()), self.num_cells)
-        )
+        sources = collate_images(self.images.read(rows.numpy()), self.num_cells)
+        return batch._replace(sources=sources, reference_ids=rows)
 
     def fingerprint(self) -> str:
         """Return a hash of all captions and images."""

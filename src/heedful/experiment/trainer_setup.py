@@ -29,7 +29,8 @@ def build_trainer(
 ) -> Trainer:
     """Build model, objective and optimizer; each rank starts from the same parameters.
 
-    The objective may depend on the training data: guided alignment has links of its pairs.
+    The objective may depend on the training data: guided alignment has links of its pairs, a
+    reward the references of its sources.
     """
     config, task = recipe.training, recipe.task
     is_supported = not dist_context.is_sharded or config.objective.type == "cross-entropy"
@@ -39,6 +40,7 @@ def build_trainer(
     check(is_supported, "training.distributed_strategy", message, hint)
     objective = task.build_objective(config)
     task.add_guided_alignment(objective, config, data_module, log)
+    task.add_references(objective, data_module, log)
     configure_backends(device)
     check_memory(recipe, sizes, device)
     torch.manual_seed(config.seed)

@@ -1,8 +1,8 @@
 """Tasks on pairs of texts: tokenized pairs, bucketed batches, loss per target token."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from heedful.data.batching import (
     DataCursor,
     SourceBatch,
     collate,
+    collate_sources,
     epoch_batches,
     padded_lengths,
 )
@@ -31,6 +32,7 @@ from heedful.data.pair_dataset import (
 )
 from heedful.data.pair_files import PAIR_SOURCES
 from heedful.data.sharded_dataset import PreparedDataConfig, PreparedDataset
+from heedful.errors import check
 from heedful.pytree import map_tensors
 from heedful.tasks.task import (
     BatchShape,
@@ -41,11 +43,18 @@ from heedful.tasks.task import (
     VocabSizes,
     random_tokens,
 )
+from heedful.tokenization.ragged_array import RaggedArray
 from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig, TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
+from heedful.training.guided_alignment import hash_rows
+from heedful.training.objectives import Objective, SequenceLevelObjective
+from heedful.training.reference_rewards import CiderDReward, ReferenceTable
 
 _MAX_BUCKETS = 64  # buckets of an epoch that are searched for batch shapes
 _ROWS_PER_READ = 1 << 20
+_ROWS_PER_TABLE_READ = 1024  # padded to the longest source
+
+Log = Callable[[str], None]
 
 
 @dataclass(eq=False)
@@ -138,6 +147,35 @@ class PairTask(Task):
         return tokenize_corpora(
             corpora, tokenizers, filtering, location=location, example_format=example_format
         )
+
+    @override
+    def add_references(
+        self, objective: Objective, data_module: Any = None, log: Log = lambda line: None
+    ) -> None:
+        if not isinstance(objective, SequenceLevelObjective):
+            return
+        reward = objective.rollout_sampler.reward
+        if isinstance(reward, CiderDReward) and data_module is not None:
+            reward.references = self.build_reference_table(data_module)
+            log(f"reward cider-d: {reward.references.describe()}")
+
+    def build_reference_table(self, data_module: Any) -> ReferenceTable:
+        """Return the targets of the training data, grouped by their sources."""
+        tokenizers = data_module.recipe.tokenizers
+        is_changed = any(tokenizers.build_regularizers(data_module.tokenizers))
+        is_changed |= bool(getattr(tokenizers, "hidden_word_rate", 0))
+        message = "'cider-d' needs tokens that are the same in each epoch"
+        hint = "remove subword_regularization and hidden_word_rate from the tokenizers"
+        check(not is_changed, "training.objective.reward", message, hint)
+        train, keys, targets = data_module.train, [], []
+        for dataset in train.datasets if isinstance(train, MixedDataset) else [train]:
+            for start in range(0, len(dataset), _ROWS_PER_TABLE_READ):
+                end = min(start + _ROWS_PER_TABLE_READ, len(dataset))
+                sources, texts = dataset.select(np.arange(start, end))
+                rows = [sources.get(row) for row in range(len(sources))]
+                keys.append(hash_rows(collate_sources(rows).tokens))
+                targets.append(texts)
+        return ReferenceTable.from_rows(np.concatenate(keys), RaggedArray.concatenate(targets))
 
     @override
     def row_size(self, shape: BatchShape) -> int:

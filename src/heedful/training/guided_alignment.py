@@ -19,7 +19,7 @@ from heedful.aligners.training import AlignerConfig, HMMAlignerConfig
 from heedful.config import BaseConfig
 from heedful.data.batching import Batch
 from heedful.errors import check
-from heedful.shapes import Float, Scalar, SourceWeights
+from heedful.shapes import Float, Int, Scalar, SourceWeights
 from heedful.tokenization.ragged_array import Integers, RaggedArray
 
 LOSS_NAME = "guided-alignment"
@@ -32,10 +32,14 @@ def hash_pairs(batch: Batch) -> NDArray[np.uint64]:
     """Return a hash of the tokens of each pair; padding, whose id is 0, adds nothing to it."""
     hashes = np.zeros(len(batch.targets), np.uint64)
     for tokens, base in zip((batch.sources.tokens, batch.targets), _MULTIPLIERS, strict=True):
-        powers = np.cumprod(np.full(tokens.size(1), base, np.uint64))
-        hashes += (tokens.cpu().numpy().astype(np.uint64) * powers).sum(axis=1, dtype=np.uint64)
-        hashes *= np.uint64(base)
+        hashes = (hashes + hash_rows(tokens, base)) * np.uint64(base)
     return hashes
+
+
+def hash_rows(tokens: Int[Tensor, "B T"], base: int = _MULTIPLIERS[0]) -> NDArray[np.uint64]:
+    """Return a hash of each row of tokens; padding, whose id is 0, adds nothing to it."""
+    powers = np.cumprod(np.full(tokens.size(1), base, np.uint64))
+    return (tokens.cpu().numpy().astype(np.uint64) * powers).sum(axis=1, dtype=np.uint64)
 
 
 class LinkTable(NamedTuple):

@@ -1,4 +1,4 @@
-"""Training objectives: cross-entropy, minimum risk and REINFORCE.
+"""Training objectives: cross-entropy, minimum risk, REINFORCE and self-critical training.
 
 Invariant: an objective is a sum over tokens or sentences, never a mean. The trainer divides, so the
 gradient does not depend on how examples are grouped into micro-batches.
@@ -23,13 +23,18 @@ from heedful.models.scheduled_sampling import (
 )
 from heedful.shapes import Losses, Scalar
 from heedful.training.guided_alignment import LOSS_NAME, AlignmentGuide
+from heedful.training.reference_rewards import CiderDReward
 from heedful.training.rollouts import (
-    REWARDS,
+    PAIR_REWARDS,
     LengthLimit,
-    RewardName,
+    PairReward,
+    PairRewardName,
+    Reward,
     RolloutSampler,
     ScoredOutputs,
 )
+
+RewardName = PairRewardName | Literal["cider-d"]
 
 
 class LossTerms(NamedTuple):
@@ -123,7 +128,8 @@ class SequenceObjectiveConfigBase(BaseConfig):
 
     type: str
     reward: RewardName
-    """Sentence-level reward against the reference: smoothed BLEU, or GLEU."""
+    """Sentence-level reward: smoothed BLEU or GLEU against the reference, or CIDEr-D against all
+    references of the source."""
     num_samples: PositiveInt
     """Outputs to sample per source; memory grows in proportion."""
     max_length_ratio: float = Field(default=1.5, ge=1, le=1000)
@@ -141,7 +147,12 @@ class SequenceObjectiveConfigBase(BaseConfig):
         is_off = isinstance(scheduled_sampling, TeacherForcingConfig)
         check(is_off, location, message, "remove training.scheduled_sampling")
         length_limit = LengthLimit(self.max_length_ratio, self.max_length_offset)
-        return RolloutSampler(REWARDS[self.reward], length_limit, self.num_samples)
+        reward: Reward
+        if self.reward == "cider-d":
+            reward = CiderDReward()
+        else:
+            reward = PairReward(PAIR_REWARDS[self.reward])
+        return RolloutSampler(reward, length_limit, self.num_samples)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +178,8 @@ class MinimumRiskObjectiveConfig(SequenceObjectiveConfigBase):
 
     type: Literal["minimum-risk"] = "minimum-risk"
     reward: RewardName = "bleu"
-    """Sentence-level reward against the reference: smoothed BLEU, or GLEU."""
+    """Sentence-level reward: smoothed BLEU or GLEU against the reference, or CIDEr-D against all
+    references of the source."""
     num_samples: PositiveInt = Field(default=20, le=10_000)
     """Outputs to sample per source; memory grows in proportion. 100 in the paper."""
     alpha: PositiveFloat = 0.005
@@ -225,17 +237,12 @@ class ReinforceObjective(SequenceLevelObjective):
         return self.add_auxiliary_losses(loss, scored)
 
 
-class ReinforceObjectiveConfig(SequenceObjectiveConfigBase):
-    """Cross-entropy plus REINFORCE on sampled outputs (Wu et al. 2016, section 5)."""
+class PolicyGradientConfigBase(SequenceObjectiveConfigBase):
+    """REINFORCE on sampled outputs, with a baseline of the reward."""
 
-    type: Literal["reinforce"] = "reinforce"
-    reward: RewardName = "gleu"
-    """Sentence-level reward against the reference: smoothed BLEU, or GLEU."""
-    num_samples: PositiveInt = Field(default=15, le=10_000)
-    """Outputs to sample per source; memory grows in proportion."""
-    mle_weight: NonNegativeFloat = 0.017
-    """Weight of the cross-entropy; the paper's alpha."""
-    baseline: BaselineName = "mean"
+    mle_weight: NonNegativeFloat
+    """Weight of the cross-entropy of the reference."""
+    baseline: BaselineName
     """Baseline of the reward: the mean of the other samples, or the greedy output (self-critical:
     Rennie et al. 2017)."""
 
@@ -257,8 +264,42 @@ class ReinforceObjectiveConfig(SequenceObjectiveConfigBase):
         )
 
 
+class ReinforceObjectiveConfig(PolicyGradientConfigBase):
+    """Cross-entropy plus REINFORCE on sampled outputs (Wu et al. 2016, section 5)."""
+
+    type: Literal["reinforce"] = "reinforce"
+    reward: RewardName = "gleu"
+    """Sentence-level reward: smoothed BLEU or GLEU against the reference, or CIDEr-D against all
+    references of the source."""
+    num_samples: PositiveInt = Field(default=15, le=10_000)
+    """Outputs to sample per source; memory grows in proportion."""
+    mle_weight: NonNegativeFloat = 0.017
+    """Weight of the cross-entropy; the paper's alpha."""
+    baseline: BaselineName = "mean"
+    """Baseline of the reward: the mean of the other samples, or the greedy output (self-critical:
+    Rennie et al. 2017)."""
+
+
+class SelfCriticalObjectiveConfig(PolicyGradientConfigBase):
+    """Self-critical sequence training: REINFORCE on CIDEr-D alone (Rennie et al. 2017)."""
+
+    type: Literal["self-critical"] = "self-critical"
+    reward: RewardName = "cider-d"
+    """Sentence-level reward: smoothed BLEU or GLEU against the reference, or CIDEr-D against all
+    references of the source."""
+    num_samples: PositiveInt = Field(default=1, le=10_000)
+    """Outputs to sample per row: an image with five captions is a row of each."""
+    mle_weight: NonNegativeFloat = 0.0
+    """Weight of the cross-entropy of the reference; none in the paper."""
+    baseline: BaselineName = "greedy"
+    """Baseline of the reward: the greedy output, or the mean of the other samples."""
+
+
 ObjectiveConfig = Annotated[
-    CrossEntropyObjectiveConfig | MinimumRiskObjectiveConfig | ReinforceObjectiveConfig,
+    CrossEntropyObjectiveConfig
+    | MinimumRiskObjectiveConfig
+    | ReinforceObjectiveConfig
+    | SelfCriticalObjectiveConfig,
     Field(discriminator="type"),
     with_default_type("cross-entropy"),
 ]

@@ -8,7 +8,7 @@ has no EOS. Invariant: the likelihoods of all outputs that can be sampled sum to
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +21,8 @@ from heedful.search.sampling import SamplingOptions, sample
 from heedful.shapes import Float, Lengths, Losses
 from heedful.tokenization.vocabulary import BOS, EOS, PAD
 
-RewardName = Literal["bleu", "gleu"]
-Reward = Callable[[Sequence[int], Sequence[int]], float]
+PairRewardName = Literal["bleu", "gleu"]
+PairRewardFunction = Callable[[Sequence[int], Sequence[int]], float]
 """From an output and its reference, token ids without BOS and EOS."""
 
 _MAX_NGRAM_ORDER = 4  # in both papers
@@ -130,7 +130,7 @@ def score_candidates(
     )
 
 
-# Rewards compare token ids without BOS and EOS. They lie between 0 and 1: 1 for an output equal to
+# These compare token ids without BOS and EOS. They lie between 0 and 1: 1 for an output equal to
 # its reference, also if both are empty, and 0 for one without a common token.
 
 
@@ -171,7 +171,32 @@ def _multiset_overlap(first: Iterable[object], second: Iterable[object]) -> int:
     return (Counter(first) & Counter(second)).total()
 
 
-REWARDS: Mapping[RewardName, Reward] = {"bleu": sentence_bleu, "gleu": gleu}
+PAIR_REWARDS: Mapping[PairRewardName, PairRewardFunction] = {"bleu": sentence_bleu, "gleu": gleu}
+
+
+class Reward(Protocol):
+    """The rewards of sampled outputs."""
+
+    def __call__(
+        self, batch: Batch, outputs: Sequence[Sequence[Rollout]]
+    ) -> Sequence[Sequence[float]]:
+        """Return the reward of each output of each row of a batch."""
+        ...
+
+
+class PairReward(NamedTuple):
+    """A reward that compares an output with the target of its row."""
+
+    function: PairRewardFunction
+
+    def __call__(
+        self, batch: Batch, outputs: Sequence[Sequence[Rollout]]
+    ) -> Sequence[Sequence[float]]:
+        """Return the reward of each output of each row of a batch."""
+        return [
+            [self.function(output.tokens, reference.tokens) for output in row]
+            for reference, row in zip(reference_outputs(batch), outputs, strict=True)
+        ]
 
 
 class ScoredCandidates(NamedTuple):
@@ -202,7 +227,8 @@ class RolloutSampler(NamedTuple):
         scored = score_candidates(model, batch, [list(counter) for counter in counters])
         like = scored.sequence_log_probs
         counts = _pad_to_tensor([list(counter.values()) for counter in counters], like)
-        return ScoredCandidates(scored, counts, self._compute_rewards(batch, counters, like))
+        rewards = self.reward(batch, [list(counter) for counter in counters])
+        return ScoredCandidates(scored, counts, _pad_to_tensor(rewards, like))
 
     def greedy_rewards(
         self, batch: Batch, unwrapped_model: nn.Module, like: ScoredCandidates
@@ -210,16 +236,7 @@ class RolloutSampler(NamedTuple):
         """Return the rewards of greedy outputs."""
         limits, greedy = self.length_limit(batch), SamplingOptions(temperature=0)
         outputs = sample_rollouts(unwrapped_model, batch, limits, num_samples=1, options=greedy)
-        return self._compute_rewards(batch, outputs, like.rewards)
-
-    def _compute_rewards(
-        self, batch: Batch, sampled: Sequence[Iterable[Rollout]], like: Float[Tensor, "B _"]
-    ) -> Float[Tensor, "B K"]:
-        rewards = [
-            [self.reward(output.tokens, reference.tokens) for output in outputs]
-            for reference, outputs in zip(reference_outputs(batch), sampled, strict=True)
-        ]
-        return _pad_to_tensor(rewards, like)
+        return _pad_to_tensor(self.reward(batch, outputs), like.rewards)
 
 
 def _pad_to_tensor(

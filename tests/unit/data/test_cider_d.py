@@ -1,7 +1,6 @@
 """CIDEr-D by hand, against slow loops from the paper's formula, and its invariants."""
 
 import math
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 
 from heedful.data.cider_d import CiderD, HashTable, NgramCounts
 from heedful.tokenization.ragged_array import RaggedArray
+from tests.unit.data.slow_cider_d import slow_cider_d
 
 A, DOG, RUNS, CAT, SITS, BARKS = range(6)
 TEXTS = st.lists(st.integers(0, 5), max_size=8)
@@ -54,35 +54,13 @@ def test_score_is_the_mean_over_references():
     assert score(groups, [[A, DOG, RUNS]]) == pytest.approx([expected])
 
 
-def slow_score(groups, output, group):
-    """The formula of the paper in plain loops, with counts as term frequencies."""
-
-    def ngrams(tokens, n):
-        return Counter(tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1))
-
-    def vector(tokens, n):
-        result = {}
-        for ngram, count in ngrams(tokens, n).items():
-            documents = sum(any(ngram in ngrams(text, n) for text in texts) for texts in groups)
-            result[ngram] = count * math.log(len(groups) / max(documents, 1))
-        return result
-
-    total = 0.0
-    for reference in groups[group]:
-        gap = max(len(output) - 1, 0) - max(len(reference) - 1, 0)
-        for n in range(1, 5):
-            one, other = vector(output, n), vector(reference, n)
-            norms = math.hypot(*one.values()) * math.hypot(*other.values())
-            dot = sum(min(one.get(key, 0), value) * value for key, value in other.items())
-            total += (dot / norms if norms else 0) * math.exp(-(gap**2) / 72)
-    return 10 * total / 4 / len(groups[group])
-
-
 @given(groups=GROUPS, data=st.data())
 def test_score_matches_slow_loops(groups, data):
     rows = data.draw(st.lists(st.integers(0, len(groups) - 1), min_size=1, max_size=6))
     outputs = [data.draw(TEXTS) for _ in rows]
-    expected = [slow_score(groups, output, row) for output, row in zip(outputs, rows, strict=True)]
+    expected = [
+        slow_cider_d(groups, output, row) for output, row in zip(outputs, rows, strict=True)
+    ]
     assert score(groups, outputs, rows) == pytest.approx(expected)
 
 

@@ -12,9 +12,11 @@ from heedful.training.objectives import (
     ObjectiveConfig,
     ReinforceObjective,
     ReinforceObjectiveConfig,
+    SelfCriticalObjectiveConfig,
     check_objective_supported,
 )
-from heedful.training.rollouts import gleu, sentence_bleu
+from heedful.training.reference_rewards import CiderDReward
+from heedful.training.rollouts import PairReward, gleu, sentence_bleu
 
 TAUGHT = TeacherForcingConfig()
 
@@ -33,7 +35,7 @@ def test_minimum_risk_has_the_defaults_of_its_paper():
     built = chosen({"type": "minimum-risk"}).build(label_smoothing=0.0, scheduled_sampling=TAUGHT)
     assert isinstance(built, MinimumRiskObjective)
     assert (built.alpha, built.rollout_sampler.num_samples) == (0.005, 20)
-    assert built.rollout_sampler.reward is sentence_bleu
+    assert built.rollout_sampler.reward == PairReward(sentence_bleu)
 
 
 def test_reinforce_has_the_defaults_of_its_paper():
@@ -44,8 +46,15 @@ def test_reinforce_has_the_defaults_of_its_paper():
         15,
         0.1,
     )
-    assert built.rollout_sampler.reward is gleu
+    assert built.rollout_sampler.reward == PairReward(gleu)
     assert built.baseline == "mean"
+
+
+def test_self_critical_has_the_defaults_of_its_paper():
+    built = chosen({"type": "self-critical"}).build(label_smoothing=0.0, scheduled_sampling=TAUGHT)
+    assert isinstance(built, ReinforceObjective)
+    assert (built.mle_weight, built.rollout_sampler.num_samples, built.baseline) == (0, 1, "greedy")
+    assert built.rollout_sampler.reward == CiderDReward()
 
 
 def test_single_sample_needs_the_greedy_baseline():
@@ -54,7 +63,10 @@ def test_single_sample_needs_the_greedy_baseline():
         ReinforceObjectiveConfig(num_samples=1)
 
 
-@pytest.mark.parametrize("objective", [MinimumRiskObjectiveConfig(), ReinforceObjectiveConfig()])
+@pytest.mark.parametrize(
+    "objective",
+    [MinimumRiskObjectiveConfig(), ReinforceObjectiveConfig(), SelfCriticalObjectiveConfig()],
+)
 def test_sequence_objective_with_scheduled_sampling_is_an_error(objective):
     with pytest.raises(ConfigError) as caught:
         objective.build(label_smoothing=0.0, scheduled_sampling=LinearSamplingConfig())

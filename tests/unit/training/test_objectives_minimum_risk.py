@@ -11,6 +11,7 @@ from heedful.tokenization.vocabulary import EOS
 from heedful.training.objectives import MinimumRiskObjective
 from heedful.training.rollouts import (
     LengthLimit,
+    PairReward,
     RolloutSampler,
     gleu,
     reference_outputs,
@@ -32,7 +33,7 @@ from tests.unit.training.toy import (
 def objective(
     samples, *, reward=sentence_bleu, sharpness=1.0, limits=LIMITS, auxiliary_loss_weight=1.0
 ):
-    trial = RolloutSampler(reward, limits, num_samples=samples)
+    trial = RolloutSampler(PairReward(reward), limits, num_samples=samples)
     return MinimumRiskObjective(
         rollout_sampler=trial, alpha=sharpness, auxiliary_loss_weight=auxiliary_loss_weight
     )

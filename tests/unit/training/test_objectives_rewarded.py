@@ -4,13 +4,18 @@ import pytest
 import torch
 
 from heedful.models.likelihood import negative_log_likelihood
+from heedful.tokenization.ragged_array import RaggedArray
 from heedful.tokenization.vocabulary import EOS
+from heedful.training.guided_alignment import hash_rows
 from heedful.training.objectives import ReinforceObjective
-from heedful.training.rollouts import RolloutSampler, gleu
+from heedful.training.reference_rewards import CiderDReward, ReferenceTable
+from heedful.training.rollouts import PairReward, RolloutSampler, gleu
 from tests.catalogue import batch, build, store
+from tests.unit.data.slow_cider_d import slow_cider_d
 from tests.unit.training.toy import (
     LIMITS,
     REFERENCES,
+    A,
     Toy,
     everything,
     likelihood,
@@ -22,9 +27,12 @@ COPIES, RUNS = 50, 30
 UNLIKELY = 6.0
 
 
-def objective(samples, baseline, *, weight=0.0, smoothing=0.0):
+GLEU = PairReward(gleu)
+
+
+def objective(samples, baseline, *, weight=0.0, smoothing=0.0, reward=GLEU):
     return ReinforceObjective(
-        rollout_sampler=RolloutSampler(gleu, LIMITS, num_samples=samples),
+        rollout_sampler=RolloutSampler(reward, LIMITS, num_samples=samples),
         baseline=baseline,
         mle_weight=weight,
         label_smoothing=smoothing,
@@ -36,10 +44,29 @@ def gradient(loss, model):
     return torch.autograd.grad(loss, model.logits)[0]
 
 
-def expected_risk(model):
+def gleu_of(source, output):
+    return gleu(output.tokens, REFERENCES[source])
+
+
+# Several references, with EOS as a word; the first source has none that is empty.
+CAPTIONS = [[[A, EOS], [A, A, EOS]], [[EOS], [1, A, EOS]]]
+
+
+def cider_of(source, output):
+    return slow_cider_d(CAPTIONS, [token if token != 1 else -1 for token in output.targets], source)
+
+
+def cider_reward():
+    rows = [(key, text[:-1]) for key, texts in enumerate(CAPTIONS) for text in texts]
+    keys = hash_rows(torch.tensor([[key] for key, _ in rows]))
+    targets = RaggedArray.from_sequences([text for _, text in rows])
+    return CiderDReward(ReferenceTable.from_rows(keys, targets))
+
+
+def expected_risk(model, reward=gleu_of):
     """1 - E[reward], by adding up all that the model can say."""
     return sum(
-        likelihood(model.logits, source, output) * (1 - gleu(output.tokens, REFERENCES[source]))
+        likelihood(model.logits, source, output) * (1 - reward(source, output))
         for source, limit in enumerate(LIMITS(toy_batch()).tolist())
         for output in everything(limit)
     )
@@ -53,10 +80,15 @@ def errors_off(gradients, wanted):
     return ((mean - wanted).abs() / errors.clamp(min=1e-12))[errors >= 1e-12].max()
 
 
+@pytest.mark.parametrize(
+    ("reward", "slow_reward"),
+    [(GLEU, gleu_of), (cider_reward(), cider_of)],
+    ids=["gleu", "cider-d"],
+)
 @pytest.mark.parametrize(("baseline", "samples"), [("mean", 2), ("mean", 5), ("greedy", 1)])
-def test_expected_gradient_is_that_of_the_expected_reward(baseline, samples):
-    model, learned = Toy(), objective(samples, baseline)
-    wanted = gradient(expected_risk(model), model)
+def test_expected_gradient_is_that_of_the_expected_reward(baseline, samples, reward, slow_reward):
+    model, learned = Toy(), objective(samples, baseline, reward=reward)
+    wanted = gradient(expected_risk(model, slow_reward), model)
     examples = toy_batch(COPIES)
     gradients, values = [], []
     for _ in range(RUNS):
@@ -64,7 +96,7 @@ def test_expected_gradient_is_that_of_the_expected_reward(baseline, samples):
         gradients.append(gradient(error, model))
         values.append(error.detach())
     assert errors_off(torch.stack(gradients), wanted) < UNLIKELY
-    assert errors_off(torch.stack(values), expected_risk(model).detach()) < UNLIKELY
+    assert errors_off(torch.stack(values), expected_risk(model, slow_reward).detach()) < UNLIKELY
     # The test would notice a baseline that a draw has a part in.
     if samples == 2:
         assert errors_off(torch.stack(gradients), wanted / 2) > UNLIKELY

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sacrebleu.metrics.bleu import BLEU
 
-from heedful.training.rollouts import REWARDS, gleu, sentence_bleu
+from heedful.training.rollouts import PAIR_REWARDS, gleu, sentence_bleu
 
 TEXTS = st.lists(st.integers(4, 8), max_size=12)
 
@@ -51,7 +51,7 @@ def test_rewards_match_hand_calculation():
     assert sentence_bleu([4, 4, 4], [4, 5, 6]) == pytest.approx((1 / 3 * 1 / 3 * 1 / 2 * 1) ** 0.25)
 
 
-@pytest.mark.parametrize("reward", REWARDS.values())
+@pytest.mark.parametrize("reward", PAIR_REWARDS.values())
 @given(output=TEXTS, reference=TEXTS)
 def test_reward_is_between_zero_and_one_and_one_for_equals(reward, output, reference):
     assert 0 <= reward(output, reference) <= 1
@@ -60,7 +60,7 @@ def test_reward_is_between_zero_and_one_and_one_for_equals(reward, output, refer
         assert reward(output, reference) == 0
 
 
-@pytest.mark.parametrize("reward", REWARDS.values())
+@pytest.mark.parametrize("reward", PAIR_REWARDS.values())
 def test_empty_output_is_right_only_for_an_empty_reference(reward):
     assert reward([], []) == 1
     assert reward([], [4]) == 0

@@ -52,6 +52,7 @@ from heedful.tasks.task import (
 )
 from heedful.tasks.translation.task import build_ensemble
 from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig, TokenizerPair
+from heedful.training.reference_rewards import ReferenceTable
 
 _MAX_MEASURED_IMAGES = 2000  # whose features are read to standardize channels
 
@@ -187,6 +188,13 @@ class CaptioningTask(PairTask):
         num_cells = encoder.grid[0] * encoder.grid[1]
         lines = [f"{len(images):,} images with {len(captions):,} captions"]
         return CaptionDataset(rows, reader, num_cells), [*lines, *report.format_lines()]
+
+    @override
+    def build_reference_table(self, data_module: CaptionDataModule) -> ReferenceTable:
+        """Return the training captions, grouped by their images."""
+        captions = data_module.train.captions
+        images = captions.source.padded(1, fill=0)[:, 0]
+        return ReferenceTable.from_rows(images.astype(np.uint64), captions.target)
 
     @override
     def row_size(self, shape: BatchShape) -> int:
