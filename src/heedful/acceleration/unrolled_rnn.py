@@ -7,6 +7,7 @@ Invariant: outputs and gradients are those of the cell, step by step, up to roun
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -184,9 +185,7 @@ class _Unrolled(torch.autograd.Function):
             saved.append(parts)
         outputs = torch.stack(states[1:])
         ctx.cell, ctx.num_steps = cell, len(saved)
-        ctx.save_for_backward(
-            weight, bias, states[0], outputs, *(x for each in saved for x in each)
-        )
+        ctx.save_for_backward(weight, bias, states[0], outputs, *chain.from_iterable(saved))
         return outputs, cell_state.clone()
 
     @staticmethod
