@@ -15,6 +15,7 @@ from heedful.acceleration.sequence_kernels import (
     torch_outputs,
     without_cudnn_in_graphs,
 )
+from heedful.acceleration.unrolled_rnn import unroll_gru, unroll_lstm
 from heedful.layers.rnn import (
     RecurrentLayer,
     unroll_outputs,
@@ -89,8 +90,13 @@ def test_torch_cells_have_a_kernel_in_training_and_eval_mode(kind):
     assert torch_cell(cell.eval()) is cell
 
 
+def run_unrolled(cell, inputs, lengths, state):
+    return unroll_lstm(inputs, *state, cell.weights, lengths)
+
+
 @pytest.mark.parametrize(
-    ("form", "beyond"), [(run_with_frozen_padding, torch.nan), (run_packed, 1e3)]
+    ("form", "beyond"),
+    [(run_with_frozen_padding, torch.nan), (run_unrolled, torch.nan), (run_packed, 1e3)],
 )
 @each_dtype
 def test_final_cell_state_equals_steps(form, beyond, dtype):
@@ -179,6 +185,39 @@ def test_gpu_kernel_equals_cpu_and_has_contiguous_weights(kind, recwarn):
             torch.testing.assert_close(pair[0].cpu(), pair[1])
     # torch warns where weights do not lie in one piece and must be gathered at every call.
     assert not [each for each in recwarn if "contiguous" in str(each.message)]
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_outputs_in_a_graph_equal_steps(kind):
+    cell, inputs, state, hidden = setting(kind, torch.double)
+    with cuda_graphs.capturing():
+        actual = torch_outputs(cell, inputs, state)
+    expected = torch.stack([each[0] for each in unroll_steps(cell, inputs, state)], dim=1)
+    torch.testing.assert_close(actual, expected)
+    for pair in zip(
+        gradients(actual, cell, inputs, hidden),
+        gradients(expected, cell, inputs, hidden),
+        strict=True,
+    ):
+        torch.testing.assert_close(*pair)
+
+
+def test_gradients_of_unrolled_layers_are_derivatives():
+    """By finite differences, with cell states, and padding whose inputs have none."""
+    lstm, inputs, state, _ = setting("lstm", torch.double)
+    gru = setting("gru", torch.double)[0]
+    lengths = torch.tensor([5, 0, 2])
+    leaves = [inputs, *(part.detach().requires_grad_() for part in state)]
+
+    def lstm_outputs(inputs, hidden, cell_state, *weights):
+        outputs, last = unroll_lstm(inputs, hidden, cell_state, weights, lengths)
+        return outputs * (torch.arange(5) < lengths[:, None]).unsqueeze(-1), last
+
+    def gru_outputs(inputs, hidden, *weights):
+        return unroll_gru(inputs, hidden, weights)
+
+    assert torch.autograd.gradcheck(lstm_outputs, [*leaves, *lstm.weights])
+    assert torch.autograd.gradcheck(gru_outputs, [*leaves[:2], *gru.weights])
 
 
 def test_cudnn_is_used_outside_of_graphs_alone():

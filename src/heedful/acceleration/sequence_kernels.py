@@ -16,6 +16,7 @@ from torch.utils.checkpoint import get_device_states, set_device_states
 
 from heedful.acceleration import tuning
 from heedful.acceleration.cuda_graphs import is_capturing
+from heedful.acceleration.unrolled_rnn import unroll_gru, unroll_lstm
 from heedful.layers.rnn import final_part
 from heedful.layers.rnn_cell_config import RecurrentDropout
 from heedful.layers.rnn_cells import (
@@ -260,6 +261,10 @@ def torch_outputs(cell: RecurrentCell, inputs: LayerInputs, state: RecurrentStat
     kernel = torch_cell(cell)
     assert kernel is not None, f"torch has no kernel for {type(cell).__name__}"
     # By index: a wrapper may carry more behind the state of the cell.
+    if is_capturing() and type(kernel) is LSTMCell:
+        return unroll_lstm(inputs, state[0], state[1], kernel.weights)[0]
+    if is_capturing() and type(kernel) is GRUCell:
+        return unroll_gru(inputs, state[0], kernel.weights)
     hidden = state[0].unsqueeze(0)
     with without_cudnn_in_graphs():
         if isinstance(kernel, LSTMCell):
@@ -269,7 +274,7 @@ def torch_outputs(cell: RecurrentCell, inputs: LayerInputs, state: RecurrentStat
 
 @contextmanager
 def without_cudnn_in_graphs() -> Iterator[None]:
-    """Let torch unroll RNNs step by step while a CUDA graph is captured.
+    """Let torch unroll other RNNs step by step while a CUDA graph is captured.
 
     cuDNN copies sequence lengths from host memory, which torch frees after the call: a graph would
     read whatever is there when it is replayed, and train on it or fail.
@@ -299,9 +304,12 @@ def torch_final_state(
     """
     kernel = torch_cell(cell)
     assert isinstance(kernel, LSTMCell), kernel
-    can_pack = inputs.is_cuda and not is_capturing()
-    run = run_packed if can_pack else run_with_frozen_padding
-    outputs, cell_state = run(kernel, inputs, lengths, state)
+    if is_capturing() and type(kernel) is LSTMCell:
+        outputs, cell_state = unroll_lstm(inputs, state[0], state[1], kernel.weights, lengths)
+    else:
+        can_pack = inputs.is_cuda and not is_capturing()
+        run = run_packed if can_pack else run_with_frozen_padding
+        outputs, cell_state = run(kernel, inputs, lengths, state)
     return outputs, (final_part(state[0], outputs, lengths), cell_state, *state[2:])
 
 
