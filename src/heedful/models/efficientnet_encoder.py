@@ -4,7 +4,7 @@ Invariant: without `fine_tune` training changes neither parameters nor batch nor
 so its cells equal those that `heedful features` writes.
 """
 
-from typing import Literal, Self
+from typing import Literal
 
 import torch
 from pydantic import model_validator
@@ -54,7 +54,7 @@ class EfficientNetEncoder(ImageEncoder):
             self.network.load_state_dict(published.state_dict())
 
     @override
-    def train(self, mode: bool = True) -> Self:
+    def train(self, mode: bool = True) -> "EfficientNetEncoder":
         super().train(mode)
         self.network.train(mode and self.fine_tune)
         return self
@@ -85,7 +85,7 @@ class EfficientNetEncoderConfig(PictureEncoderConfigBase):
     """Dropout probability of the cells."""
 
     @model_validator(mode="after")
-    def _check_weights(self) -> Self:
+    def _check_weights(self) -> "EfficientNetEncoderConfig":
         if self.weights is None and not self.fine_tune:
             raise ValueError("random weights need fine_tune: true")
         return self
