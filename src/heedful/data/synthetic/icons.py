@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.nn.functional import max_pool2d
 from typing_extensions import override
 
@@ -26,6 +27,9 @@ MIN_COUNT = 5
 """Training names that contain the rarest word of a name; rarer ones are left out."""
 MAX_SHIFT = 2
 COMPOSITE_RATIO = 0.4
+MAX_REGION = 0.4
+"""The share of a picture that a modifier may change."""
+Mask = NDArray[np.bool_]
 _OUTLINE = "outline"  # the last word of many names; the drawing style, not an object
 _HALO = 3  # blank pixels around a modifier, which set it off from the icon below
 _WHITE = 255
@@ -47,7 +51,7 @@ class Modifier(NamedTuple):
 
     word: str
     ink: Pixels
-    halo: np.ndarray  # bool: ink and blank pixels around it
+    halo: Mask  # ink and blank pixels around it
 
 
 class IconCorpus(PictureCorpus):
@@ -168,6 +172,21 @@ def load_composer() -> IconComposer:
     return IconComposer(load_icons("train"), load_ink(), held_out)
 
 
+def modifier_region(name: str) -> Mask | None:
+    """Return the pixels that change when the last word is added to a name; None if unknown.
+
+    It is unknown if there is no icon without that word, or if the whole picture changes.
+    """
+    by_name = {icon.words: icon.row for icon in _read_table()}
+    words, style = split_style(tuple(name.split()))
+    icon, base = by_name.get((*words, *style)), by_name.get((*words[:-1], *style))
+    if icon is None or base is None:
+        return None
+    difference = abs(load_ink()[icon].astype(np.int16) - load_ink()[base])
+    region = _dilate(difference > _DARK, 1)
+    return region if 0 < region.mean() < MAX_REGION else None
+
+
 def split_style(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the words without a last "outline", and it."""
     is_outlined = words[-1] == _OUTLINE
@@ -186,11 +205,11 @@ def find_modifier(word: str, base: Pixels, icon: Pixels) -> tuple[bool, Modifier
     is_extension = elsewhere < 0.1 * max(1, base.sum(dtype=np.int64))
     ink = added.sum(dtype=np.int64)
     is_apart = kept < 0.35 * ink and 30 * _WHITE < ink < 500 * _WHITE
-    is_apart = is_apart and (abs(difference) > _DARK).mean() < 0.4
+    is_apart = is_apart and (abs(difference) > _DARK).mean() < MAX_REGION
     return bool(is_extension), Modifier(word, added, halo) if is_extension and is_apart else None
 
 
-def _dilate(mask: np.ndarray, radius: int) -> np.ndarray:
+def _dilate(mask: Mask, radius: int) -> Mask:
     """Return all pixels within a square of this radius around those of the mask."""
     pixels = torch.from_numpy(mask)[None].float()
     return max_pool2d(pixels, 2 * radius + 1, stride=1, padding=radius)[0].numpy() > 0

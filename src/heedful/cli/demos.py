@@ -1,0 +1,203 @@
+"""The command `demo`: train a recipe that needs no files, evaluate it, and draw its attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import typer
+from typer import Argument, Option
+
+from heedful.terminal import Device, program_name, stderr_console
+
+if TYPE_CHECKING:
+    from heedful.inspection.caption_attention import CaptionAttention
+    from heedful.tasks.captioning.caption import Caption
+
+DemoName = Literal["latin", "icons", "formulas"]
+LATIN_SENTENCES = (
+    "Caecilius est in horto.",
+    "Ubi est Marcus?",
+    "Puella servum in via videt.",
+    "Servum bonum dominus non laudat.",
+)
+NUM_CAPTIONS_ON_PAGE = 40
+NUM_CAPTIONS_SHOWN = 3
+
+
+class Demo(NamedTuple):
+    """A recipe, and what to show after training."""
+
+    recipe: str
+    run: Path
+    introduction: str
+    results: str
+    """What the scores are of."""
+    show_results: Callable[[Path, str], str]
+    """Print scores and attention of a run on a device; return a command to try."""
+
+
+def demo(
+    name: Annotated[
+        DemoName, Argument(help="translate Latin, name icons, or read pictures of formulas")
+    ] = "latin",
+    run: Annotated[
+        Path | None,
+        Option("--run", "-o", help="folder to write", show_default="runs/demo, runs/demo-icons ..."),
+    ] = None,
+    device: Device = "auto",
+) -> None:
+    """Train a small model from scratch, evaluate it, and draw its attention weights.
+
+    `latin` translates sentences into English. `icons` names small pictures whose combination of
+    words is new. `formulas` reads pictures of formulas back as LaTeX; it needs matplotlib
+    (pip install 'heedful[plot]'). Each takes some minutes on two CPU cores.
+
+    Example: heedful demo
+    Example: heedful demo icons
+    """
+    from heedful.experiment import train
+    from heedful.recipes import load_recipe
+
+    chosen, console = DEMOS[name], stderr_console()
+    folder = run or chosen.run
+    console.print(chosen.introduction)
+    result = train(load_recipe(chosen.recipe), folder, device=device, console=console)
+    if not result.stop_reason:
+        typer.echo(f"{folder}: saved at step {result.step}; the same command resumes")
+        return
+    minutes = f"{int(result.seconds // 60)} min {int(result.seconds % 60)} s"
+    typer.echo(f"\nTrained in {minutes}. {chosen.results}:\n")
+    hint = chosen.show_results(folder, device)
+    typer.echo(f"\nTry: {program_name()} {hint}")
+
+
+def _show_translations(run: Path, device: str) -> str:
+    from heedful.cli.evaluate import evaluate
+    from heedful.cli.show import print_attention, write_figures
+    from heedful.runs import load
+
+    evaluate(run, device=device)
+    translations = load(run, device=device).translate(LATIN_SENTENCES)
+    maps = [[translation.attention_map] for translation in translations]
+    print_attention(maps)
+    typer.echo("")
+    write_figures(maps, svg=run / "alignment.svg", html=run / "alignments.html")
+    return f'show {quote(str(run))} "Puella in horto ambulat."'
+
+
+# ----- captions
+
+
+def _show_icons(run: Path, device: str) -> str:
+    captions, references = _caption_test_set(run, device)
+    _print_scores(captions, references, "words of the name")
+    for line in format_modifier_attention(captions, references):
+        typer.echo(line)
+    _draw_captions(run, captions, references)
+    return f"data icons --split test --out icons; {program_name()} caption {quote(str(run))} icons"
+
+
+def _show_formulas(run: Path, device: str) -> str:
+    captions, references = _caption_test_set(run, device)
+    _print_scores(captions, references, "LaTeX tokens", bin_width=5)
+    _draw_captions(run, captions, references)
+    pictures = f"data formulas --split test --out formulas; {program_name()}"
+    return f"{pictures} caption {quote(str(run))} formulas"
+
+
+def _caption_test_set(run: Path, device: str) -> tuple[list[Caption], list[str]]:
+    """Caption the test pictures of the recipe."""
+    from heedful.runs import load, load_config
+
+    config = load_config(run)
+    examples = config.task.read_examples(config.data.test)
+    captions = load(run, device=device).caption([example.source for example in examples])
+    return captions, [example.target for example in examples]
+
+
+def _print_scores(
+    captions: Sequence[Caption], references: Sequence[str], title: str, *, bin_width: int = 1
+) -> None:
+    """Print how many captions are exactly right, by their number of words."""
+    from heedful.evaluation.breakdowns import LengthBreakdown
+    from heedful.evaluation.registry import METRICS
+    from heedful.evaluation.score_table import format_entries, format_group_table, score_outputs
+
+    metric, outputs = METRICS["exact-match"], [caption.text for caption in captions]
+    entry = score_outputs(metric, outputs, references)
+    groups = LengthBreakdown(references, bin_width).score_groups(metric, outputs, references)
+    entry = entry._replace(groups=groups)
+    for line in [*format_entries([entry]), "", *format_group_table(title, "pictures", [entry])]:
+        typer.echo(line)
+
+
+def format_modifier_attention(
+    captions: Sequence[Caption], references: Sequence[str]
+) -> Iterator[str]:
+    """Yield lines on how much attention falls on the modifiers of icons named correctly."""
+    import numpy as np
+
+    from heedful.data.synthetic.icons import modifier_region, split_style
+
+    shares: list[tuple[float, float, float]] = []
+    for caption, reference in zip(captions, references, strict=True):
+        region = modifier_region(reference)
+        words, _ = split_style(tuple(reference.split()))
+        if region is None or caption.text != reference or len(words) < 2:
+            continue
+        rows, columns = caption.grid
+        cells = region.reshape(rows, region.shape[0] // rows, columns, -1).mean(axis=(1, 3))
+        attention = (caption.word_weights * cells).sum(axis=(1, 2))
+        modifier = len(words) - 1
+        shares.append((region.mean(), attention[:modifier].mean(), attention[modifier]))
+    if shares:
+        area, others, modifier = np.mean(shares, axis=0)
+        yield f"\nWhere it looks, in {len(shares)} icons whose modifier is known from the icon without"
+        yield f"it, and takes {area:.0%} of the picture. Attention on the modifier:\n"
+        yield f"  words before it     {others:.0%}"
+        yield f"  word of the modifier  {modifier:.0%}"
+
+
+def _draw_captions(run: Path, captions: Sequence[Caption], references: Sequence[str]) -> None:
+    """Print some captions with their attention, and write a page and a figure."""
+    from heedful.inspection.caption_attention import render_html
+    from heedful.storage.atomic import write_text
+
+    step = max(1, len(captions) // NUM_CAPTIONS_ON_PAGE)
+    chosen = list(zip(captions, references, strict=True))[::step][:NUM_CAPTIONS_ON_PAGE]
+    attentions = [to_caption_attention(caption, title=name) for caption, name in chosen]
+    for attention in attentions[:NUM_CAPTIONS_SHOWN]:
+        typer.echo("")
+        attention.to_terminal(stdout_console())
+    write_text(run / "caption.svg", attentions[0].to_svg())
+    write_text(run / "captions.html", render_html(attentions, title="Captions of unseen pictures"))
+    for name in ("caption.svg", "captions.html"):
+        typer.echo(f"wrote {run / name}", err=True)
+
+
+DEMOS: dict[DemoName, Demo] = {
+    "latin": Demo(
+        "latin-demo",
+        Path("runs/demo"),
+        "Training a small Latin-English model from scratch.",
+        "On unseen Latin sentences",
+        _show_translations,
+    ),
+    "icons": Demo(
+        "icons-demo",
+        Path("runs/demo-icons"),
+        "Training a small model from scratch that names icons, such as 'airplane clock'.",
+        "On icons whose combination of words is new",
+        _show_icons,
+    ),
+    "formulas": Demo(
+        "formula-reader-small",
+        Path("runs/demo-formulas"),
+        "Drawing formulas, and training a small model from scratch that reads them as LaTeX.",
+        "On unseen formulas",
+        _show_formulas,
+    ),
+}
