@@ -45,7 +45,9 @@ def demo(
     ] = "latin",
     run: Annotated[
         Path | None,
-        Option("--run", "-o", help="folder to write", show_default="runs/demo, runs/demo-icons ..."),
+        Option(
+            "--run", "-o", help="folder to write", show_default="runs/demo, runs/demo-icons ..."
+        ),
     ] = None,
     device: Device = "auto",
 ) -> None:
@@ -97,24 +99,25 @@ def _show_icons(run: Path, device: str) -> str:
     for line in format_modifier_attention(captions, references):
         typer.echo(line)
     _draw_captions(run, captions, references)
-    return f"data icons --split test --out icons; {program_name()} caption {quote(str(run))} icons"
+    return f"data icons --split test -o icons; {program_name()} caption {quote(str(run))} icons"
 
 
 def _show_formulas(run: Path, device: str) -> str:
     captions, references = _caption_test_set(run, device)
     _print_scores(captions, references, "LaTeX tokens", bin_width=5)
     _draw_captions(run, captions, references)
-    pictures = f"data formulas --split test --out formulas; {program_name()}"
+    pictures = f"data formulas --split test -o formulas; {program_name()}"
     return f"{pictures} caption {quote(str(run))} formulas"
 
 
 def _caption_test_set(run: Path, device: str) -> tuple[list[Caption], list[str]]:
     """Caption the test pictures of the recipe."""
-    from heedful.runs import load, load_config
+    from heedful.runs import Run, load
 
-    config = load_config(run)
+    config = Run(run).read_recipe()
     examples = config.task.read_examples(config.data.test)
-    captions = load(run, device=device).caption([example.source for example in examples])
+    captioner: Any = load(run, device=device, task_name="captioning")
+    captions = list(captioner.predict(example.source for example in examples))
     return captions, [example.target for example in examples]
 
 
@@ -155,27 +158,37 @@ def format_modifier_attention(
         shares.append((region.mean(), attention[:modifier].mean(), attention[modifier]))
     if shares:
         area, others, modifier = np.mean(shares, axis=0)
-        yield f"\nWhere it looks, in {len(shares)} icons whose modifier is known from the icon without"
-        yield f"it, and takes {area:.0%} of the picture. Attention on the modifier:\n"
-        yield f"  words before it     {others:.0%}"
-        yield f"  word of the modifier  {modifier:.0%}"
+        yield f"\nAttention on the modifier, in {len(shares)} icons known without it, too:\n"
+        yield f"  word of the modifier  {modifier:4.0%}"
+        yield f"  words before it       {others:4.0%}"
+        yield f"  its share of pixels   {area:4.0%}"
 
 
 def _draw_captions(run: Path, captions: Sequence[Caption], references: Sequence[str]) -> None:
     """Print some captions with their attention, and write a page and a figure."""
+    from rich.console import Console
+
     from heedful.inspection.caption_attention import render_html
     from heedful.storage.atomic import write_text
 
     step = max(1, len(captions) // NUM_CAPTIONS_ON_PAGE)
     chosen = list(zip(captions, references, strict=True))[::step][:NUM_CAPTIONS_ON_PAGE]
-    attentions = [to_caption_attention(caption, title=name) for caption, name in chosen]
+    attentions = [_caption_attention(caption, title=name) for caption, name in chosen]
     for attention in attentions[:NUM_CAPTIONS_SHOWN]:
         typer.echo("")
-        attention.to_terminal(stdout_console())
+        attention.to_terminal(Console())
     write_text(run / "caption.svg", attentions[0].to_svg())
     write_text(run / "captions.html", render_html(attentions, title="Captions of unseen pictures"))
     for name in ("caption.svg", "captions.html"):
         typer.echo(f"wrote {run / name}", err=True)
+
+
+def _caption_attention(caption: Caption, *, title: str) -> CaptionAttention:
+    from heedful.inspection.caption_attention import CaptionAttention
+
+    return CaptionAttention(
+        caption.picture, caption.words, caption.word_weights, title=title, caption=caption.text
+    )
 
 
 DEMOS: dict[DemoName, Demo] = {

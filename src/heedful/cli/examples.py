@@ -1,58 +1,26 @@
-"""Commands for what comes with the package: `demo`, `recipes`, and the synthetic `data`."""
+"""Commands for what comes with the package: `recipes`, and the built-in `data`."""
+
+from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from shlex import quote
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from typer import Argument, Option
 
 from heedful.errors import check
-from heedful.terminal import Device, handle_stdout_errors, program_name, stderr_console
+from heedful.terminal import handle_stdout_errors
+
+if TYPE_CHECKING:
+    from heedful.data.images import Pixels
+    from heedful.data.synthetic import Corpus
+    from heedful.data.synthetic.pictures import PictureCorpus
 
 Format = Literal["tsv", "jsonl"]
-DEMO_RECIPE = "latin-demo"
 _DIGITS = "digits"
-DEMO_SENTENCES = (
-    "Caecilius est in horto.",
-    "Ubi est Marcus?",
-    "Puella servum in via videt.",
-    "Servum bonum dominus non laudat.",
-)
-
-
-def demo(
-    run: Annotated[Path, Option("--run", "-o", help="folder to write")] = Path("runs/demo"),
-    device: Device = "auto",
-) -> None:
-    """Train a small Latin-English model, evaluate it, and draw its attention weights.
-
-    Example: heedful demo
-    """
-    from heedful.cli.evaluate import evaluate
-    from heedful.cli.show import print_attention, write_figures
-    from heedful.experiment import train
-    from heedful.recipes import load_recipe
-    from heedful.runs import load
-
-    console = stderr_console()
-    console.print("Training a small Latin-English model from scratch.")
-    result = train(load_recipe(DEMO_RECIPE), run, device=device, console=console)
-    if not result.stop_reason:
-        typer.echo(f"{run}: saved at step {result.step}; the same command resumes")
-        return
-    minutes = f"{int(result.seconds // 60)} min {int(result.seconds % 60)} s"
-    typer.echo(f"\nTrained in {minutes}. On unseen Latin sentences:\n")
-    evaluate(run, device=device)
-    translations = load(run, device=device).translate(DEMO_SENTENCES)
-    maps = [[translation.attention_map] for translation in translations]
-    print_attention(maps)
-    typer.echo("")
-    write_figures(maps, svg=run / "alignment.svg", html=run / "alignments.html")
-    hint = f'{program_name()} show {quote(str(run))} "Puella in horto ambulat."'
-    typer.echo(f"\nTry: {hint}")
 
 
 def recipes(
@@ -96,15 +64,23 @@ Images = Annotated[
 ]
 Canvas = Annotated[int | None, Option(min=1, help="digits: place each on a canvas of this size")]
 Distractors = Annotated[int, Option(min=0, help="digits: patches of others on each canvas")]
-OutputPrefix = Annotated[
-    Path | None, Option("--output", "-o", help="digits: write PREFIX-images-idx3-ubyte.gz")
+OutputPath = Annotated[
+    Path | None,
+    Option(
+        "--output",
+        "-o",
+        help="icons and formulas: folder for PNG files and captions.tsv; "
+        "digits: write OUTPUT-images-idx3-ubyte.gz",
+    ),
 ]
 
 
 def data(
     name: Annotated[str | None, Argument(help="corpus to print")] = None,
     *,
-    split: Annotated[str, Option(help="train, dev or test; latin also has names")] = "train",
+    split: Annotated[
+        str, Option(help="train, dev or test; latin also has names, formulas has long")
+    ] = "train",
     size: Annotated[
         int | None,
         Option(min=1, help="number of pairs or images", show_default="10, or all of --images"),
@@ -114,37 +90,83 @@ def data(
     images: Images = None,
     canvas: Canvas = None,
     distractors: Distractors = 0,
-    output: OutputPrefix = None,
+    output: OutputPath = None,
 ) -> None:
-    """List the synthetic corpora, print pairs of one, or write images of digits.
+    """List the built-in corpora, print pairs or captions of one, or write its pictures.
 
     The digits are drawn by heedful, or come from MNIST; on a larger canvas they become translated
     and, with distractors, cluttered MNIST.
 
     Example: heedful data latin --split test --size 5
     Example: heedful data dates --size 100000 --format jsonl > dates.jsonl
+    Example: heedful data icons --split test --size 20 -o icons
     Example: heedful data digits --size 100 --canvas 60 --distractors 4 -o cluttered
     """
-    from heedful.data.synthetic import SYNTHETIC_CORPORA, get_corpus
-
     if name == _DIGITS:
         _write_digits(
             output, images, split=split, size=size, seed=seed, scene=(canvas, distractors)
         )
         return
-    options = {"--images": images, "--canvas": canvas, "--distractors": distractors, "-o": output}
-    for option, value in options.items():
+    from heedful.data.synthetic.pictures import generate_pictures, picture_corpora
+
+    is_pictures = name in picture_corpora()
+    options = {"--images": images, "--canvas": canvas, "--distractors": distractors}
+    for option, value in (options | {"-o": None if is_pictures else output}).items():
         check(not value, option, f"has no effect on {name or 'the list'}", "leave it out")
+    if output is not None and name is not None:
+        write_pictures(output, *generate_pictures(name, split, size or 10, seed))
+        return
     with handle_stdout_errors():
-        if name is None:
-            for corpus in SYNTHETIC_CORPORA.values():
-                splits = ", ".join(corpus.splits)
-                typer.echo(f"{corpus.name:<17}{corpus.description} ({splits})")
-            typer.echo(f"{_DIGITS:<17}images of digits, written as idx files (train, dev, test)")
-            return
-        for pair in islice(get_corpus(name).pairs(split, seed=seed), size or 10):
-            line = json.dumps(pair._asdict(), ensure_ascii=False)
-            typer.echo(line if output_format == "jsonl" else f"{pair.source}\t{pair.target}")
+        for line in (
+            _list_corpora()
+            if name is None
+            else _format_examples(name, split, size or 10, seed, is_json=output_format == "jsonl")
+        ):
+            typer.echo(line)
+
+
+def _list_corpora() -> Iterator[str]:
+    from heedful.data.synthetic import SYNTHETIC_CORPORA
+    from heedful.data.synthetic.pictures import picture_corpora
+
+    corpora: Iterable[Corpus | PictureCorpus]
+    corpora = (*SYNTHETIC_CORPORA.values(), *picture_corpora().values())
+    for corpus in corpora:
+        yield f"{corpus.name:<17}{corpus.description} ({', '.join(corpus.splits)})"
+    yield f"{_DIGITS:<17}images of digits, written as idx files (train, dev, test)"
+
+
+def _format_examples(
+    name: str, split: str, size: int, seed: int, *, is_json: bool
+) -> Iterator[str]:
+    """Yield pairs or captions of a corpus as lines of text."""
+    from heedful.data.synthetic import get_corpus
+    from heedful.data.synthetic.pictures import generate_pictures, picture_corpora
+
+    rows: Iterable[dict[str, str]]
+    if name in picture_corpora():
+        rows = ({"caption": caption} for caption in generate_pictures(name, split, size, seed)[1])
+    else:
+        pairs = islice(get_corpus(name).pairs(split, seed=seed), size)
+        rows = (pair._asdict() for pair in pairs)
+    for row in rows:
+        yield json.dumps(row, ensure_ascii=False) if is_json else "\t".join(row.values())
+
+
+def write_pictures(folder: Path, pictures: Pixels, captions: Sequence[str]) -> None:
+    """Write pictures as PNG files, and a table of their captions that `--captions` reads."""
+    from heedful.plotting.pictures import encode_png
+    from heedful.storage.atomic import explain_os_errors, write_text
+
+    width = len(str(len(captions)))
+    names = [f"{row:0{width}}.png" for row in range(1, len(captions) + 1)]
+    with explain_os_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, picture in zip(names, pictures, strict=True):
+            (folder / name).write_bytes(encode_png(picture))
+    lines = [f"{name}\t{caption}" for name, caption in zip(names, captions, strict=True)]
+    write_text(folder / "captions.tsv", "\n".join(["image\tcaption", *lines, ""]))
+    typer.echo(f"wrote {len(captions)} pictures and captions.tsv to {folder}", err=True)
 
 
 def _write_digits(

@@ -19,8 +19,9 @@ from typing_extensions import override
 from heedful.cli.align import align
 from heedful.cli.bench import bench
 from heedful.cli.compare import compare
+from heedful.cli.demos import demo
 from heedful.cli.evaluate import evaluate
-from heedful.cli.examples import data, demo, recipes
+from heedful.cli.examples import data, recipes
 from heedful.cli.features import features
 from heedful.cli.options import with_run
 from heedful.cli.runs import runs

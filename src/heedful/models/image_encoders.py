@@ -199,7 +199,10 @@ def normalize_pixels(pixels: Shaped[Tensor, "B C H W"], like: Tensor) -> Float[T
 
 
 class ConvolutionalStage(nn.Module):
-    """Convolutions with norm and ReLU, a shortcut around all but the first, then max-pooling."""
+    """Convolutions with norm and ReLU, a shortcut around all but the first, at a lower resolution.
+
+    Either max-pooling follows them, or the first one has a stride, which is several times faster.
+    """
 
     def __init__(
         self,
@@ -208,6 +211,7 @@ class ConvolutionalStage(nn.Module):
         num_layers: int,
         kernel_size: int,
         pooling: Grid,
+        downsampling: Literal["max-pool", "stride"],
         norm: Literal["batch", "group", "none"],
     ) -> None:
         super().__init__()
@@ -216,6 +220,11 @@ class ConvolutionalStage(nn.Module):
             nn.Conv2d(size, sizes[1], kernel_size, padding="same", bias=norm == "none")
             for size in input_sizes
         )
+        if downsampling == "stride":
+            self.convolutions[0] = nn.Conv2d(
+                *sizes, kernel_size, pooling, padding=kernel_size // 2, bias=norm == "none"
+            )
+            pooling = (1, 1)
         self.norms = nn.ModuleList(_build_norm(norm, sizes[1]) for _ in input_sizes)
         self.pooling = nn.MaxPool2d(pooling, ceil_mode=True) if pooling != (1, 1) else None
 
@@ -267,6 +276,7 @@ class CNNEncoder(ImageEncoder):
         self, images: Shaped[Tensor, "B C H W"], lengths: Lengths
     ) -> tuple[SourceStates, Losses]:
         outputs = normalize_pixels(images, next(self.parameters()))
+        outputs = outputs.contiguous(memory_format=torch.channels_last)  # 1.4 times faster on CPUs
         for stage in self.stages:
             outputs = stage(outputs)
         cells = outputs.flatten(2).mT  # (B, S, C)
@@ -304,7 +314,10 @@ class CNNEncoderConfig(PictureEncoderConfigBase):
     kernel_size: PositiveInt = 3
     """Height and width of a kernel."""
     pooling: tuple[Grid, ...] = ((2, 2), (2, 2), (1, 1))
-    """Height and width of max-pooling after each stage; [1, 1] for none."""
+    """By how much each stage divides height and width; [1, 1] for not at all."""
+    downsampling: Literal["max-pool", "stride"] = "max-pool"
+    """How: max-pooling after the convolutions of a stage, or a stride of the first one, which is
+    faster."""
     norm: Literal["batch", "group", "none"] = "batch"
     """Norm after each convolution: BatchNorm (Ioffe and Szegedy 2015), GroupNorm with 8 groups (Wu
     and He 2018), or none."""
@@ -318,6 +331,8 @@ class CNNEncoderConfig(PictureEncoderConfigBase):
         if len(self.pooling) != len(self.channels):
             stages = f"{len(self.channels)} stages"
             raise ValueError(f"channels has {stages}, but pooling has {len(self.pooling)}")
+        if self.downsampling == "stride" and self.kernel_size % 2 == 0:
+            raise ValueError(f"a stride needs an odd kernel_size, but it is {self.kernel_size}")
         return self
 
     @property
@@ -335,6 +350,7 @@ class CNNEncoderConfig(PictureEncoderConfigBase):
                 num_layers=self.layers_per_stage,
                 kernel_size=self.kernel_size,
                 pooling=pooling,
+                downsampling=self.downsampling,
                 norm=self.norm,
             )
             for sizes, pooling in zip(

@@ -134,7 +134,8 @@ def test_style_is_a_last_outline(words, expected):
         ),
         (
             {"split": "tests"},
-            "icons: no split is called 'tests'; did you mean 'test'?\n  choose from: dev, test, train",
+            "icons: no split is called 'tests'; did you mean 'test'?\n"
+            "  choose from: dev, test, train",
         ),
     ],
 )
