@@ -251,7 +251,10 @@ def render_scenes(
 ) -> tuple[Bytes, Bytes]:
     """Return images and labels as bytes; on canvases of this size, with distractors, if given."""
     batching = LabeledImageBatchingConfig(num_distractors=num_distractors)
-    size = canvas_size or max(examples[0].pixels.shape)
+    side = max(examples[0].pixels.shape)
+    size = canvas_size or side
+    message = f"{size} is less than {side}, the size of the images"
+    check(size >= side, "--canvas", message, f"give {side} or more")
     dataset = stack_images(examples, size, batching, location="--canvas")
     layouts = dataset.draw_layouts([seed], len(dataset))
     parts = []

@@ -1,0 +1,116 @@
+"""The glimpse sensor and the window of DRAW against loops over pixels and hand computation."""
+
+import math
+
+import pytest
+import torch
+
+from heedful.layers.glimpses import GaussianWindow, GlimpseSensor, WindowParameters
+
+
+def read_pixel(image, row, column):
+    inside = 0 <= row < image.size(0) and 0 <= column < image.size(1)
+    return image[row, column].item() if inside else 0.0
+
+
+def slow_glimpse(image, location, glimpse_size, num_scales):
+    """Cut every patch pixel by pixel and average blocks of it."""
+    values = []
+    size = image.size(0)
+    largest = glimpse_size * 2 ** (num_scales - 1)
+    corner = [round((each + 1) / 2 * size - largest / 2) for each in location.tolist()]
+    for scale in range(num_scales):
+        block = 2**scale
+        margin = (largest - glimpse_size * block) // 2
+        for row in range(glimpse_size):
+            for column in range(glimpse_size):
+                total = 0.0
+                for i in range(block):
+                    for j in range(block):
+                        y = corner[0] + margin + row * block + i
+                        x = corner[1] + margin + column * block + j
+                        total += read_pixel(image, y, x)
+                values.append(total / block**2)
+    return torch.tensor(values, dtype=image.dtype)
+
+
+@pytest.mark.parametrize(("glimpse_size", "num_scales"), [(1, 1), (3, 1), (4, 2), (2, 3)])
+def test_sensor_matches_a_loop_over_pixels(glimpse_size, num_scales):
+    torch.manual_seed(0)
+    images = torch.rand(40, 9, 9, dtype=torch.float64)
+    locations = 2 * torch.rand(40, 2, dtype=torch.float64) - 1
+    corners = [[-1, -1], [1, 1], [-1, 1], [0, 0]]
+    locations[:4] = torch.tensor(corners, dtype=torch.float64)
+    sensor = GlimpseSensor(9, glimpse_size, num_scales)
+    actual = sensor(sensor.prepare(images), locations)
+    for image, location, values in zip(images, locations, actual, strict=True):
+        expected = slow_glimpse(image, location, glimpse_size, num_scales)
+        torch.testing.assert_close(values, expected)
+
+
+def test_boxes_of_scales_share_their_center():
+    sensor = GlimpseSensor(28, 8, 3)
+    boxes = sensor.boxes(torch.tensor([[0.0, 0.5]]))
+    assert boxes[0].tolist() == [[10, 17, 8, 8], [6, 13, 16, 16], [-2, 5, 32, 32]]
+
+
+def test_window_over_the_whole_image_reads_equally_spaced_pixels():
+    """delta = 1 puts the first and last filter on the first and last pixel; thin filters copy."""
+    window = GaussianWindow(2, image_size=5, window_size=3)
+    for parameter in window.parameters():
+        torch.nn.init.zeros_(parameter)
+    with torch.no_grad():
+        window.projection.bias[2] = math.log(1e-4)  # sigma^2
+    image = torch.arange(25.0).view(1, 5, 5)
+    read = window(image, window.parameters_of(torch.zeros(1, 2)))
+    torch.testing.assert_close(read.view(3, 3), image[0, ::2, ::2])
+
+
+def test_window_matches_its_formula():
+    torch.manual_seed(0)
+    window = GaussianWindow(3, image_size=7, window_size=4).double()
+    images, hidden = torch.rand(2, 7, 7).double(), torch.randn(2, 3).double()
+    actual = window(images, window.parameters_of(hidden)).view(2, 4, 4)
+    raw = window.projection(hidden).tolist()
+    for index, (g_y, g_x, log_variance, log_delta, log_gamma) in enumerate(raw):
+        centers = [(7 + 1) / 2 * (g + 1) for g in (g_y, g_x)]
+        delta, variance = 6 / 3 * math.exp(log_delta), math.exp(log_variance)
+        bank = []
+        for center in centers:
+            rows = []
+            for i in range(1, 5):
+                mean = center + (i - 4 / 2 - 0.5) * delta
+                weights = [math.exp(-((a - mean) ** 2) / (2 * variance)) for a in range(1, 8)]
+                rows.append([weight / sum(weights) for weight in weights])
+            bank.append(rows)
+        for i in range(4):
+            for j in range(4):
+                total = sum(
+                    bank[0][i][a] * images[index, a, b].item() * bank[1][j][b]
+                    for a in range(7)
+                    for b in range(7)
+                )
+                assert actual[index, i, j].item() == pytest.approx(math.exp(log_gamma) * total)
+
+
+def test_window_is_differentiable_in_everything():
+    torch.manual_seed(0)
+    window = GaussianWindow(2, image_size=4, window_size=2).double()
+    image = torch.rand(1, 4, 4).double().requires_grad_()
+    hidden = torch.randn(1, 2).double().requires_grad_()
+    read = lambda x, h: window(x, window.parameters_of(h))  # noqa: E731
+    assert torch.autograd.gradcheck(read, (image, hidden))
+
+
+def test_window_outside_of_the_image_reads_nothing():
+    window = GaussianWindow(2, image_size=4, window_size=2)
+    far = WindowParameters(*(torch.tensor([[value]]) for value in (0.0, 1.0, 0.1, 1.0)))
+    far = far._replace(centers=torch.tensor([[500.0, 500.0]]))
+    assert torch.equal(window(torch.ones(1, 4, 4), far), torch.zeros(1, 4))
+
+
+def test_box_of_a_window_spans_its_outer_filters():
+    window = GaussianWindow(2, image_size=9, window_size=3)
+    parts = torch.tensor([[5.0, 5.0]]), *(torch.tensor([[value]]) for value in (2.0, 0.5, 1.0))
+    box = window.boxes(WindowParameters(*parts))
+    assert box.tolist() == [[[2.0, 2.0, 5.0, 5.0]]]  # filters at 2.5 .. 6.5, half a pixel more
