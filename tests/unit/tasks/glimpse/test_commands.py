@@ -192,7 +192,7 @@ def test_labels_that_the_model_does_not_have_are_described(trained, tmp_path):
         (["--distractors", 1], "--distractors: has no effect on the list\n  leave it out"),
         (
             ["digits", "--canvas", 20, "-o", "x"],
-            "--canvas: images of 28 x 28 pixels do not fit into 20 x 20\n  set model.image_size=28",
+            "--canvas: 20 is less than 28, the size of the images\n  give 28 or more",
         ),
     ],
 )
