@@ -55,7 +55,8 @@ def references_from_recipe(recipe: Recipe, files: Files) -> ReferenceSet:
     pairs: list[Any] = recipe.task.read_examples(source)
     targets = files.get("target") or []
     more = [] if isinstance(targets, str) else targets[1:]
-    title = f"{len(pairs)} pairs of {source.describe()}" + "".join(f" and {path}" for path in more)
+    title = f"{len(pairs)} {recipe.task.example_format.name} of {source.describe()}"
+    title += "".join(f" and {path}" for path in more)
     # The training data, if it can be read again.
     stream = getattr(recipe.data.train, "stream", None)
     test = ReferenceSet(

@@ -1,7 +1,7 @@
-"""Built-in pictures with captions: icons and their names, formulas and their LaTeX.
+"""Built-in pictures with captions: icons and their names, formulas and their LaTeX, shapes.
 
-Pictures are gray, black on white. Invariants: the same name, split and seed give the same pictures;
-no test or dev picture is a training picture.
+Icons and formulas are black on white. Invariants: the same name, split and seed give the same
+pictures; no test or dev picture is a training picture.
 """
 
 from abc import ABC, abstractmethod
@@ -20,9 +20,9 @@ from heedful.errors import DataError, check_choice
 
 
 class CaptionedPicture(NamedTuple):
-    """A gray picture and its caption."""
+    """A picture and its caption."""
 
-    pixels: Pixels  # (rows, columns)
+    pixels: Pixels  # (rows, columns), or channels behind them
     caption: str
 
 
@@ -52,8 +52,9 @@ def picture_corpora() -> dict[str, PictureCorpus]:
     """Return the corpora by name."""
     from heedful.data.synthetic.formulas import FormulaCorpus
     from heedful.data.synthetic.icons import IconCorpus
+    from heedful.data.synthetic.shapes import ShapeCorpus
 
-    return {corpus.name: corpus for corpus in (IconCorpus(), FormulaCorpus())}
+    return {corpus.name: corpus for corpus in (IconCorpus(), FormulaCorpus(), ShapeCorpus())}
 
 
 class BuiltInPicturesConfig(SyntheticConfig):
@@ -83,7 +84,7 @@ class BuiltInPicturesConfig(SyntheticConfig):
 def generate_pictures(
     name: str, split: str, num_examples: int, seed: int
 ) -> tuple[Pixels, tuple[str, ...]]:
-    """Return pictures (N, rows, columns) and their captions; fewer if a split has fewer."""
+    """Return pictures in one array and their captions; fewer if a split has fewer."""
     corpora = picture_corpora()
     check_choice(name, corpora, "set of built-in pictures", location="data", error=DataError)
     pixels, captions = zip(*corpora[name].pictures(split, num_examples, seed=seed), strict=True)
