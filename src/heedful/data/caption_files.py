@@ -33,6 +33,20 @@ class CaptionColumns(NamedTuple):
     split: Column | None = None
     needs_split: bool = False
 
+    def with_numbers(self) -> "CaptionColumns":
+        """Return the columns of a table, where "2" is a number, as the command line gives it."""
+        captions = None if self.captions is None else [_to_number(name) for name in self.captions]
+        return self._replace(
+            image=None if self.image is None else _to_number(self.image),
+            captions=captions,
+            split=None if self.split is None else _to_number(self.split),
+        )
+
+
+def _to_number(column: Column) -> Column:
+    is_number = isinstance(column, str) and column.isdecimal() and int(column) > 0
+    return int(column) if is_number else column
+
 
 class CaptionLine(NamedTuple):
     """One line of a file."""
@@ -55,7 +69,7 @@ def read_caption_lines(
     else:
         lines = enumerate(nonempty_lines(path), start=1)
         rows = ((number, line.split("\t")) for number, line in lines)
-    yield from _read_table(path, rows, columns, file_format)
+    yield from _read_table(path, rows, columns.with_numbers(), file_format)
 
 
 def _read_table(

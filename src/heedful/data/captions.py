@@ -226,6 +226,8 @@ class ImageFolderConfig(CaptionSourceConfig):
         except NotADirectoryError:
             hint = "name a folder of pictures, or give the file with `type: captions`"
             raise DataError(self.path, "this is a file, not a folder", hint) from None
+        except FileNotFoundError:
+            raise DataError(self.path, "no such folder", "check the path") from None
         except OSError as error:
             raise read_error(self.path, error) from None
         files = (path for path in sorted(folder.rglob("*")) if not path.name.startswith("."))

@@ -214,7 +214,14 @@ def _decode(
             notes.append(f"{location}: named as {expected}, but contains {picture.format}")
         picture.seek(0)
         picture.load()
+        has_16_bits = picture.mode.startswith("I;16") or (
+            picture.mode == "I" and picture.format in ("PNG", "PPM")
+        )
         picture = import_module("PIL.ImageOps").exif_transpose(picture)
+        if has_16_bits:
+            notes.append(f"{location}: 16 bits per pixel are reduced to 8")
+            values = (np.asarray(picture).astype(np.int64) * 255 + 32767) // 65535
+            picture = pillow.fromarray(values.clip(0, 255).astype(np.uint8))
         return _to_array(picture, location, mode, pillow, notes)
 
 
@@ -264,10 +271,6 @@ def _to_array(
     picture: Any, location: str, mode: ImageMode, pillow: Any, notes: list[str]
 ) -> Pixels:
     """Return a decoded picture as 8 bits per channel, over white where it is transparent."""
-    if picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format in (None, "PNG")):
-        values = np.asarray(picture).astype(np.int64)
-        notes.append(f"{location}: 16 bits per pixel are reduced to 8")
-        picture = pillow.fromarray(((values * 255 + 32767) // 65535).clip(0, 255).astype(np.uint8))
     message = f"pixels are {'fractions' if picture.mode == 'F' else '32-bit numbers'}"
     message += ", whose range is not known"
     hint = "scale them to 0..255 and save them with 8 bits, or as an image sheet (.npy)"
