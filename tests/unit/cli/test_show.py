@@ -3,10 +3,12 @@
 import json
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from heedful.decoding.search_tree import render_tree
+from heedful.plotting.pictures import encode_png
 from heedful.search import Node
 from tests.commands import heedful, write_random_run
 from tests.messages.test_run_messages import vouch_for
@@ -205,3 +207,69 @@ def test_missing_layer_head_and_kind_are_reported(show_transformer):
     ended = show_transformer("--kind", "self")
     assert ended.code == 2
     assert "choose from: encoder-self, decoder-self, cross, all" in ended.err
+
+
+# ----- captions -----
+
+
+@pytest.fixture(scope="module")
+def caption_run(tmp_path_factory):
+    """A random captioner: a convolutional encoder, gated attention over 2 x 3 cells."""
+    encoder = {"type": "cnn", "image_size": [8, 12], "num_channels": 1, "channels": [4, 8]}
+    decoder = {"type": "recurrent", "embedding_size": 8, "hidden_size": 8}
+    settings = {
+        "data": {"train": {"type": "captions", "path": "captions.tsv"}},
+        "tokenizers": {"type": "shared", "tokenizer": {"type": "word"}},
+        "model": {
+            "type": "captioning",
+            "encoder": {**encoder, "pooling": [[2, 2], [2, 2]]},
+            "decoder": {**decoder, "attention": {"readout": {"type": "gated"}}},
+        },
+        "decoding": {"max_length": 4, "min_length": 3},
+    }
+    folder = tmp_path_factory.mktemp("captions")
+    captions = ["a red dog", "a blue cat", "two dogs"]
+    return write_random_run(folder / "run", settings, captions, captions, seed=1)
+
+
+@pytest.fixture
+def show_picture(capsys, monkeypatch, caption_run, tmp_path):
+    pytest.importorskip("PIL", reason="Pillow is not installed")
+    picture = tmp_path / "dog.png"
+    picture.write_bytes(encode_png(np.arange(96, dtype=np.uint8).reshape(8, 12)))
+
+    def run(*arguments):
+        return heedful(capsys, monkeypatch, "show", caption_run, picture, *arguments)
+
+    return run
+
+
+def test_picture_is_shown_with_the_grid_of_each_word(show_picture):
+    result = show_picture()
+    caption = json.loads(show_picture("--json").out)["text"]
+    lines = result.out.splitlines()
+    assert lines[1].endswith("dog.png")
+    assert lines[2:4] == [caption, "cross-attention"]
+    assert [word for word in lines[6].split() if word] == caption.split()
+    assert lines[7].count("gate ") == len(caption.split())
+
+
+def test_figures_of_a_caption_are_pictures(show_picture, tmp_path):
+    svg, html = tmp_path / "a.svg", tmp_path / "a.html"
+    fields = json.loads(show_picture("--json", "--kind", "cross").out)
+    show_picture("--svg", svg, "--html", html)
+    figure = ElementTree.fromstring(svg.read_text())
+    tiles = [node.get("data-word") for node in figure.iter() if node.get("data-word")]
+    assert tiles == fields["tokens"]
+    assert '"size":[8,12]' in html.read_text()
+    (drawn,) = fields["attention"]
+    assert drawn["grid"] == [2, 3]
+    assert len(drawn["gates"]) == len(fields["tokens"])
+    weights = np.reshape(drawn["weights"], (-1, 2, 3))
+    np.testing.assert_allclose(weights, fields["weights"], atol=1e-5)
+
+
+def test_missing_picture_is_reported(capsys, monkeypatch, caption_run, tmp_path):
+    ended = heedful(capsys, monkeypatch, "show", caption_run, tmp_path / "cat.png")
+    assert ended.code == 2
+    assert "cat.png" in ended.err
