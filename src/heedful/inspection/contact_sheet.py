@@ -291,7 +291,9 @@ class _SheetCanvas:
     def text(self, css_class: str, text: str, *, x: float, y: float) -> None:
         font = _font(text, SCALE * _FONT_SIZES.get(css_class, 15))
         fill = svg.LIGHT.muted if css_class == "note" else svg.LIGHT.text
-        self.draw.text((SCALE * x, SCALE * y), text, fill=fill, font=font, anchor="ls")
+        stroke = 1 if css_class == "title" else 0  # there is no bold font
+        position = (SCALE * x, SCALE * y)
+        self.draw.text(position, text, fill=fill, font=font, anchor="ls", stroke_width=stroke)
 
     def rect(self, box: svg.Box, *, fill: str | None = None, outline: str | None = None) -> None:
         x, y, width, height = (SCALE * side for side in box)

@@ -246,12 +246,12 @@ def show_picture(capsys, monkeypatch, caption_run, tmp_path):
 
 def test_picture_is_shown_with_the_grid_of_each_word(show_picture):
     result = show_picture()
-    caption = json.loads(show_picture("--json").out)["text"]
+    fields = json.loads(show_picture("--json").out)
     lines = result.out.splitlines()
     assert lines[1].endswith("dog.png")
-    assert lines[2:4] == [caption, "cross-attention"]
-    assert [word for word in lines[6].split() if word] == caption.split()
-    assert lines[7].count("gate ") == len(caption.split())
+    assert lines[2:4] == [fields["text"], "cross-attention"]
+    assert lines[6].split() == fields["tokens"]
+    assert lines[7].count("gate ") == len(fields["tokens"])
 
 
 def test_figures_of_a_caption_are_pictures(show_picture, tmp_path):

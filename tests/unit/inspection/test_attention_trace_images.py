@@ -14,7 +14,7 @@ VOCABULARY, GRID = 9, (2, 3)
 FEATURES = {"type": "features", "num_channels": 4, "grid": GRID, "hidden_size": 8}
 SIZES = {"type": "recurrent", "cell": "lstm", "embedding_size": 6, "hidden_size": 8}
 HEADS = {"multi_head": {"num_heads": 2}}
-TRANSFORMER = {"type": "transformer", "hidden_size": 8, "num_layers": 2, "feed_forward_size": 8}
+TRANSFORMER = {"type": "transformer", "hidden_size": 8, "num_layers": 2}
 
 
 def build(decoder, encoder=FEATURES):
@@ -91,7 +91,7 @@ def test_weights_and_the_gate_of_a_sentinel_sum_to_one(features, heads):
 def test_decoder_self_attention_has_no_grid():
     encoder = {
         **{"type": "patches", "num_channels": 1, "image_size": (8, 12), "patch_size": (4, 4)},
-        **{"hidden_size": 8, "num_layers": 2, "feed_forward_size": 8, "attention": HEADS},
+        **{"hidden_size": 8, "num_layers": 2, "attention": HEADS},
     }
     model = build({**TRANSFORMER, "attention": HEADS}, encoder)
     pixels = torch.randint(0, 256, (2, 1, 8, 12), dtype=torch.uint8)

@@ -13,6 +13,7 @@ const { cards, strong, faded, tint } = JSON.parse(document.getElementById("capti
 const NOTHING = { word: null, cell: null };
 const PIXELATED_BELOW = 100; // sides of a picture that is enlarged without smoothing
 const CANVAS_SIDE = 480;
+const SMALL_SIDE = 320; // shown side of a picture that is enlarged
 const [THUMB_HEIGHT, THUMB_WIDTH] = [96, 192];
 const MAX_THUMBNAILS = 40; // of more words the page shows the text alone
 const WIDE = 2.5; // width per height of a picture that gets a line of its own
@@ -144,7 +145,8 @@ async function loadPicture({ picture, size: [height, width] }) {
     await image.decode();
   }
   const loaded = drawPicture(image, [height * scale, width * scale], "picture");
-  const maxWidth = Math.max(width * scale, CANVAS_SIDE) * (width > WIDE * height ? 2 : 1);
+  const side = picture && isSmall ? SMALL_SIDE : Math.max(width * scale, CANVAS_SIDE);
+  const maxWidth = width > WIDE * height ? 2 * CANVAS_SIDE : side;
   loaded.canvas.style.maxWidth = `${maxWidth}px`;
   loaded.canvas.classList.toggle("pixelated", isSmall);
   const thumbScale = Math.min(THUMB_HEIGHT / height, THUMB_WIDTH / width);
