@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -13,7 +14,6 @@ from typer import Argument, Option
 from heedful.terminal import Device, program_name, stderr_console
 
 if TYPE_CHECKING:
-    from heedful.inspection.caption_attention import CaptionAttention
     from heedful.tasks.captioning.caption import Caption
 
 DemoName = Literal["latin", "icons", "formulas"]
@@ -153,7 +153,7 @@ def format_modifier_attention(
             continue
         rows, columns = caption.grid
         cells = region.reshape(rows, region.shape[0] // rows, columns, -1).mean(axis=(1, 3))
-        attention = (caption.word_weights * cells).sum(axis=(1, 2))
+        attention = (caption.attention.weights * cells).sum(axis=(1, 2))
         modifier = len(words) - 1
         shares.append((region.mean(), attention[:modifier].mean(), attention[modifier]))
     if shares:
@@ -173,7 +173,7 @@ def _draw_captions(run: Path, captions: Sequence[Caption], references: Sequence[
 
     step = max(1, len(captions) // NUM_CAPTIONS_ON_PAGE)
     chosen = list(zip(captions, references, strict=True))[::step][:NUM_CAPTIONS_ON_PAGE]
-    attentions = [_caption_attention(caption, title=name) for caption, name in chosen]
+    attentions = [replace(caption.attention, title=name) for caption, name in chosen]
     for attention in attentions[:NUM_CAPTIONS_SHOWN]:
         typer.echo("")
         attention.to_terminal(Console())
@@ -181,14 +181,6 @@ def _draw_captions(run: Path, captions: Sequence[Caption], references: Sequence[
     write_text(run / "captions.html", render_html(attentions, title="Captions of unseen pictures"))
     for name in ("caption.svg", "captions.html"):
         typer.echo(f"wrote {run / name}", err=True)
-
-
-def _caption_attention(caption: Caption, *, title: str) -> CaptionAttention:
-    from heedful.inspection.caption_attention import CaptionAttention
-
-    return CaptionAttention(
-        caption.picture, caption.words, caption.word_weights, title=title, caption=caption.text
-    )
 
 
 DEMOS: dict[DemoName, Demo] = {

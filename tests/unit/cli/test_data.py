@@ -1,5 +1,10 @@
 import json
 
+import numpy as np
+import pytest
+
+from heedful.data.captions import CaptionFileConfig
+from heedful.data.synthetic.pictures import generate_pictures
 from tests.commands import heedful
 
 
@@ -14,6 +19,9 @@ def test_data_lists_corpora(capsys, monkeypatch):
         "reverse",
         "sort",
         "argsort",
+        "icons",
+        "formulas",
+        "digits",
     ]
 
 
@@ -29,3 +37,29 @@ def test_pairs_depend_only_on_the_seed(capsys, monkeypatch):
 def test_pairs_are_printed_as_json_lines(capsys, monkeypatch):
     output = heedful(capsys, monkeypatch, "data", "dates", "--size", "2", "--format", "jsonl").out
     assert [set(json.loads(line)) for line in output.splitlines()] == [{"source", "target"}] * 2
+
+
+def test_pictures_are_written_with_their_captions(capsys, monkeypatch, tmp_path):
+    folder = tmp_path / "icons"
+    words = ("data", "icons", "--split", "test", "--size", "12")
+    heedful(capsys, monkeypatch, *words, "-o", folder)
+    captions = heedful(capsys, monkeypatch, *words).out.splitlines()
+    lines = [line.split("\t") for line in (folder / "captions.tsv").read_text().splitlines()]
+    assert lines[0] == ["image", "caption"]
+    assert lines[1:] == [[f"{row:02}.png", name] for row, name in enumerate(captions, start=1)]
+    source = CaptionFileConfig(path=str(folder / "captions.tsv"))
+    examples = source.read()
+    assert [example.captions for example in examples] == [(name,) for name in captions]
+    pytest.importorskip("PIL")
+    pictures = source.open_images().read([example.image for example in examples], "L")
+    expected = generate_pictures("icons", "test", 12, 0)[0]
+    assert all(
+        np.array_equal(picture[:, :, 0], other)
+        for picture, other in zip(pictures, expected, strict=True)
+    )
+
+
+def test_folder_for_texts_is_reported(capsys, monkeypatch):
+    ended = heedful(capsys, monkeypatch, "data", "latin", "-o", "x")
+    assert ended.code == 2
+    assert ended.err == "heedful: -o: has no effect on latin\n  leave it out\n"

@@ -1,0 +1,86 @@
+"""What `heedful demo` shows after training."""
+
+import numpy as np
+import pytest
+
+import heedful as package
+from heedful.cli.demos import DEMOS, format_modifier_attention
+from heedful.data.synthetic.icons import load_icons, modifier_region
+from heedful.recipes import load_recipe
+from heedful.tasks.captioning.caption import Caption
+
+GRID = (6, 6)
+
+
+def caption(text, weights):
+    words = text.split()
+    return Caption(
+        image="icon",
+        text=text,
+        score=0.0,
+        log_prob=0.0,
+        tokens=words,
+        log_probs=np.zeros(len(words) + 1),
+        weights=np.array(weights, dtype=np.float32),
+        grid=GRID,
+    )
+
+
+def known_icon():
+    names = (" ".join(icon.words) for icon in load_icons("test") if len(icon.words) == 2)
+    return next(name for name in names if modifier_region(name) is not None)
+
+
+def test_every_demo_has_a_recipe():
+    for demo in DEMOS.values():
+        assert load_recipe(demo.recipe).data.test is not None
+
+
+def test_attention_on_the_modifier_is_summed_over_its_pixels():
+    name = known_icon()
+    region = modifier_region(name)
+    uniform = np.full(36, 1 / 36)
+    row, column = np.argwhere(region)[0] // 8
+    on_one_cell = np.eye(36)[row * 6 + column]
+    expected = 0  # pixel by pixel
+    for y in range(row * 8, row * 8 + 8):
+        for x in range(column * 8, column * 8 + 8):
+            expected += region[y, x] / 64
+    lines = list(format_modifier_attention([caption(name, [uniform, on_one_cell])], [name]))
+    assert lines[0] == "\nAttention on the modifier, in 1 icons known without it, too:\n"
+    assert lines[1:] == [
+        f"  word of the modifier  {expected:4.0%}",
+        f"  words before it       {region.mean():4.0%}",
+        f"  its share of pixels   {region.mean():4.0%}",
+    ]
+
+
+def test_wrong_and_single_names_are_left_out():
+    name = known_icon()
+    uniform = [np.full(36, 1 / 36)] * 2
+    assert list(format_modifier_attention([caption("account off", uniform)], [name])) == []
+    assert list(format_modifier_attention([caption("bell", uniform[:1])], ["bell"])) == []
+
+
+@pytest.mark.parametrize("name", ["icons", "formulas"])
+def test_captions_are_scored_and_drawn(name, tmp_path, capsys, monkeypatch):
+    if name == "formulas":
+        pytest.importorskip("matplotlib")
+    demo, run = DEMOS[name], tmp_path / "run"
+    settings = {f"data.{split}.num_examples": 24 for split in ("train", "dev", "test")}
+    settings |= {"training.max_steps": 2, "model.encoder.channels": [4, 4, 4, 4, 4]}
+    package.train(load_recipe(demo.recipe, settings), run, device="cpu")
+    monkeypatch.setenv("COLUMNS", "100")
+    capsys.readouterr()
+    hint = demo.show_results(run, "cpu")
+    shown = capsys.readouterr()
+    assert shown.out.startswith("exact match")
+    table = shown.out.split("\n\n")[1].splitlines()
+    assert sum(int(line.split()[1]) for line in table[1:]) == 24
+    assert hint.startswith(f"data {name} --split test -o {name}; ")
+    assert (run / "caption.svg").read_text().startswith("<svg")
+    assert "<html" in (run / "captions.html").read_text()
+    assert shown.err.splitlines()[-2:] == [
+        f"wrote {run / 'caption.svg'}",
+        f"wrote {run / 'captions.html'}",
+    ]
