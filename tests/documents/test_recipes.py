@@ -21,8 +21,7 @@ PAPER_OF = {
     name: name.removesuffix("-small")
     for name in recipe_names()
     if name.endswith("-small")
-    and load_recipe(name).data.train is not None
-    and load_recipe(name).task.has_references
+    and getattr(load_recipe(name).data.train, "type", "").startswith("synthetic")
 } | {
     "transformer-2017-tiny": "transformer-2017-base",
     "gpt-tiny": "gpt-2018",
@@ -30,6 +29,13 @@ PAPER_OF = {
 }
 SMALL = sorted(PAPER_OF)
 PAPERS = sorted(PAPER_OF.values())
+CAPTIONERS = [name for name in recipe_names() if load_recipe(name).task.name == "captioning"]
+SMALL_CAPTIONERS = [
+    name
+    for name in CAPTIONERS
+    if name.startswith(("show-", "caption-")) and name.endswith("-small")
+]
+FLICKR8K = [name for name in CAPTIONERS if name.endswith("-flickr8k")]
 # Recipes for one mechanism: the setting that makes the difference, and its value.
 MECHANISMS = {
     "graves-2014-cosine": ("model.decoder.attention.score.type", "cosine"),
@@ -131,6 +137,23 @@ def test_systems_without_recurrence_have_both_sizes():
     }
 
 
+@pytest.mark.parametrize("name", FLICKR8K)
+def test_recipe_for_flickr8k_reads_the_official_splits(name):
+    data = load_recipe(name).data
+    for split in ("train", "dev", "test"):
+        source = getattr(data, split)
+        assert source.split == split
+        assert source.features == f"flickr8k/features_{split}.npy"
+
+
+def test_systems_of_captioning_have_three_sizes():
+    systems = ["show-and-tell-2015", "show-attend-tell-2015-soft", "show-attend-tell-2015-hard"]
+    systems += ["caption-transformer"]
+    expected = {f"{name}{suffix}" for name in systems for suffix in ("", "-small", "-flickr8k")}
+    assert set(CAPTIONERS) >= expected
+    assert {f"{name}-small" for name in systems} == set(SMALL_CAPTIONERS)
+
+
 @pytest.mark.parametrize("name", PAPERS)
 def test_paper_recipe_needs_files_and_quotes_the_paper(name):
     recipe = load_recipe(name)
@@ -148,10 +171,19 @@ def test_small_recipe_has_data_and_a_measured_score(name):
     assert re.match(r"[\d.]+ (% of|nats per character on) .*500 unseen ", recipe.info.expected)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", SMALL_CAPTIONERS)
+def test_small_recipe_of_captioning_describes_built_in_shapes(name):
+    recipe = load_recipe(name)
+    assert recipe.data.train.name == recipe.data.test.name == "shapes"
+    steps = f"after {recipe.training.max_steps:,} steps"
+    assert re.match(rf"[\d.]+ % of 500 unseen captions exactly right {steps}", recipe.info.expected)
+
+
+@pytest.mark.parametrize("name", [*SMALL, *SMALL_CAPTIONERS])
 def test_recipes_page_has_the_same_score(name):
     page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
-    (row,) = re.findall(rf"^\| `{PAPER_OF[name]}` \|.*", page, re.MULTILINE)
+    paper = PAPER_OF.get(name, name.removesuffix("-small"))
+    (row,) = re.findall(rf"^\| `{paper}` \|.*", page, re.MULTILINE)
     info = load_recipe(name).info
     match = re.match(r"([\d.]+ (?:%|nats)).*, (.*) on one core$", info.expected)
     assert match

@@ -20,7 +20,8 @@ BUILT_IN = [
     for name in recipe_names()
     if name.endswith(("-small", "-tiny"))
     and load_recipe(name).data.test is not None
-    and load_recipe(name).task.name != "forecasting"  # tests/learning/test_forecasting.py
+    # tests/learning/test_forecasting.py, test_captioning.py and test_glimpses.py
+    and load_recipe(name).task.name not in {"forecasting", "captioning", "glimpse"}
 ]
 MONOLINGUAL = [name for name in BUILT_IN if load_recipe(name).task.name != "translation"]
 PAIRS = [name for name in BUILT_IN if name not in MONOLINGUAL and name != "reverse-tiny"]
