@@ -679,6 +679,40 @@ DEEPAR: Sections = {
     },
 }
 
+RAM_SIZES: Sections = {  # Mnih et al. 2014
+    "3.1: glimpse and location, Gaussian of fixed width": {
+        "model.type": "recurrent-attention",
+        "model.location.type": "gaussian",
+    },
+    "4: networks": {
+        "model.part_size": 128,
+        "model.glimpse_hidden_size": 256,
+        "model.hidden_size": 256,
+        "model.core": "rnn",
+    },
+    NOT_IN_PAPER: {
+        "tokenizers.type": "images have no tokens",
+        "data.labeled_images.batch_size": "20 in the paper; more fills a GPU",
+        "model.num_classes": "digits",
+        "model.location.std": "found by random search, not printed",
+        "model.reinforce_weight": "keeps the gradient clipping for the cross-entropy",
+        "model.num_test_episodes": "not printed",
+        "training.*": "Adam with a cosine in place of SGD with momentum and a linear decay",
+    },
+}
+
+
+def ram(section: str, settings: dict[str, object]) -> Sections:
+    return join(RAM_SIZES, {section: settings})
+
+
+RAM_SCALES = {
+    "model.image_size": 60,
+    "model.num_glimpses": 8,
+    "model.glimpse_size": 12,
+    "model.num_scales": 3,
+}
+
 POINTER_GENERATOR: Sections = {
     "2.1": {
         "model.*coder.type": "recurrent",
@@ -822,6 +856,32 @@ PAPER_NUMBERS: dict[str, Sections] = {
     "bytenet-2016": BYTENET,
     "lstmn-2016-shallow": join(LSTMN, {"4": {"model.decoder.wiring.type": "attend-then-step"}}),
     "deepar-2020": DEEPAR,
+    "ram-2014": ram(
+        "table 1 (a)",
+        {
+            "model.image_size": 28,
+            "model.num_glimpses": 6,
+            "model.glimpse_size": 8,
+            "model.num_scales": 1,
+        },
+    ),
+    "ram-2014-translated": ram("table 1 (b)", RAM_SCALES),
+    "ram-2014-cluttered": ram(
+        "table 2 (a)",
+        RAM_SCALES
+        | {"data.labeled_images.num_distractors": 4, "data.labeled_images.distractor_size": 8},
+    ),
+    "ram-2014-stopping": join(
+        ram(
+            "table 1 (a)", {"model.image_size": 28, "model.glimpse_size": 8, "model.num_scales": 1}
+        ),
+        {
+            NOT_IN_PAPER: {
+                "model.num_glimpses": "the most it may take",
+                "model.stopping.*": "section 3 names the action and its cost without numbers",
+            }
+        },
+    ),
     "pointer-generator-2017": POINTER_GENERATOR,
     "copynet-2016": COPYNET,
     "pointer-network-2015": POINTER_NETWORK,

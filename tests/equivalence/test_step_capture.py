@@ -33,8 +33,11 @@ RECIPES = [
     "bilstm-crf",
     "copynet-2016",
     "deepar-2020-small",
+    "draw-window-small",
     "gpt-tiny",
     "pointer-network-2015",
+    "ram-2014-cluttered",
+    "ram-2014-stopping-small",
     "transformer-forecaster-small",
 ]
 
