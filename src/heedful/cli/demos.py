@@ -199,7 +199,7 @@ DEMOS: dict[DemoName, Demo] = {
         _show_icons,
     ),
     "formulas": Demo(
-        "formula-reader-small",
+        "formula-reader-demo",
         Path("runs/demo-formulas"),
         "Drawing formulas, and training a small model from scratch that reads them as LaTeX.",
         "On unseen formulas",
