@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
@@ -223,12 +222,8 @@ def _read_weights(path: str) -> Mapping[str, Tensor]:
         if path.endswith(".safetensors"):
             return load_file(path)
         weights = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, OSError, RuntimeError, ValueError, EOFError, KeyError) as error:
-        message = f"not a file of weights ({str(error).splitlines()[0]})"
-        raise DataError(path, message, hint) from None
-    except Exception as error:
-        # weights_only raises pickle.UnpicklingError for what is no state dict
-        message = f"not a state dict ({type(error).__name__})"
+    except Exception as error:  # of unpickling, zip files, safetensors or the disk
+        message = f"not a file of weights ({type(error).__name__})"
         raise DataError(path, message, hint) from None
     if not isinstance(weights, Mapping):
         raise DataError(path, "not a state dict", hint)
