@@ -26,6 +26,13 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "projected features": {**FEATURES, "hidden_size": 8, "activation": "tanh"},
     "features with positions": {**FEATURES, "positional_encoding": {"type": "learned"}},
     "cnn": {"type": "cnn", **PICTURE, "channels": [4, 8], "pooling": [[2, 2], [2, 1]]},
+    "cnn, stride": {
+        "type": "cnn",
+        **PICTURE,
+        "channels": [4, 8],
+        "pooling": [[2, 2], [2, 1]],
+        "downsampling": "stride",
+    },
     "cnn, group norm": {
         "type": "cnn",
         **PICTURE,

@@ -125,3 +125,23 @@ def test_bytes_are_mapped_to_the_range_from_minus_one_to_one(name):
     scaled = tokens.double() / 127.5 - 1
     expected = encoder(*SourceBatch(scaled, lengths)).states
     torch.testing.assert_close(encoder(tokens, lengths).states, expected)
+
+
+def test_stride_is_every_nth_output_of_the_convolution():
+    settings = {**ENCODERS["cnn, stride"], "channels": [4], "pooling": [[2, 1]], "norm": "none"}
+    settings["layers_per_stage"] = 1
+    _, strided = build_encoder(settings)
+    _, whole = build_encoder({**settings, "pooling": [[1, 1]]})
+    whole.load_state_dict(strided.state_dict())
+    tokens, _ = images(settings)
+    lengths = torch.full((len(tokens),), strided.grid[0] * strided.grid[1])
+    every = torch.full((len(tokens),), whole.grid[0] * whole.grid[1])
+    expected = whole(tokens, every).states.unflatten(1, whole.grid)[:, ::2]
+    torch.testing.assert_close(strided(tokens, lengths).states, expected.flatten(1, 2))
+
+
+def test_stride_with_an_even_kernel_is_reported():
+    settings = {**ENCODERS["cnn, stride"], "kernel_size": 4}
+    message = "a stride needs an odd kernel_size, but it is 4"
+    with pytest.raises(ValueError, match=message):
+        CaptioningConfig.model_validate({"encoder": settings})
