@@ -156,7 +156,8 @@ def check_features(features: ImageFeatures, shape: ImageShape, location: str) ->
     check(actual == shape, location, message, hint)
 
 
-class CaptionDataset(NamedTuple):
+@dataclass(frozen=True)
+class CaptionDataset:
     """Captions, whose sources are numbers of images, and the images."""
 
     captions: InMemoryPairDataset

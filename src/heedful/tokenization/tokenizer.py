@@ -56,8 +56,15 @@ class NormalizerConfig(BaseConfig):
             text = unicodedata.normalize("NFC" if self.unicode == "nfc" else "NFKC", text)
         text = text.lower() if self.lowercase else text
         if self.punctuation == "remove":
-            text = " ".join(_PUNCTUATION.sub(" ", text).split())
+            text = _remove_punctuation(text)
         return text.strip() if self.strip else text
+
+
+def _remove_punctuation(text: str) -> str:
+    """Remove punctuation until none is left: without one sign, another may stand alone."""
+    while (shorter := " ".join(_PUNCTUATION.sub(" ", text).split())) != text:
+        text = shorter
+    return text
 
 
 def check_no_surrogates(text: str, *, location: str) -> None:

@@ -12,6 +12,7 @@ configs = st.builds(
     unicode=st.sampled_from(["none", "nfc", "nfkc"]),
     lowercase=st.booleans(),
     strip=st.booleans(),
+    punctuation=st.sampled_from(["keep", "remove"]),
 )
 
 
@@ -40,3 +41,17 @@ def test_normalizer_is_idempotent(config, text):
 )
 def test_normalizer_settings(config, text, expected):
     assert config.normalize(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A man 's dog , running .", "A man 's dog running"),
+        ("Stop! (he said) \u201cno\u201d...", "Stop he said no"),
+        ("a t-shirt - blue -. 3.5 o'clock", "a t-shirt blue 3.5 o'clock"),
+        (" . ", ""),
+        ("don't  \tjump", "don't jump"),
+    ],
+)
+def test_punctuation_outside_words_is_removed(text, expected):
+    assert NormalizerConfig(punctuation="remove").normalize(text) == expected

@@ -1,0 +1,45 @@
+"""Built-in pictures of shapes."""
+
+import re
+
+import numpy as np
+
+from heedful.data.synthetic.pictures import BuiltInPicturesConfig
+from heedful.data.synthetic.shapes import COLORS, FORMS, SIZES
+
+SHAPE = rf"a ({'|'.join(SIZES)}) ({'|'.join(COLORS)}) ({'|'.join(FORMS)})"
+CAPTION = re.compile(rf"{SHAPE} (left of|above) {SHAPE}")
+WHITE = (255, 255, 255)
+
+
+def pictures(split="train", count=300):
+    config = BuiltInPicturesConfig(name="shapes", split=split, num_examples=count)
+    captions = [example.captions[0] for example in config.read()]
+    return list(zip(captions, config.open_images().read(range(count)), strict=True))
+
+
+def test_no_caption_belongs_to_two_splits():
+    train, dev, test = (
+        {caption for caption, _ in pictures(split)} for split in ("train", "dev", "test")
+    )
+    assert not train & dev
+    assert not train & test
+    assert not dev & test
+
+
+def test_shapes_are_where_and_what_the_caption_says():
+    for caption, pixels in pictures():
+        match = CAPTION.fullmatch(caption)
+        size, color, _, relation, other_size, other_color, _ = match.groups()
+        ink = (pixels != WHITE).any(axis=2)
+        along = ink.any(axis=0) if relation == "left of" else ink.any(axis=1)
+        steps = np.flatnonzero(np.diff(along.astype(int)))
+        assert len(steps) in (3, 4)  # two shapes with a gap between them
+        halves = np.split(pixels, [int(steps[1]) + 1], axis=1 if relation == "left of" else 0)
+        for half, (name, extent) in zip(
+            halves, ((color, size), (other_color, other_size)), strict=True
+        ):
+            drawn = half[(half != WHITE).any(axis=2)]
+            assert {tuple(pixel) for pixel in drawn.tolist()} == {COLORS[name]}
+            rows = (half != WHITE).any(axis=(1, 2)).sum()
+            assert rows == 2 * SIZES[extent] + 1
