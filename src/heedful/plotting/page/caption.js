@@ -305,6 +305,7 @@ function drawView(figure, { canvas, context, pixels, drawThumbnail }, view, { si
   canvas.setAttribute("role", "img");
 
   const picturePanel = create("div", width > WIDE * height ? "picture-panel wide-picture" : "picture-panel");
+  if (width <= WIDE * height) picturePanel.style.maxWidth = canvas.style.maxWidth;
   picturePanel.append(canvas, scrubber, reading, smoothing);
   const wordPanel = create("div", "word-panel");
   wordPanel.append(wordRow, details);
