@@ -29,6 +29,7 @@ MAX_SHIFT = 2
 COMPOSITE_RATIO = 0.4
 MAX_REGION = 0.4
 """The share of a picture that a modifier may change."""
+MIN_OVERLAP = 0.5
 Mask = NDArray[np.bool_]
 _OUTLINE = "outline"  # the last word of many names; the drawing style, not an object
 _HALO = 3  # blank pixels around a modifier, which set it off from the icon below
@@ -124,7 +125,8 @@ class IconComposer:
     """Draws the modifiers of icons onto other icons.
 
     A modifier is the ink of an icon, "bell clock", that the icon named without its last word,
-    "bell", lacks; both outlined or both not. Its ink and a halo around it replace what is below.
+    "bell", lacks; both outlined or both not; it must have the same shape in two icons at least. Its
+    ink and a halo around it replace what is below.
     """
 
     def __init__(self, icons: Sequence[Icon], ink: Pixels, held_out: set[frozenset[str]]) -> None:
@@ -144,7 +146,8 @@ class IconComposer:
             if modifier is not None:
                 modifiers.setdefault(words[-1], []).append(modifier)
         self.bases = list(bases.values())
-        self.modifiers = {word: inks for word, inks in modifiers.items() if len(inks) > 1}
+        agreeing = {word: select_agreeing(inks) for word, inks in modifiers.items()}
+        self.modifiers = {word: inks for word, inks in agreeing.items() if inks}
         weights = np.array([len(inks) for inks in self.modifiers.values()]) ** 0.7
         self.probabilities = weights / weights.sum()
 
@@ -207,6 +210,24 @@ def find_modifier(word: str, base: Pixels, icon: Pixels) -> tuple[bool, Modifier
     is_apart = kept < 0.35 * ink and 30 * _WHITE < ink < 500 * _WHITE
     is_apart = is_apart and (abs(difference) > _DARK).mean() < MAX_REGION
     return bool(is_extension), Modifier(word, added, halo) if is_extension and is_apart else None
+
+
+def select_agreeing(modifiers: Sequence[Modifier]) -> list[Modifier]:
+    """Return the modifiers whose ink has more than half of its area in common with another's.
+
+    They are compared from the top left corner of their ink, wherever that is in the picture.
+    """
+    shapes = np.zeros((len(modifiers), *modifiers[0].ink.shape), np.float32)
+    for shape, modifier in zip(shapes, modifiers, strict=True):
+        mask = modifier.ink > _DARK
+        rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+        cropped = mask[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+        shape[: cropped.shape[0], : cropped.shape[1]] = cropped
+    flat = shapes.reshape(len(modifiers), -1)
+    common, areas = flat @ flat.T, flat.sum(axis=1)
+    overlap = common / (areas[:, None] + areas - common)
+    np.fill_diagonal(overlap, 0)
+    return [modifiers[row] for row in np.flatnonzero(overlap.max(axis=1) > MIN_OVERLAP)]
 
 
 def _dilate(mask: Mask, radius: int) -> Mask:

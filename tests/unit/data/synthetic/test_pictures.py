@@ -14,13 +14,15 @@ from heedful.data.synthetic.formulas import (
 )
 from heedful.data.synthetic.icons import (
     IconCorpus,
+    Modifier,
     find_modifier,
     load_composer,
     load_icons,
     load_ink,
+    select_agreeing,
     split_style,
 )
-from heedful.data.synthetic.pictures import BuiltInPicturesConfig
+from heedful.data.synthetic.pictures import BuiltInPicturesConfig, picture_corpora
 from heedful.errors import DataError
 
 
@@ -97,6 +99,20 @@ def test_modifier_over_ink_of_the_base_does_not_stand_apart():
     assert find_modifier("dot", base, icon) == (True, None)
 
 
+def test_modifiers_that_no_other_confirms_are_left_out():
+    inks = np.zeros((3, 48, 48), np.uint8)
+    inks[0, 30:40, 30:40] = 255
+    inks[1, 2:12, 4:13] = 255  # as high and almost as wide, elsewhere
+    inks[2, 20:23, 0:48] = 255
+    modifiers = [Modifier("dot", ink, ink > 0) for ink in inks]
+    kept = select_agreeing(modifiers)
+    assert [modifier is other for modifier, other in zip(kept, modifiers[:2], strict=True)] == [
+        True,
+        True,
+    ]
+    assert select_agreeing(modifiers[1:]) == []
+
+
 def test_composite_is_the_modifier_over_the_base():
     composer = load_composer()
     rng = np.random.default_rng(0)
@@ -130,7 +146,7 @@ def test_style_is_a_last_outline(words, expected):
         (
             {"name": "icon"},
             "data: no set of built-in pictures is called 'icon'; did you mean 'icons'?\n"
-            "  choose from: formulas, icons",
+            f"  choose from: {', '.join(sorted(picture_corpora()))}",
         ),
         (
             {"split": "tests"},
