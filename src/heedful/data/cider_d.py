@@ -87,7 +87,7 @@ class HashTable:
 
 
 class CiderD:
-    """CIDEr-D of outputs against groups of references, from 0 to 10  (Vedantam et al. 2015, eq. 5).
+    """CIDEr-D of outputs against groups of references, from 0 to 10  (Vedantam et al. 2015).
 
     10/4 sum_n 1/m sum_j exp(-(l_c - l_j)^2 / 2 sigma^2) min(g_c, g_j) . g_j / (|g_c| |g_j|), n from
     1 to 4; g_c and g_j are the n-gram vectors of the output c and of the reference j of m, with

@@ -157,7 +157,7 @@ class PairTask(Task):
         reward = objective.rollout_sampler.reward
         if isinstance(reward, CiderDReward) and data_module is not None:
             reward.references = self.build_reference_table(data_module)
-            log(f"reward cider-d: {reward.references.describe()}")
+            log(f"reward cider-d: {reward.references.describe()}; the loss has 1 - reward")
 
     def build_reference_table(self, data_module: Any) -> ReferenceTable:
         """Return the targets of the training data, grouped by their sources."""

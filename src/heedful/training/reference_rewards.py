@@ -64,7 +64,7 @@ class ReferenceTable(NamedTuple):
 
 @dataclass
 class CiderDReward:
-    """CIDEr-D, from 0 to 10, with EOS as a word  (Rennie et al. 2017, sections 4 and 5.1).
+    """CIDEr-D, from 0 to 10, with EOS as a word  (Rennie et al. 2017).
 
     Without it, outputs that end in "with a" gain reward. Truncated outputs have none. Before there
     are references, while the memory of a step is measured, all rewards are 0.
