@@ -10,6 +10,7 @@ A page is the only input: the mechanism drawn is the one in the first YAML block
 - Features read the Latin sentence in order: the same query is used six times, so only the attention
   state can tell the steps apart.
 - Positional encodings show the similarity of positions by the cosine of their vectors, untrained.
+- The sentinel stands for the articles, which Latin does not have; each English word has its own.
 - Masks are the dictionary `examples` in the Python of the page; visible positions share evenly.
 """
 
@@ -32,10 +33,12 @@ from heedful.attention.attention import Attention, AttentionOutput
 from heedful.attention.config import AttentionConfig
 from heedful.attention.memory import padding_mask
 from heedful.attention.positional_encoding import PositionalEncodingConfig
+from heedful.attention.sentinel import SentinelAttention
 from heedful.inspection.attention_map import AttentionMap, render_svg
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "attention"
 MASKS = PAGES / "masks.md"
+SENTINEL = PAGES / "sentinel.md"
 SOURCE = ["Servum", "puella", "in", "via", "videt", "."]
 SIZE = 16
 SEED = 3
@@ -94,6 +97,8 @@ def figures_of(page: Path) -> Iterator[tuple[Path, AttentionMap]]:
             yield path.with_name(f"masks-{name}.svg"), uniform_map(mask)
     elif path.name not in text:
         return
+    elif page == SENTINEL:
+        yield path, sentinel_map(attention_config(text) or AttentionConfig())
     elif attention := attention_config(text):
         exercise = READING if page.parent.name == "features" else TRANSLATION
         yield path, fitted_map(attention, exercise)
@@ -149,6 +154,31 @@ def fitted_map(config: AttentionConfig, exercise: Exercise = TRANSLATION) -> Att
             optimizer.step()
     weights = _attend(attention.eval(), queries, words).weights[0].detach().numpy()
     return AttentionMap(SOURCE, [word for word, _ in exercise.word_pairs], weights)
+
+
+def sentinel_map(config: AttentionConfig) -> AttentionMap:
+    """Train a mechanism to retrieve source words, and for articles a sentinel, one per query."""
+    torch.manual_seed(SEED)
+    pairs, double = TRANSLATION.word_pairs, torch.double
+    queries = nn.Parameter(torch.randn(len(pairs), 1, SIZE, dtype=double) / 4)
+    words = torch.randn(len(SOURCE), SIZE, dtype=double)
+    sentinels = torch.randn(len(pairs), SIZE, dtype=double)
+    key = nn.Linear(SIZE, SIZE, bias=False).double()
+    attention = SentinelAttention(config.build(query_size=SIZE, memory_size=SIZE).double())
+    is_article = torch.tensor([word.lower() == "the" for word, _ in pairs])
+    retrieved = words[[SOURCE.index(word) for _, word in pairs]]
+    targets = torch.where(is_article.unsqueeze(-1), sentinels, retrieved)
+    parameters = [queries, *attention.parameters(), *key.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=TRANSLATION.learning_rate)
+    for _ in range(TRANSLATION.num_steps + 1):
+        memory = attention.build_memory(words.expand(len(pairs), -1, -1))
+        output = attention(queries, attention.append_sentinel(memory, sentinels, key(sentinels)))
+        optimizer.zero_grad()
+        (output.context.squeeze(1) - targets).square().mean(dim=-1).sum().backward()
+        optimizer.step()
+    weights = torch.cat([output.weights.squeeze(1), output.alignment.gates], dim=-1)
+    labels = [word for word, _ in pairs]
+    return AttentionMap([*SOURCE, "sentinel"], labels, weights.detach().numpy())
 
 
 def similarity_map(config: PositionalEncodingConfig) -> AttentionMap:

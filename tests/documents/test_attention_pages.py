@@ -16,6 +16,7 @@ from heedful.attention.multi_head import MultiHeadConfig
 from heedful.attention.positional_encoding import PositionalEncodingConfig
 from heedful.config import BaseConfig, read_yaml, validate_settings
 from heedful.config.base import configs_of, type_of, types_in
+from heedful.models.recurrent.adaptive import AdaptiveWiringConfig
 from heedful.recipes import Recipe
 from tests.documents.markdown import ROOT, blocks, links, name_of
 from tools.draw_attention import MASKS, PAGES, SOURCE, figure_path, figures_of
@@ -33,11 +34,16 @@ CONFIGS = {
     for family, union in FAMILIES.items()
     for member in types_in(union)
 }
-MULTI_HEAD = PAGES / "multi-head.md"
+# Pages of mechanisms that are no member of a family.
+OTHER_CONFIGS = {
+    PAGES / "multi-head.md": MultiHeadConfig,
+    PAGES / "sentinel.md": AdaptiveWiringConfig,
+}
 TYPE_PAGES = sorted(page for family in FAMILIES for page in (PAGES / family).glob("*.md"))
 # Quick to draw, and together they cover all kinds of figures.
 REDRAWN_PAGES = [
     *(PAGES / "scores" / name for name in ("dot.md", "gaussian.md", "linear.md")),
+    PAGES / "sentinel.md",
     PAGES / "features" / "last-context.md",
     PAGES / "alignments" / "sparsemax.md",
     PAGES / "positions" / "sinusoidal.md",
@@ -46,8 +52,10 @@ REDRAWN_PAGES = [
 TOLERANCE = 0.02  # weights fitted on another machine differ slightly
 
 each_type_page = pytest.mark.parametrize("page", TYPE_PAGES, ids=name_of)
-each_page = pytest.mark.parametrize("page", [*TYPE_PAGES, MULTI_HEAD], ids=name_of)
-each_page_and_masks = pytest.mark.parametrize("page", [*TYPE_PAGES, MULTI_HEAD, MASKS], ids=name_of)
+each_page = pytest.mark.parametrize("page", [*TYPE_PAGES, *OTHER_CONFIGS], ids=name_of)
+each_page_and_masks = pytest.mark.parametrize(
+    "page", [*TYPE_PAGES, *OTHER_CONFIGS, MASKS], ids=name_of
+)
 
 
 @cache
@@ -134,7 +142,7 @@ def test_yaml_of_page_builds_a_model(page):
 
 @each_page
 def test_page_lists_settings_with_defaults(page):
-    config_class = MultiHeadConfig if page == MULTI_HEAD else CONFIGS[page]
+    config_class = {**CONFIGS, **OTHER_CONFIGS}[page]
     fields = {name: field for name, field in config_class.model_fields.items() if name != "type"}
     table = table_of(page)
     assert [name for name in table if "." not in name] == list(fields)

@@ -151,6 +151,12 @@ def test_marginal_head_learns_to_copy(alignment):
 
 
 @pytest.mark.diagonal
+def test_adaptive_attention_learns_to_copy():
+    decoder = {"cell": "lstm", "wiring": {"type": "adaptive"}}
+    assert copied_fraction({"score": SCORES["additive"]}, decoder, steps=STEPS) >= 0.8
+
+
+@pytest.mark.diagonal
 @pytest.mark.parametrize("score", ["linear", "alibi"])
 def test_copying_needs_content_based_attention(score):
     assert copied_fraction({"score": {"type": score}}, steps=STEPS) <= 0.3
