@@ -47,6 +47,7 @@ from heedful.storage.manifest import (
 from heedful.storage.state_dict import load_weights, read_weights, save_weights
 from heedful.tasks.classification.predictor import Classifier
 from heedful.tasks.forecasting.predictor import Forecaster
+from heedful.tasks.glimpse.predictor import GlimpseClassifier
 from heedful.tasks.language_modeling.generator import TextGenerator
 from heedful.tasks.masked_language_modeling.task import MaskFiller
 from heedful.tasks.tagging.predictor import Tagger
@@ -59,7 +60,7 @@ from heedful.version import VERSION
 if TYPE_CHECKING:
 
     class AnyPredictor(  # type: ignore[misc]
-        Translator, Classifier, Tagger, TextGenerator, MaskFiller, Forecaster
+        Translator, Classifier, Tagger, TextGenerator, MaskFiller, Forecaster, GlimpseClassifier
     ):
         """What `load` returns, for type checkers: a run has the methods of its own task alone."""
 

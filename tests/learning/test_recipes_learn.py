@@ -21,7 +21,7 @@ BUILT_IN = [
     if name.endswith(("-small", "-tiny"))
     and load_recipe(name).data.test is not None
     # tests/learning/test_forecasting.py, test_captioning.py and test_glimpses.py
-    and load_recipe(name).task.name not in {"forecasting", "captioning", "glimpse"}
+    and load_recipe(name).task.name not in {"forecasting", "captioning", "glimpses"}
 ]
 MONOLINGUAL = [name for name in BUILT_IN if load_recipe(name).task.name != "translation"]
 PAIRS = [name for name in BUILT_IN if name not in MONOLINGUAL and name != "reverse-tiny"]

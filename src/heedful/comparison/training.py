@@ -51,7 +51,7 @@ _EXPECTED_PAIRS = "train.source and train.target, or train.tsv"
 _EXPECTED_FILES = {"pairs": _EXPECTED_PAIRS, "texts": _EXPECTED_PAIRS, "lines": "train.txt"}
 
 
-_BATCHING = ("lm_batching", "series_batching")
+_BATCHING = ("lm_batching", "series_batching", "labeled_images")
 
 
 class Dataset(NamedTuple):
@@ -61,7 +61,7 @@ class Dataset(NamedTuple):
     tokenizers: Settings | None = None  # None keeps those of each recipe
 
     def overrides(self, recipe: Recipe) -> list[str]:
-        """Return overrides for a recipe; it keeps its batching of running text and series."""
+        """Return overrides for a recipe; it keeps how its examples are batched."""
         kept = recipe.data.model_dump(mode="json", include={*_BATCHING})
         overrides = [f"data={json.dumps({**kept, **self.data})}"]
         if self.tokenizers is not None:

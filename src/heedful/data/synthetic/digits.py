@@ -78,10 +78,12 @@ def draw_digit(digit: int, size: int, rng: np.random.Generator) -> NDArray[np.ui
 def _distances(pixels: Points, starts: Points, ends: Points) -> Points:
     """Return the distance of each pixel from each line segment, (pixels, segments)."""
     directions = ends - starts
-    lengths = np.maximum((directions**2).sum(axis=1), 1e-12)
-    relative = pixels[:, None] - starts
-    fractions = np.clip((relative * directions).sum(axis=2) / lengths, 0, 1)
-    return np.linalg.norm(relative - fractions[..., None] * directions, axis=2)
+    lengths = np.maximum((directions**2).sum(axis=1), 1e-12)  # squared
+    along = pixels @ directions.T - (starts * directions).sum(axis=1)
+    fractions = np.clip(along / lengths, 0, 1)
+    squares = (pixels**2).sum(axis=1)[:, None] - 2 * pixels @ starts.T + (starts**2).sum(axis=1)
+    squares += fractions * (fractions * lengths - 2 * along)
+    return np.sqrt(np.maximum(squares, 0))
 
 
 class BuiltInDigitsConfig(SyntheticConfig):
