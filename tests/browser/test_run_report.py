@@ -253,6 +253,19 @@ def test_sample_can_be_chosen_and_says_if_it_has_no_attention(opened):
     assert page.locator(".attention .source .percentage").all_inner_texts() == ["75", "25", ""]
 
 
+def test_sample_of_an_image_is_drawn_as_grids(show):
+    weights = [[0.5, 0.25, 0.25, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 0.0, 1.0]]
+    sample = {"source": list("123456"), "reference": "a dog", "output": ["a", "dog"]}
+    sample |= {"text": "a dog", "attention": weights, "source_text": "dog.png", "grid": [2, 3]}
+    samples = [{"step": 100, **sample}]
+    page = show(render_run_page("run", CONFIG, ENTRIES, samples, metrics=all_metrics()))
+    page.locator(".attention .word").nth(1).click()
+    expected = "dog: max 100% at row 2, column 3"
+    assert page.locator(".attention .reading").inner_text() == expected
+    assert page.locator(".card i").first.inner_text() == "dog.png"
+    assert page.locator(".attention section").count() == 1
+
+
 def test_best_validation_of_each_metric_is_marked(opened):
     page = opened()
     newest = page.locator(".plain tbody tr").first.inner_text()

@@ -20,6 +20,7 @@ from heedful.config import flatten_settings
 from heedful.errors import DataError
 from heedful.inspection import training_curves
 from heedful.inspection.attention_map import AttentionMap, attention_data
+from heedful.inspection.caption_attention import caption_data
 from heedful.inspection.training_curves import CurveChart, Entry, Metrics, Timeline, as_finite_float
 from heedful.plotting import charts, html
 from heedful.plotting.axes import PlotFrame, format_value
@@ -54,10 +55,11 @@ def render_run_page(
     return html.render_page(
         content,
         title=title,
-        styles=["attention_map.css", "run.css"],
-        scripts=["attention_map.js", "charts.js", "run.js"],
+        styles=["attention_map.css", "caption.css", "run.css"],
+        scripts=["attention_map.js", "caption.js", "charts.js", "run.js"],
         data={
             "maps": attention_data([]),
+            "captions": caption_data([]),
             "charts": [_chart_to_dict(chart) for chart in curve_charts],
             "run": {"samples": group_by_step(samples), "configuration": escape_text(config_text)},
         },
@@ -319,6 +321,7 @@ def _environment_section(entries: Entries) -> Element:
 MAX_VALIDATIONS = 100
 MAX_WEIGHTS = 1_000_000  # about 6 MB of JSON
 MAX_TOKENS = 64  # per side; a larger map is unreadable
+MAX_CELLS = 1024  # of an image
 MAX_TEXT_LENGTH = 2000  # characters
 
 
@@ -340,13 +343,16 @@ def group_by_step(samples: Entries) -> dict[str, Any]:
 
 def _max_steps_shown(steps: Sequence[Entries]) -> int:
     """Return for how many validations a page has room, by the largest of them."""
-    sizes = [
-        sum(min(len(_tokens(sample, side)), MAX_TOKENS) for side in ("source", "output")) ** 2 // 4
-        for samples in steps
-        for sample in samples
-    ]
+    sizes = [_max_num_weights(sample) for samples in steps for sample in samples]
     num_weights = max(map(len, steps), default=1) * max(sizes, default=1)
     return max(2, min(MAX_VALIDATIONS, MAX_WEIGHTS // max(1, num_weights)))
+
+
+def _max_num_weights(sample: Entry) -> int:
+    source, output = (len(_tokens(sample, side)) for side in ("source", "output"))
+    if _grid(sample):
+        return min(source, MAX_CELLS) * min(output, MAX_TOKENS)
+    return (min(source, MAX_TOKENS) + min(output, MAX_TOKENS)) ** 2 // 4
 
 
 def _sample_to_dict(sample: Entry) -> dict[str, Any]:
@@ -354,23 +360,35 @@ def _sample_to_dict(sample: Entry) -> dict[str, Any]:
     source, output = _tokens(sample, "source"), _tokens(sample, "output")
     weights: list[list[float]] | None = None
     notes: list[str] = []
+    grid: tuple[int, int] | None = None
     with suppress(DataError, ValueError, TypeError, OverflowError):
         array = np.array(sample.get("attention"), dtype=np.float64)
         shares = [float(share) for share in sample.get("copy_shares", ())]
-        attention_map = AttentionMap(source, output, array, copy_shares=shares or None)
+        grid = _grid(sample)
+        attention_map = AttentionMap(source, output, array, copy_shares=shares or None, grid=grid)
         if not attention_map.is_empty:
             notes = attention_map.notes[:MAX_TOKENS]
-            rows = array[:MAX_TOKENS, :MAX_TOKENS]
+            rows = array[:MAX_TOKENS, : MAX_TOKENS if grid is None else None]
             weights = [[float(format_weight(weight)) for weight in row] for row in rows]
+    shown_source = source if grid is None else str(sample.get("source_text", "")).split()
     return {
-        "source": [escape_invisible(token) for token in source[:MAX_TOKENS]],
+        "source": [escape_invisible(token) for token in shown_source[:MAX_TOKENS]],
         "output": [escape_invisible(token) for token in output[:MAX_TOKENS]],
         "reference": _text(sample.get("reference")),
         "text": _text(sample.get("text")),
         "weights": weights,
         "notes": notes,
-        "is_cut": max(len(source), len(output)) > MAX_TOKENS,
+        "grid": grid if weights else None,
+        "is_cut": max(len(shown_source), len(output)) > MAX_TOKENS,
     }
+
+
+def _grid(sample: Entry) -> tuple[int, int] | None:
+    """Return the rows and columns of an image; None of a text, and of too many cells to draw."""
+    match sample.get("grid"):
+        case [int(rows), int(columns)] if rows > 0 < columns and rows * columns <= MAX_CELLS:
+            return rows, columns
+    return None
 
 
 def _tokens(sample: Entry, side: str) -> list[str]:

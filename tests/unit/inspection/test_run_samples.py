@@ -34,8 +34,34 @@ def test_sample_keeps_its_texts_and_weights():
         "text": "x",
         "weights": [[0.25, 0.75]],
         "notes": [""],
+        "grid": None,
         "is_cut": False,
     }
+
+
+def image_sample(rows, columns, grid=None):
+    cells = rows * columns
+    weights = [[1 / cells] * cells]
+    labels = [str(cell) for cell in range(cells)]
+    options = {"source_text": "dog.png", "grid": [rows, columns] if grid is None else grid}
+    return only_item(source=labels, attention=weights, **options)
+
+
+def test_sample_of_an_image_has_its_grid_and_all_cells():
+    item = image_sample(14, 14)
+    assert (item["grid"], item["source"], item["is_cut"]) == ((14, 14), ["dog.png"], False)
+    assert len(item["weights"][0]) == 196
+
+
+@pytest.mark.parametrize("grid", ["2", [2], [2, "3"], [0, 6], [-2, -3], 5, []], ids=str)
+def test_invalid_grid_is_a_list_of_tokens(grid):
+    item = image_sample(2, 3, grid)
+    assert item["grid"] is None
+    assert item["source"] == ["0", "1", "2", "3", "4", "5"]
+
+
+def test_grid_with_other_cells_than_weights_is_not_drawn():
+    assert image_sample(2, 3, [2, 2])["weights"] is None
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@
 //
 // Words are untrusted. They enter the page as text (textContent), never as markup.
 
-(() => { // a page may have other scripts, with names of their own
+const drawCaption = (() => { // a page may have other scripts, with names of their own
 
 const { cards, strong, faded, tint } = JSON.parse(document.getElementById("captions").textContent);
 
@@ -251,6 +251,7 @@ async function drawCard(card, index) {
   else if (views[0].label) section.append(create("p", "caption", views[0].label));
   section.append(figure);
   draw(views[0]);
+  return section;
 }
 
 function drawChooser(views, choose) {
@@ -435,4 +436,5 @@ function moveFocus(event) {
 
 cards.reduce((before, card, index) => before.then(() => drawCard(card, index)), Promise.resolve());
 
+return drawCard;
 })();

@@ -74,6 +74,10 @@ function drawAttention(item) {
     holder.append(create("p", "nothing", "No attention weights over a source."));
     return;
   }
+  if (item.grid) {
+    drawGrids(item, holder);
+    return;
+  }
   const { source, output: target, weights, notes } = item;
   const view = { caption: "", source, target, weights, notes };
   drawSentence({ title: "", output: "", views: [view] }, 0);
@@ -82,6 +86,16 @@ function drawAttention(item) {
     holder.append(create("p", "nothing", `Only the first ${item.output.length} output `
       + `and ${item.source.length} source tokens are drawn.`));
   }
+}
+
+// Of an image, caption.js draws the grid of each word.
+async function drawGrids({ output: words, weights, grid }, holder) {
+  const [rows, columns] = grid;
+  const grids = weights.map((cells) => Array.from({ length: rows }, (_, row) =>
+    cells.slice(row * columns, (row + 1) * columns)));
+  const view = { label: "", words, gates: null, weights: grids };
+  const card = { title: "", caption: "", picture: "", size: grid, views: [view] };
+  holder.replaceChildren(await drawCaption(card, 0));
 }
 
 function drawSamples({ validations, total }) {

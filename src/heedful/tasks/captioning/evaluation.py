@@ -69,6 +69,7 @@ class GreedyCaptionEvaluator(DevEvaluator):
                     text=result.text,
                     attention=round_weights(result.weights) if result.has_attention else (),
                     source_text=str(example.source),
+                    grid=result.grid,
                 )
             )
         return samples
