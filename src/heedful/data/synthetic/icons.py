@@ -56,24 +56,26 @@ class Modifier(NamedTuple):
 
 
 class IconCorpus(PictureCorpus):
-    """Icons of Material Design Icons, 48 x 48."""
+    """Icons of Material Design Icons, 48 x 48; `originals` are `train` without composites."""
 
     name = "icons"
     description = "icons and their names; dev and test names combine words in a new way"
+    splits = ("train", "originals", "dev", "test")
 
     @override
     def generate(
         self, split: str, num_examples: int, rng: np.random.Generator
     ) -> Iterator[CaptionedPicture]:
-        icons, ink, composer = load_icons(split), load_ink(), load_composer()
-        if split != "train":
+        is_training = split in ("train", "originals")
+        icons, ink = load_icons("train" if is_training else split), load_ink()
+        if not is_training:
             for icon in icons[:num_examples]:
                 yield CaptionedPicture(_WHITE - ink[icon.row], " ".join(icon.words))
             return
         for row in islice(_endless_permutations(len(icons), rng), num_examples):
             words, picture = icons[row].words, ink[icons[row].row]
-            if rng.random() < COMPOSITE_RATIO:
-                words, picture = composer.draw(rng)
+            if split == "train" and rng.random() < COMPOSITE_RATIO:
+                words, picture = load_composer().draw(rng)
             yield CaptionedPicture(_WHITE - shift(picture, rng), " ".join(words))
 
 

@@ -66,6 +66,14 @@ def test_no_training_name_combines_words_that_are_held_out():
     assert 0.3 < np.mean([caption not in names for caption in captions]) < 0.4
 
 
+def test_originals_are_the_training_icons_shifted():
+    icons = {" ".join(icon.words): load_ink()[icon.row] for icon in load_icons("train")}
+    for picture in IconCorpus().pictures("originals", 100):
+        ink = np.pad(icons[picture.caption], 2)
+        shifted = [255 - ink[y : y + 48, x : x + 48] for y in range(5) for x in range(5)]
+        assert any(np.array_equal(picture.pixels, pixels) for pixels in shifted)
+
+
 @pytest.mark.parametrize("split", ["dev", "test"])
 def test_each_held_out_name_contains_its_pair_and_known_words(split):
     known = {word for icon in load_icons("train") for word in icon.words}
@@ -151,7 +159,7 @@ def test_style_is_a_last_outline(words, expected):
         (
             {"split": "tests"},
             "icons: no split is called 'tests'; did you mean 'test'?\n"
-            "  choose from: dev, test, train",
+            "  choose from: dev, originals, test, train",
         ),
     ],
 )
