@@ -46,6 +46,11 @@ class CaptionedImage(NamedTuple):
     image: str | int  # a path, or a row of an image sheet or a feature file
     captions: tuple[str, ...]
 
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The texts that outputs are scored against: all captions."""
+        return self.captions
+
 
 class CaptionSourceConfig(SourceConfig):
     """A source of captioned images."""
