@@ -114,7 +114,8 @@ def test_samples_can_be_written_as_json(copying, untrained):
     for setup in (copying, untrained("training.num_logged_samples=1", write=write_text_recipe)):
         (sample,) = setup.evaluator.sample_predictions(1)
         restored = LoggedSample(**json.loads(json.dumps(sample._asdict())))
-        lists = {name: list(getattr(sample, name)) for name in ("attention", "copy_shares")}
+        names = ("attention", "copy_shares", "grid")
+        lists = {name: list(getattr(sample, name)) for name in names}
         assert restored == sample._replace(**lists)
 
 
