@@ -55,6 +55,17 @@ MAX_TRITON_STEP_SIZE = 2048
 """Channels and size of values up to which a step of additive attention is one launch; a program
 holds all of them."""
 
+MIN_DROPOUT_ELEMENTS = 2**12
+"""Elements from which dropout on a CPU takes 16 random bits each. Neoverse N1, one thread, 819,200
+elements: 9.1 ms by torch, 2.3 so; the calls that it takes more are 10 us."""
+
+MIN_DEFERRED_LOGITS = 2**18
+"""Logits of a batch from which their loss is computed with its gradients on a CPU. Neoverse N1, one
+thread, 800 rows of 8,000: 66 ms by log-softmax, and about 30 so, beside the products."""
+
+MAX_CPU_LOGITS = 2**25
+"""Logits that are held at a time, and their probabilities: 128 MiB each."""
+
 QUERY_CHUNK_SIZE = 512
 """Queries per chunk of compressed attention: the mask of all queries would grow with the square of
 the length. With 16,384 queries over 5,461 positions of size 64 a process grows by 95 MiB."""
