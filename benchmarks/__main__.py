@@ -8,7 +8,7 @@ from benchmarks.harness import ROOT
 # Those with peers last: their environments are installed on first use.
 NAMES = (
     *("overhead", "additive", "long_inputs", "recipes", "pipeline", "memory"),
-    *("gpu", "threads", "dtypes", "decoding"),
+    *("gpu", "threads", "dtypes", "training", "decoding"),
 )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from benchmarks.gpu.workload import VOCABULARY, Sizes
 from heedful.data.batching import Batch
@@ -20,8 +21,11 @@ def has_transformers() -> bool:
     return find_spec("transformers") is not None
 
 
-def build_marian(sizes: Sizes) -> Any:
-    """Return Hugging Face's MarianMTModel with random parameters."""
+def build_marian(sizes: Sizes, *, inner_dropout: float = 0.0) -> Any:
+    """Return Hugging Face's MarianMTModel with random parameters.
+
+    `inner_dropout` is that of attention weights and of hidden layers.
+    """
     from transformers import MarianConfig, MarianMTModel
 
     side = {
@@ -38,6 +42,8 @@ def build_marian(sizes: Sizes) -> Any:
         forced_eos_token_id=EOS,
         decoder_start_token_id=BOS,
         dropout=0.1,
+        attention_dropout=inner_dropout,
+        activation_dropout=inner_dropout,
         attn_implementation="sdpa",
         **{
             f"{name}_{key}": value for name in ("encoder", "decoder") for key, value in side.items()
@@ -67,8 +73,9 @@ class MarianLoss(nn.Module):
 class PlainTransformer(nn.Module):
     """`nn.Transformer` with shared embeddings, as an untuned training loop uses it."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: Sizes, *, has_padding: bool = False) -> None:
         super().__init__()
+        self.has_padding = has_padding
         hidden = sizes.hidden_size
         self.embedding = nn.Embedding(sizes.vocab_size, hidden)
         nn.init.normal_(self.embedding.weight, std=hidden**-0.5)
@@ -82,10 +89,13 @@ class PlainTransformer(nn.Module):
         """Return the cross entropy with label smoothing."""
         length = batch.targets.shape[1]
         mask = nn.Transformer.generate_square_subsequent_mask(length, batch.targets.device)
+        is_padding = batch.sources.tokens == PAD if self.has_padding else None
         features = self.transformer(
             self._embed(batch.sources.tokens),
             self._embed(batch.decoder_inputs),
             tgt_mask=mask,
+            src_key_padding_mask=is_padding,
+            memory_key_padding_mask=is_padding,
             tgt_is_causal=True,
         )
         return smoothed_cross_entropy(features @ self.embedding.weight.T, batch.targets)
@@ -100,23 +110,44 @@ class PlainBahdanau(nn.Module):
     h = LSTM([y; a]), c = softmax(v . tanh(W h + U k)) k, a = tanh(C [h; c]); a gives the logits.
     """
 
-    def __init__(self, size: int = 512, vocab_size: int = VOCABULARY) -> None:
+    def __init__(
+        self,
+        size: int = 512,
+        vocab_size: int = VOCABULARY,
+        *,
+        memory_size: int | None = None,  # both directions of the encoder
+        dropout: float = 0.4,
+        has_padding: bool = False,
+    ) -> None:
         super().__init__()
+        self.has_padding = has_padding
+        memory_size = memory_size or 2 * size
         self.source_embedding = nn.Embedding(vocab_size, size)
         self.target_embedding = nn.Embedding(vocab_size, size)
-        self.encoder = nn.LSTM(size, size, 2, batch_first=True, bidirectional=True, dropout=0.4)
-        self.bridge = nn.Linear(2 * size, size)
+        self.encoder = nn.LSTM(
+            size, memory_size // 2, 2, batch_first=True, bidirectional=True, dropout=dropout
+        )
+        self.bridge = nn.Linear(memory_size, size)
         self.cell = nn.LSTMCell(2 * size, size)
-        self.key_projection = nn.Linear(2 * size, size, bias=False)
+        self.key_projection = nn.Linear(memory_size, size, bias=False)
         self.query_projection = nn.Linear(size, size, bias=False)
         self.score = nn.Linear(size, 1, bias=False)
-        self.combine = nn.Linear(3 * size, size)
-        self.dropout = nn.Dropout(0.4)
+        self.combine = nn.Linear(size + memory_size, size)
+        self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(size, vocab_size)
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the cross entropy with label smoothing."""
-        memory, _ = self.encoder(self.dropout(self.source_embedding(batch.sources.tokens)))
+        tokens, lengths = batch.sources
+        embedded_source = self.dropout(self.source_embedding(tokens))
+        is_padding = (tokens == PAD).unsqueeze(-1)
+        if self.has_padding:
+            packed = pack_padded_sequence(
+                embedded_source, lengths, batch_first=True, enforce_sorted=False
+            )
+            memory, _ = pad_packed_sequence(self.encoder(packed)[0], batch_first=True)
+        else:
+            memory, _ = self.encoder(embedded_source)
         keys = self.key_projection(memory)
         embedded = self.dropout(self.target_embedding(batch.decoder_inputs))
         hidden = self.bridge(memory.mean(1)).tanh()
@@ -124,7 +155,10 @@ class PlainBahdanau(nn.Module):
         for embedding in embedded.unbind(1):
             hidden, cell = self.cell(torch.cat([embedding, vector], -1), (hidden, cell))
             activations = (self.query_projection(hidden).unsqueeze(1) + keys).tanh()
-            weights = self.score(activations).softmax(1)
+            scores = self.score(activations)
+            if self.has_padding:
+                scores = scores.masked_fill(is_padding, -torch.inf)
+            weights = scores.softmax(1)
             context = (weights * memory).sum(1)
             vector = self.combine(torch.cat([hidden, context], -1)).tanh()
             vectors.append(vector)

@@ -37,8 +37,12 @@ EXAMPLES = batch(store(), [0, 3, 5, 6])
 # Whole models are slow in Triton's interpreter: test_triton_*.py and test_training_kernels.py
 # compare these.
 ON_GPU = {"triton", "deferred"}
+# Training alone, at random: test_cpu_training.py compares these.
+IN_TRAINING = {"16-bit", "deferred on CPU"}
 ON_CPU = [entry for entry in REGISTRY if "cpu" in entry.device_types]
-KERNELS = [(op, kernel) for op in OPS for kernel in op.kernels if kernel.name not in ON_GPU]
+KERNELS = [
+    (op, kernel) for op in OPS for kernel in op.kernels if kernel.name not in ON_GPU | IN_TRAINING
+]
 
 
 @pytest.fixture(autouse=True)

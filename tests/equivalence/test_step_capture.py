@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.batching import Batch
 from heedful.layers.mixture_of_experts import MixtureOfExperts
 from heedful.pytree import map_tensors
@@ -221,6 +222,29 @@ def test_captured_steps_equal_plain_steps(name):
         assert metrics.loss == pytest.approx(expected.loss, rel=1e-5 if number < 4 else 1e-3)
     has_experts = any(isinstance(module, MixtureOfExperts) for module in plain.model.modules())
     assert any("without CUDA graphs" in line for line in messages) == has_experts
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("move", ["validation", "clone"])
+def test_captured_steps_follow_parameters_that_are_moved(move):
+    """A validation must leave them in place; whatever else moves them is noticed."""
+    name, messages = "gru, attend-then-step", []
+    plain, captured = build_trainer(name, device=GPU), captured_trainer(name, messages.append)
+    for number in range(6):
+        batches = [batch(store(), ROWS[0])]
+        torch.manual_seed(number)
+        expected = plain.train_step(batches)
+        torch.manual_seed(number)
+        assert captured.train_step(batches).loss == pytest.approx(expected.loss, rel=1e-3)
+        for trainer in (plain, captured):
+            if move == "validation":
+                accelerate_for_inference(trainer.model, GPU)
+                trainer.model.train()
+            else:
+                for parameter in trainer.model.parameters():
+                    parameter.data = parameter.data.clone()
+        torch.cuda.empty_cache()
+    assert any("moved" in line for line in messages) == (move == "clone")
 
 
 @pytest.mark.gpu

@@ -7,6 +7,7 @@ Invariant: a graph computes what its function computes.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -22,18 +23,9 @@ class StaticFunction(Generic[Result]):
         self._function = function
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def capture(
-        self,
-        pool: Any,
-        warm_up: Callable[[], object] | None = None,
-        stream: torch.cuda.Stream | None = None,
-    ) -> Result:
-        """Capture the function; `warm_up` calls it once for what libraries do at the first call.
-
-        Both run on `stream`. A function with gradients needs one stream for all of its calls:
-        autograd accumulates a gradient on the stream on which the parameter was first used.
-        """
-        stream = stream or torch.cuda.Stream()
+    def capture(self, pool: Any, warm_up: Callable[[], object] | None = None) -> Result:
+        """Capture the function; `warm_up` calls it once for what libraries do at the first call."""
+        stream = capture_stream(pool)
         graph = torch.cuda.CUDAGraph()
         with capturing():
             with on_stream(stream):
@@ -49,6 +41,17 @@ class StaticFunction(Generic[Result]):
             return self._function()
         self._graph.replay()
         return None
+
+
+@cache
+def capture_stream(pool: Any) -> torch.cuda.Stream:
+    """Return the stream on which all functions of a memory pool are warmed up and captured.
+
+    It is one, since autograd accumulates a gradient on the stream on which a parameter was first
+    used. It is not that of other pools, since torch may free the workspace that products of a
+    stream have in common when one of its graphs is deleted.
+    """
+    return torch.cuda.Stream()
 
 
 def is_capturing() -> bool:

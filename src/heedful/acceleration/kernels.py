@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from heedful.acceleration import cpu_training, training_kernels, tuning
 from heedful.acceleration import sequence_kernels as sequence
-from heedful.acceleration import training_kernels, tuning
 from heedful.attention.additive_scores import (
     AdditiveScore,
     ConcatScore,
@@ -373,6 +373,7 @@ if find_spec("triton") is not None:
 additive_score.register("chunked", sequence.chunked_additive_score, exceeds_unchunked)
 attend_at_positions.register("chunked", sequence.attend_in_chunks, exceeds_query_chunk)
 softmax_context.register("single-query", single_query_context, has_single_cpu_query)
+cpu_training.register()
 softmax_context.register("sdpa", sdpa_context, lambda *_: True)
 sinusoids.register("table", lookup_sinusoids, can_look_up)
 write_rows.register("append", append_rows, is_eager_on_cpu)

@@ -8,6 +8,7 @@ model up to rounding.
 
 import copy
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
@@ -100,5 +101,17 @@ def accelerate(module: Module, device: torch.device) -> Module:
 
 
 def accelerate_for_inference(model: Module, device: torch.device | str) -> Module:
-    """Move a model to its device, in eval mode, and accelerate it."""
-    return accelerate(model.eval().to(device), torch.device(device))
+    """Move a model to its device, in eval mode, and accelerate it.
+
+    A model that is there is left in place: on a GPU, `to` copies the weights of RNNs into a new
+    block of memory, but CUDA graphs of training steps read them where they were.
+    """
+    device = torch.device(device)
+    tensors = chain(model.parameters(), model.buffers())
+    if not all(_is_on(tensor, device) for tensor in tensors):
+        model.to(device)
+    return accelerate(model.eval(), device)
+
+
+def _is_on(tensor: torch.Tensor, device: torch.device) -> bool:
+    return tensor.device.type == device.type and device.index in {None, tensor.device.index}

@@ -276,8 +276,8 @@ def torch_outputs(cell: RecurrentCell, inputs: LayerInputs, state: RecurrentStat
 def without_cudnn_in_graphs() -> Iterator[None]:
     """Let torch unroll other RNNs step by step while a CUDA graph is captured.
 
-    cuDNN copies sequence lengths from host memory, which torch frees after the call: a graph would
-    read whatever is there when it is replayed, and train on it or fail.
+    torch gives cuDNN the lengths of sequences in host memory that it frees after the call; what a
+    graph reads there when it is replayed is not defined.
     """
     if is_capturing():
         with torch.backends.cudnn.flags(enabled=False):

@@ -37,7 +37,8 @@ def _can_run(*tensors: Tensor) -> bool:
     )
 
 
-def _has_hooks(*modules: nn.Module) -> bool:
+def has_hooks(*modules: nn.Module) -> bool:
+    """Whether a forward hook of one of the modules would miss a call."""
     return any(module._forward_hooks or module._forward_pre_hooks for module in modules)
 
 
@@ -77,7 +78,7 @@ def _is_plain_norm(norm: nn.Module | None) -> bool:
     """Whether a norm is LayerNorm of the last dimension with weight and bias, or None."""
     if norm is None:
         return True
-    if type(norm) is not nn.LayerNorm or norm.bias is None or _has_hooks(norm):
+    if type(norm) is not nn.LayerNorm or norm.bias is None or has_hooks(norm):
         return False
     return len(norm.normalized_shape) == 1
 
@@ -97,7 +98,7 @@ def can_add_and_normalize(
     inputs: Vectors, update: Vectors, dropout: nn.Dropout, norm: nn.Module | None
 ) -> bool:
     """Whether there is a kernel for the sum and its norm."""
-    is_plain = type(dropout) is nn.Dropout and not dropout.inplace and not _has_hooks(dropout)
+    is_plain = type(dropout) is nn.Dropout and not dropout.inplace and not has_hooks(dropout)
     is_equal = inputs.shape == update.shape
     return is_plain and is_equal and can_normalize(inputs, norm) and _can_run(update)
 
@@ -127,7 +128,7 @@ def can_activate(inputs: Tensor, projection: nn.Module, activation: nn.Module) -
     """Whether the activation is ReLU of a linear layer with a bias, and has a gradient."""
     if type(projection) is not nn.Linear or type(activation) is not nn.ReLU:
         return False
-    is_plain = projection.bias is not None and not _has_hooks(projection, activation)
+    is_plain = projection.bias is not None and not has_hooks(projection, activation)
     is_training = torch.is_grad_enabled() and projection.weight.requires_grad
     return is_plain and is_training and _can_run(inputs)
 
@@ -214,15 +215,20 @@ def _computed(value: Any) -> Any:
 
 
 def can_defer(inputs: Vectors, projection: nn.Module) -> bool:
+    """Whether log-probabilities can be deferred, and Triton can compute the loss."""
+    return can_be_deferred(inputs, projection) and _can_run(inputs)
+
+
+def can_be_deferred(inputs: Vectors, projection: nn.Module) -> bool:
     """Whether log-probabilities are likely to be used by the loss alone.
 
     Wrappers of distributed training look into the outputs of a model. In float16 gradients have to
     be scaled before they are computed.
     """
-    is_plain = type(projection) is nn.Linear and not _has_hooks(projection)
+    is_plain = type(projection) is nn.Linear and not has_hooks(projection)
     is_training = projection.training and torch.is_grad_enabled() and inputs.requires_grad
     is_alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
-    if not (is_plain and is_training and is_alone and _can_run(inputs)):
+    if not (is_plain and is_training and is_alone):
         return False
     return _product_dtype(inputs) != torch.float16
 
@@ -237,7 +243,8 @@ def defer_log_softmax(
 
 def can_use_deferred(log_probs: Tensor, *_: object) -> bool:
     """Whether log-probabilities were deferred, and nothing has needed them."""
-    return isinstance(log_probs, DeferredLogProbs) and not log_probs.is_computed
+    is_deferred = isinstance(log_probs, DeferredLogProbs) and not log_probs.is_computed
+    return is_deferred and log_probs.device.type == TRITON_DEVICE_TYPE
 
 
 def deferred_cross_entropy(log_probs: Tensor, targets: TokenIds, label_smoothing: float) -> Scalar:

@@ -26,16 +26,16 @@ MIN_TRITON_QUERIES = 4
 """Queries per row from which additive scores are computed by Triton: a tile has 16."""
 
 TRITON_SCORE_TILE = 16, 64, 2
-"""Queries, keys and warps per program of additive scores in Triton: the fastest tile of a prototype
-on an H200 (B=64, T=S=A=512)."""
+"""Queries, keys and warps per program of additive scores in Triton. H200, B=64, T=S=A=512, float32:
+1.74 ms; 1.80 with 16 x 128 and 4 warps, 2.04 with 32 x 64 and 4."""
 
-TRITON_CHANNEL_GROUP = 4
-"""Channels that share a reciprocal in additive scores, where no element is too large for four: half
-the reciprocals of pairs for 583 instead of 551 instructions per 128 elements; not timed yet."""
+TRITON_CHANNEL_GROUP = 2
+"""Channels that share a reciprocal in additive scores, 2 or 4. Four have half the reciprocals of
+pairs, but 1.98 ms in the same measurement."""
 
-TRITON_GRADIENT_TILE = 16, 64, 4
-"""Positions, pairs of channels and warps per program of their gradients: 128 registers per thread
-on an H200. `python -m benchmarks.gpu additive` prints the times of both."""
+TRITON_GRADIENT_TILE = 16, 64, 2
+"""Positions, pairs of channels and warps per program of their gradients. In the same measurement
+5.03 ms; 5.17 with 4 warps, 5.34 with 32 positions and 4 warps."""
 
 TRITON_STEP_TILE = 4096, 8
 """Elements of keys or values and warps per iteration of a step of additive attention in Triton.
@@ -54,6 +54,17 @@ keys 64 and 118; 320 rows of 32 keys 83 and 49, of 512 keys 701 and 481 (4 warps
 MAX_TRITON_STEP_SIZE = 2048
 """Channels and size of values up to which a step of additive attention is one launch; a program
 holds all of them."""
+
+MIN_DROPOUT_ELEMENTS = 2**12
+"""Elements from which dropout on a CPU takes 16 random bits each. Neoverse N1, one thread, 819,200
+elements: 9.1 ms by torch, 2.3 so; the calls that it takes more are 10 us."""
+
+MIN_DEFERRED_LOGITS = 2**18
+"""Logits of a batch from which their loss is computed with its gradients on a CPU. Neoverse N1, one
+thread, 800 rows of 8,000: 66 ms by log-softmax, and about 30 so, beside the products."""
+
+MAX_CPU_LOGITS = 2**25
+"""Logits that are held at a time, and their probabilities: 128 MiB each."""
 
 QUERY_CHUNK_SIZE = 512
 """Queries per chunk of compressed attention: the mask of all queries would grow with the square of

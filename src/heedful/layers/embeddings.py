@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from heedful.attention.positional_encoding import PositionCombiner
 from heedful.errors import check
+from heedful.layers.sublayers import apply_dropout
 from heedful.shapes import Float, Int
 from heedful.tokenization.vocabulary import PAD
 
@@ -71,7 +72,8 @@ class TokenEmbedding(nn.Module):
             vectors = self.position_combiner(vectors, start_positions)
         if self.segment_embedding is not None:
             vectors = vectors + self.segment_embedding(tokens * 0 if segments is None else segments)
-        return self.dropout(vectors if self.norm is None else self.norm(vectors))
+        vectors = vectors if self.norm is None else self.norm(vectors)
+        return apply_dropout(vectors, self.dropout)
 
 
 def tie_weights(

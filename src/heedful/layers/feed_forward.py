@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
 from heedful.config import BaseConfig
+from heedful.layers.sublayers import apply_dropout
 from heedful.ops import op
 from heedful.shapes import AnyMask, Float, HiddenStates, Losses
 
@@ -67,7 +68,7 @@ class FeedForward(PositionwiseLayer):
         hidden = project_and_activate(inputs, self.input_projection, self.activation)
         if self.gate is not None:
             hidden = hidden * self.gate(inputs)
-        return FeedForwardOutput(self.output_projection(self.dropout(hidden)))
+        return FeedForwardOutput(self.output_projection(apply_dropout(hidden, self.dropout)))
 
 
 @op

@@ -14,6 +14,7 @@ from typing_extensions import override
 from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES, sum_losses
 from heedful.layers.mixture_of_experts import MoEOutput, MoESublayer
 from heedful.layers.rnn_cells import CellState, RecurrentCell, RecurrentState, ResidualCell
+from heedful.layers.sublayers import apply_dropout
 from heedful.ops import op
 from heedful.shapes import (
     Embedded,
@@ -245,6 +246,6 @@ class StackedCells(nn.Module):
     ) -> tuple[Float[Tensor, "*B T D"], Losses]:
         """Return the input of the layer above this one, counted from 1, and auxiliary losses."""
         if str(layer) not in self.experts:
-            return self.dropout(outputs), NO_AUXILIARY_LOSSES
+            return apply_dropout(outputs, self.dropout), NO_AUXILIARY_LOSSES
         output: MoEOutput = self.experts[str(layer)](outputs, mask)
-        return self.dropout(output.outputs), output.auxiliary_losses
+        return apply_dropout(output.outputs, self.dropout), output.auxiliary_losses

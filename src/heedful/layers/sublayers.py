@@ -44,10 +44,16 @@ class SublayerConnection(nn.Module):
         norm = self.norm if self.norm_order == "post" else None
         if not (self.training and self.drop_path):
             return add_and_normalize(inputs, update, self.dropout, norm)
-        update = self.dropout(update)
+        update = apply_dropout(update, self.dropout)
         is_kept = torch.rand(len(update), 1, 1, device=update.device) >= self.drop_path
         outputs = inputs + update * is_kept / (1 - self.drop_path)
         return outputs if norm is None else norm(outputs)
+
+
+@op
+def apply_dropout(inputs: Float[Tensor, "*B D"], dropout: nn.Module) -> Float[Tensor, "*B D"]:
+    """Return dropout(inputs)."""
+    return dropout(inputs)
 
 
 @op
@@ -64,7 +70,7 @@ def add_and_normalize(
     norm: nn.Module | None,
 ) -> Float[Tensor, "*B D"]:
     """Return norm(inputs + dropout(update)); without a norm the sum."""
-    outputs = inputs + dropout(update)
+    outputs = inputs + apply_dropout(update, dropout)
     return outputs if norm is None else norm(outputs)
 
 

@@ -24,6 +24,7 @@ from heedful.layers.initialization import DefaultInitConfig, InitConfig
 from heedful.layers.rnn import RecurrentLayer
 from heedful.layers.rnn_cell_config import CellConfig, LSTMCellConfig
 from heedful.layers.rnn_cells import RecurrentState
+from heedful.layers.sublayers import apply_dropout
 from heedful.layers.transformer import TransformerConfigBase, TransformerStack
 from heedful.models.base import ModelOutput
 from heedful.models.likelihood import linear_log_softmax, log_softmax
@@ -103,7 +104,11 @@ class RecurrentBackbone(CausalBackbone):
         for index, (layer, layer_state) in enumerate(zip(self.layers, state, strict=True)):
             if layer_inputs is not None:
                 layer_inputs.append(outputs)
-            arguments = (self.dropout(outputs) if index else outputs, lengths, [layer_state])
+            arguments = (
+                apply_dropout(outputs, self.dropout) if index else outputs,
+                lengths,
+                [layer_state],
+            )
             if need_state:
                 outputs, layer_states = layer.forward_with_states(*arguments)
                 final_states += layer_states
@@ -215,7 +220,7 @@ class LanguageModel(nn.Module):
             need_weights=need_weights,
             need_state=False,
         )
-        log_probs = linear_log_softmax(self.dropout(output.outputs), self.lm_head)
+        log_probs = linear_log_softmax(apply_dropout(output.outputs, self.dropout), self.lm_head)
         return ModelOutput(log_probs, output.weights, dict(output.auxiliary_losses))
 
     def forward_scheduled_sampling(self, batch: LMBatch, sampler: InputSampler) -> ModelOutput:

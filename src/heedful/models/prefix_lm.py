@@ -14,6 +14,7 @@ from heedful.attention.auxiliary_losses import sum_losses
 from heedful.attention.memory import padding_mask
 from heedful.data.batching import Batch, SourceBatch
 from heedful.layers.embeddings import TokenEmbedding, check_shared_vocabulary, tie_weights
+from heedful.layers.sublayers import apply_dropout
 from heedful.models.base import ModelOutput, Seq2SeqModel
 from heedful.models.language_model import BackboneOutput, CausalBackbone, LanguageModelConfigBase
 from heedful.models.likelihood import linear_log_softmax
@@ -121,7 +122,7 @@ class PrefixLanguageModel(Seq2SeqModel):
         return output.weights[..., :source_length] * is_source.unsqueeze(1)
 
     def _compute_log_probs(self, output: BackboneOutput) -> LogProbs:
-        return linear_log_softmax(self.dropout(output.outputs), self.lm_head)
+        return linear_log_softmax(apply_dropout(output.outputs, self.dropout), self.lm_head)
 
 
 class PrefixLanguageModelConfig(LanguageModelConfigBase):

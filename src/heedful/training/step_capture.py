@@ -3,7 +3,8 @@
 A step reads its batches, its normalizer and its learning rates from fixed tensors and never waits
 for the GPU, so one graph holds it from the forward pass to the optimizer. There is one graph per
 batch shape. Invariants: a captured step equals the plain one up to rounding; dropout differs at
-every step; a step whose loss or gradient is not finite changes no parameter.
+every step; a step whose loss or gradient is not finite changes no parameter; a graph is replayed
+only while all parameters are where it was captured.
 """
 
 import gc
@@ -19,7 +20,12 @@ from torch import Tensor
 from torch.optim import Adam, AdamW, Optimizer
 from typing_extensions import override
 
-from heedful.acceleration.cuda_graphs import StaticFunction, leave_capture, on_stream
+from heedful.acceleration.cuda_graphs import (
+    StaticFunction,
+    capture_stream,
+    leave_capture,
+    on_stream,
+)
 from heedful.models.scheduled_sampling import TeacherForcingConfig
 from heedful.pytree import map_pairs, map_tensors, tensors_of
 from heedful.shapes import Float
@@ -135,12 +141,10 @@ def _settings_on_device(
 class CapturedStep(StaticStep):
     """The same as a CUDA graph."""
 
-    def __init__(
-        self, trainer: Trainer, batches: Sequence[Any], pool: Any, stream: torch.cuda.Stream
-    ) -> None:
+    def __init__(self, trainer: Trainer, batches: Sequence[Any], pool: Any) -> None:
         super().__init__(trainer, batches)
         self._function = StaticFunction(super().run)
-        self._function.capture(pool, self.warm_up, stream)
+        self._function.capture(pool, self.warm_up)
         trainer.optimizer.zero_grad(set_to_none=True)
 
     @override
@@ -160,8 +164,8 @@ class CapturedUpdate:
         self._log = log
         self._steps: dict[object, CapturedStep] = {}
         self._pool = torch.cuda.graph_pool_handle()
-        self._stream = torch.cuda.Stream(trainer.device)
-        """On which steps run that are not replayed; see `StaticFunction.capture`."""
+        self._addresses: list[int] = []
+        """Of the parameters that the graphs read."""
         self._is_capturable = True
         self._capture_seconds = 0.0
         self._num_steady_steps = 0
@@ -175,7 +179,7 @@ class CapturedUpdate:
         is_captured = self._is_capturable and bool(trainer.optimizer.state)
         step = self._find_step(micro_batches) if is_captured else None
         if step is None:
-            with on_stream(self._stream):
+            with on_stream(capture_stream(self._pool)):
                 result = trainer.update(micro_batches, learning_rate)
             return lambda: result
         normalizer = sum(trainer.objective.normalizer(batch) for batch in micro_batches)
@@ -186,6 +190,7 @@ class CapturedUpdate:
 
     def _find_step(self, batches: Sequence[Any]) -> CapturedStep | None:
         """Return the captured step for batches of these shapes; None for a plain step."""
+        self._drop_outdated_steps()
         key = tuple(tensor.shape for batch in batches for tensor in tensors_of(batch))
         self._num_steady_steps += 1
         if key not in self._steps and len(self._steps) < MAX_GRAPHS:
@@ -195,6 +200,14 @@ class CapturedUpdate:
             self._log(f"{shapes} in {self._capture_seconds:.1f} s; training is at full speed")
         return self._steps.get(key)
 
+    def _drop_outdated_steps(self) -> None:
+        """Drop all graphs if parameters are elsewhere in memory than when they were captured."""
+        addresses = [parameter.data_ptr() for parameter in self.trainer.model.parameters()]
+        if self._steps and addresses != self._addresses:
+            self._log("the parameters were moved: training steps are captured again")
+            self._steps.clear()
+        self._addresses = addresses
+
     def _capture(self, key: object, batches: Sequence[Any]) -> None:
         """Capture a step for batches like these, or log why no step can be captured."""
         trainer = self.trainer
@@ -203,7 +216,7 @@ class CapturedUpdate:
             gc.collect()  # of gradients on other streams, which autograd would wait for
         rng_states, start = get_rng_states(), time.monotonic()
         try:
-            self._steps[key] = CapturedStep(trainer, batches, self._pool, self._stream)
+            self._steps[key] = CapturedStep(trainer, batches, self._pool)
         except RuntimeError as error:
             self._is_capturable = False
             self._steps.clear()  # with their memory

@@ -97,3 +97,16 @@ def test_packed_head_passes_gradients():
     packed = accelerate_for_inference(head, CPU)
     head_outputs(packed, torch.randn(9, 1, 5))[..., 0].sum().backward()
     assert head.projection.weight.grad.any()
+
+
+def test_model_that_is_on_its_device_is_left_in_place():
+    """On a GPU, `to` would copy the weights of RNNs into new memory, which CUDA graphs miss."""
+
+    class Fixed(nn.LSTM):
+        def _apply(self, *_):
+            raise AssertionError("moved")
+
+    model = nn.Sequential(Fixed(2, 3), nn.Linear(3, 2)).train()
+    assert not accelerate_for_inference(model, "cpu").training
+    with pytest.raises(AssertionError, match="moved"):
+        accelerate_for_inference(model, "meta")

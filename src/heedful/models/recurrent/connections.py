@@ -16,6 +16,7 @@ from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
 from heedful.errors import check
 from heedful.layers.mixture_of_experts import MoESublayer
+from heedful.layers.sublayers import apply_dropout
 from heedful.shapes import Float, LayerInputs, LayerOutputs, SourceMask
 
 NextInputs = Float[Tensor, "B S X"]
@@ -153,7 +154,7 @@ class RecurrentLayerWrapper(nn.Module):
         self, layer_input: LayerInputs, lower_outputs: LayerOutputs, mask: SourceMask
     ) -> NextInputs:
         """Return the input of the cells."""
-        cell_input = self.dropout(layer_input)
+        cell_input = apply_dropout(layer_input, self.dropout)
         if self.lower_attention is None:
             return cell_input
         memory = self.lower_attention.build_memory(lower_outputs, mask.unsqueeze(1))
