@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from heedful.inspection import figures
+from heedful.inspection.attention_map import AttentionMap
 from heedful.inspection.caption_attention import CaptionAttention, render_html
 from heedful.inspection.contact_sheet import SheetLayout
 from heedful.plotting import pictures
@@ -254,6 +256,18 @@ def test_captions_of_a_page_are_independent(show):
     chosen = page.locator(".figure").evaluate_all("nodes => nodes.map(n => n.dataset.word ?? '')")
     assert chosen == ["", "1", ""]
     assert page.locator("h2").all_inner_texts() == ["dog.jpg", "features", "Picture 3"]
+
+
+def test_page_with_maps_over_texts_and_images_draws_both(show):
+    over_text = AttentionMap(["x", "y"], ["u"], np.array([[0.25, 0.75]]), title="x y")
+    cells = [str(cell) for cell in range(12)]
+    over_image = AttentionMap(cells, WORDS, WEIGHTS.reshape(4, 12), grid=(3, 4), image=PIXELS)
+    page = show(figures.render_html([over_text, over_image], title="Both"))
+    page.locator("#caption-1 .word").nth(2).click()
+    assert page.locator("#caption-1 .figure").get_attribute("data-word") == "2"
+    page.locator("#sentence-1 .target .word").first.hover()
+    shown = page.locator("#sentence-1 .source .percentage").all_inner_texts()
+    assert shown == ["25", "75"]
 
 
 def test_hostile_words_are_not_interpreted(show):

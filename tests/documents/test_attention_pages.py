@@ -20,6 +20,8 @@ from heedful.models.recurrent.adaptive import AdaptiveWiringConfig
 from heedful.recipes import Recipe
 from tests.documents.markdown import ROOT, blocks, links, name_of
 from tools.draw_attention import MASKS, PAGES, SOURCE, figure_path, figures_of
+from tools.draw_captions import PAGE as CAPTIONS_PAGE
+from tools.draw_captions import decoders_of_page
 
 FAMILIES = {
     "scores": ScoreConfig,
@@ -185,6 +187,14 @@ def test_every_figure_is_shown():
     }
     assert {path for path in (PAGES / "images").iterdir() if path not in shown} == set()
     assert {path for path, _ in figures_of(MASKS) if path not in shown} == set()
+
+
+def test_caption_figures_are_those_of_the_decoders_on_their_page():
+    images = CAPTIONS_PAGE.parent / "images"
+    drawn = {images / f"captioning-{name}.svg" for name in decoders_of_page()}
+    assert drawn == set(images.glob("captioning-*.svg"))
+    for path in drawn:
+        assert "a green and a red square" in path.read_text(encoding="utf-8")
 
 
 def test_mask_figures_have_size_of_sentence():

@@ -41,7 +41,6 @@ from heedful.data.pair_dataset import (
     InMemoryPairDataset,
     Pair,
     deinterleave,
-    permute_indices,
 )
 from heedful.data.sources import SourceConfig
 from heedful.errors import ConfigError, DataError, check
@@ -201,33 +200,6 @@ class TaggedTextFormat(LabeledTextFormat):
         return super().tokenize(examples, tokenizers, filtering)
 
 
-class CaptionFormat(PairFormat):
-    """Images with one or more captions; its pairs are a number of an image and one caption."""
-
-    name: ClassVar[ExampleFormatName] = "images"
-    description = "captioned images"
-    has_tokens = False
-    dev_options = "--dev-captions FILE"
-    num_unshared_sides = 1
-
-    @override
-    def hash(self, examples: Sequence[Any]) -> SideHashes:
-        return hash_sides([Pair(str(example.image), "") for example in examples])
-
-    @override
-    def tokenizer_texts(self, examples: Sequence[Any]) -> tuple[list[str], list[str]]:
-        return [], [caption for example in examples for caption in example.captions]
-
-    @override
-    def encode(self, examples: Sequence[Pair], tokenizers: TokenizerPair) -> tuple[Rows, Rows]:
-        targets = tokenizers.target.encode_batch([pair.target for pair in examples])
-        return [[int(pair.source)] for pair in examples], targets
-
-    @override
-    def counted(self, sources: Rows, targets: Rows) -> tuple[Rows, Rows]:
-        return targets, targets
-
-
 class LineFormat(ExampleFormat):
     """Lines of running text, in the order of the text; the dev set is its end."""
 
@@ -298,31 +270,11 @@ class SeriesFormat(ExampleFormat):
         raise self.no_tokens_error()
 
 
-class LabeledImageFormat(SeriesFormat):
-    """Images with labels, in any order."""
-
-    name: ClassVar[ExampleFormatName] = "labeled images"
-    description = "labeled images"
-
-    @override
-    def choose_held_out(self, hashes: SideHashes, *, seed: int, location: str) -> DevSplit:
-        message = "one image is not enough: one is needed to train on and one to validate on"
-        hint = "give more images, or others to validate on: --dev-digits FILE"
-        check(len(hashes) >= 2, location, message, hint, DataError)
-        num_held_out = max(1, min(MAX_HELD_OUT_LINES, len(hashes) // HELD_OUT_DIVISOR))
-        rows = permute_indices(np.arange(num_held_out), len(hashes), seed=seed, epoch=0)
-        return DevSplit(sorted(rows.tolist()))
-
-
 PAIRS, LINES, SERIES = PairFormat(), LineFormat(), SeriesFormat()
-LABELED_IMAGES = LabeledImageFormat()
 LABELED_TEXTS, TAGGED_TEXTS = LabeledTextFormat(), TaggedTextFormat()
-CAPTIONED_IMAGES = CaptionFormat()
 EXAMPLE_FORMATS: dict[str, ExampleFormat] = {
     example_format.name: example_format
-    for example_format in (
-        *(PAIRS, LABELED_TEXTS, TAGGED_TEXTS, LINES, SERIES, CAPTIONED_IMAGES, LABELED_IMAGES),
-    )
+    for example_format in (PAIRS, LABELED_TEXTS, TAGGED_TEXTS, LINES, SERIES)
 }
 
 

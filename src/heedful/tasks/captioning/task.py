@@ -19,9 +19,10 @@ from heedful.data.batching import (
     epoch_batches,
 )
 from heedful.data.captions import CAPTION_SOURCES, CaptionedImage
-from heedful.data.examples import CAPTIONED_IMAGES, LocatedExamples, tokenize_corpora
+from heedful.data.examples import LocatedExamples, tokenize_corpora
 from heedful.data.image_batching import CaptionBatchStream, CaptionDataset, open_images
 from heedful.data.image_features import ImageFeatures
+from heedful.data.image_formats import CAPTIONED_IMAGES
 from heedful.data.pair_dataset import Pair
 from heedful.data.sharded_dataset import PreparedDataset
 from heedful.data.synthetic.pictures import BuiltInPicturesConfig

@@ -11,7 +11,8 @@ from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.data.batching import DataCursor
-from heedful.data.examples import LABELED_IMAGES, LocatedExamples
+from heedful.data.examples import LocatedExamples
+from heedful.data.image_formats import LABELED_IMAGES
 from heedful.data.labeled_images import (
     IdxImagesConfig,
     LabeledImage,
