@@ -229,7 +229,7 @@ def select_agreeing(modifiers: Sequence[Modifier]) -> list[Modifier]:
     common, areas = flat @ flat.T, flat.sum(axis=1)
     overlap = common / (areas[:, None] + areas - common)
     np.fill_diagonal(overlap, 0)
-    return [modifiers[row] for row in np.flatnonzero(overlap.max(axis=1) > MIN_OVERLAP)]
+    return [modifiers[int(row)] for row in np.flatnonzero(overlap.max(axis=1) > MIN_OVERLAP)]
 
 
 def _dilate(mask: Mask, radius: int) -> Mask:
