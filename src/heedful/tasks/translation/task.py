@@ -46,7 +46,7 @@ class TranslationTask(PairTask):
     model_configs = (EncoderDecoderConfig, PrefixLanguageModelConfig)
     file_options = PARALLEL_FILES
     metrics = VALIDATION_METRICS
-    gpu_precision = "bf16"  # the same BLEU on Multi30k: docs/performance.md
+    gpu_precision = "bf16"  # ConvS2S has the same BLEU on Multi30k: docs/performance.md
     validation_metrics = ("bleu", "chrf")
     has_search = True
     evaluation_metrics = ALL_METRICS
