@@ -76,7 +76,7 @@ def picture(form="PNG", size=(64, 48)):
             b"\0\0\0\x18ftypisom\0\0\0\0",
             "not a picture but a video\n  save one of its frames as a picture",
         ),
-        (gzip.compress(b"x"), "not a picture but gz data\n  decompress it with gunzip"),
+        (gzip.compress(b"x", mtime=0), "not a picture but gz data\n  decompress it with gunzip"),
         (
             b"\x00\x01\x02\x03" * 20,
             "not a picture, or broken, or in a format that Pillow cannot read\n  " + CONVERT,
