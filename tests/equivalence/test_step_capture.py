@@ -38,7 +38,7 @@ RECIPES = [
     "gpt-tiny",
     "pointer-network-2015",
     "ram-2014-cluttered",
-    "ram-2014-stopping-small",
+    "ram-2014-stopping",
     "transformer-forecaster-small",
 ]
 

@@ -40,7 +40,8 @@ class GlimpseOutput(NamedTuple):
     log_probs: Float[Tensor, "B N"]
     step_log_probs: Float[Tensor, "B T N"]  # what it would say after each glimpse
     boxes: Float[Tensor, "B T K 4"]  # top, left, height and width of each scale in pixels
-    num_glimpses: Int[Tensor, "B"]
+    num_glimpses: Int[Tensor, "B"]  # of the trail
+    mean_glimpses: Float[Tensor, "B"]  # of all episodes
 
 
 class TrainingOutput(NamedTuple):
@@ -242,7 +243,8 @@ class RecurrentAttentionModel(GlimpseModel):
         step_log_probs = self.classifier(episodes.states).log_softmax(dim=-1)
         log_probs = self.classifier(episodes.last_states).log_softmax(dim=-1)
         boxes = self.network.sensor.boxes(episodes.locations)
-        return GlimpseOutput(log_probs, step_log_probs, boxes, episodes.num_glimpses)
+        counts = episodes.num_glimpses
+        return GlimpseOutput(log_probs, step_log_probs, boxes, counts, counts.to(log_probs.dtype))
 
     @override
     def predict(self, images: Float[Tensor, "B Y X"]) -> GlimpseOutput:
@@ -256,9 +258,11 @@ class RecurrentAttentionModel(GlimpseModel):
         generator = torch.Generator().manual_seed(_EVALUATION_SEED)
         shape = self.num_test_episodes, 1, self.num_glimpses, NUM_UNIFORM
         uniform = torch.rand(shape, generator=generator).to(images).expand(-1, len(images), -1, -1)
-        log_probs = torch.stack([self.classify(images, numbers).log_probs for numbers in uniform])
+        samples = [self.classify(images, numbers) for numbers in uniform]
+        log_probs = torch.stack([sample.log_probs for sample in samples])
+        counts = torch.stack([sample.mean_glimpses for sample in samples])
         mean = log_probs.logsumexp(dim=0).log_softmax(dim=-1)
-        return output._replace(log_probs=mean)
+        return output._replace(log_probs=mean, mean_glimpses=counts.mean(dim=0))
 
 
 class GlimpseModelConfigBase(BaseConfig):

@@ -135,14 +135,14 @@ class GlimpseClassifier:
     def evaluate(self, examples: Sequence[LabeledImage]) -> list[MetricScore]:
         """Return error rate, loss and glimpses per image."""
         dataset = self._dataset(examples, location="test images")
-        errors, loss, num_glimpses = 0, 0.0, 0
+        errors, loss, num_glimpses = 0, 0.0, 0.0
         for start in range(0, len(dataset), _BATCH_SIZE):
             rows = np.arange(start, min(start + _BATCH_SIZE, len(dataset)))
             _, output = self._run(dataset, rows)
             labels = torch.from_numpy(dataset.labels[rows])
             errors += int((output.log_probs.argmax(dim=-1) != labels).sum())
             loss -= float(output.log_probs.gather(1, labels[:, None]).sum())
-            num_glimpses += int(output.num_glimpses.sum())
+            num_glimpses += float(output.mean_glimpses.sum())
         episodes = getattr(self.model, "num_test_episodes", 1)
         signature = f"images:{len(dataset)}|episodes:{episodes}"
         signature += f"|ensemble:{1 + len(self.ensemble_with)}" if self.ensemble_with else ""

@@ -249,7 +249,7 @@ class GlimpseTask(Task):
         log_probs, labels = to_float64(output.log_probs).cpu(), batch.labels.cpu()
         loss = nn.functional.nll_loss(log_probs, labels, reduction="sum")
         num_correct = (log_probs.argmax(dim=-1) == labels).double().sum()
-        sums = [loss, num_correct, output.num_glimpses.double().sum().cpu()]
+        sums = [loss, num_correct, output.mean_glimpses.double().sum().cpu()]
         return torch.stack([*sums, loss.new_tensor(float(len(labels)))])
 
     @override
