@@ -85,6 +85,7 @@ class PictureReader:
     store: Any
     images: Sequence[Any]
     shape: ImageShape
+    notes: list[str] | None = None  # what is unusual about the files is added here
 
     def __len__(self) -> int:
         return len(self.images)
@@ -93,7 +94,9 @@ class PictureReader:
         """Return the inputs of these images."""
         keys, (_, height, width, fit) = [self.images[row] for row in rows.tolist()], self.shape
         assert fit is not None
-        return load_pixels(self.store, keys, height, width, mode=self.shape.mode, fit=fit)
+        return load_pixels(
+            self.store, keys, height, width, mode=self.shape.mode, fit=fit, notes=self.notes
+        )
 
 
 @dataclass(frozen=True)
@@ -118,10 +121,12 @@ def open_images(
     *,
     location: str,
     scale: NDArray[np.float32] | None = None,
+    notes: list[str] | None = None,
 ) -> ImageReader:
     """Return the images of a source as inputs of this shape.
 
     Feature codes are read as they are if their step and offset are `scale`, those of training.
+    What is unusual about pictures that are decoded now is added to `notes`.
     """
     if isinstance(store, ImageFeatures):
         check_features(store, shape, location)
@@ -138,7 +143,7 @@ def open_images(
     if len(images) * prod(shape[:3]) > MAX_LOADED_BYTES:
         return reader
     rows = np.arange(len(images))
-    return ArrayReader(reader.read(rows), rows)
+    return ArrayReader(PictureReader(store, images, shape, notes).read(rows), rows)
 
 
 def check_features(features: ImageFeatures, shape: ImageShape, location: str) -> None:

@@ -108,6 +108,8 @@ def caption(
                 typer.echo(line)
             if draw:
                 _print_attention(result)
+    for note in dict.fromkeys(captioner.loader.notes):
+        typer.echo(note, err=True)
     if output:
         write_text(output, "".join(f"{line}\n" for line in lines))
         typer.echo(f"wrote {output}", err=True)

@@ -61,6 +61,7 @@ class ImageLoader:
         self.shape = shape
         self._scale = scale
         self._stores: dict[str, Any] = {}
+        self.notes: list[str] = []  # what is unusual about the pictures that were read
 
     def load(self, request: ImageRequest) -> LoadedImage:
         """Load an image."""
@@ -117,7 +118,7 @@ class ImageLoader:
             check_features(store, self.shape, name)
             return LoadedImage(name, store.read([key])[0], None)
         self._check_picture(name)
-        (pixels,) = store.read([key], self.shape.mode)
+        (pixels,) = store.read([key], self.shape.mode, notes=self.notes)
         return self._from_pixels(name, pixels)
 
     def _check_picture(self, name: str) -> None:

@@ -56,6 +56,7 @@ from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig, Tokenizer
 from heedful.training.reference_rewards import ReferenceTable
 
 _MAX_MEASURED_IMAGES = 2000  # whose features are read to standardize channels
+_MAX_NOTES = 10  # about unusual pictures, in the report of a data set
 
 
 @dataclass(eq=False)
@@ -179,16 +180,21 @@ class CaptioningTask(PairTask):
             example_format=self.example_format,
         )
         encoder, train = config.model.encoder, config.data.train.open_images()
+        notes: list[str] = []
         reader = open_images(
             source.open_images(),
             [image.image for image in images],
             encoder.image_shape,
             location=location,
             scale=train.scale if isinstance(train, ImageFeatures) else None,
+            notes=notes,
         )
         num_cells = encoder.grid[0] * encoder.grid[1]
         lines = [f"{len(images):,} images with {len(captions):,} captions"]
-        return CaptionDataset(rows, reader, num_cells), [*lines, *report.format_lines()]
+        lines += [*report.format_lines(), *notes[:_MAX_NOTES]]
+        if len(notes) > _MAX_NOTES:
+            lines.append(f"and {len(notes) - _MAX_NOTES:,} more such pictures")
+        return CaptionDataset(rows, reader, num_cells), lines
 
     @override
     def build_reference_table(self, data_module: CaptionDataModule) -> ReferenceTable:
