@@ -45,7 +45,7 @@ def has_hooks(*modules: nn.Module) -> bool:
 def _product_dtype(inputs: Tensor) -> torch.dtype:
     """Return the precision of products with these inputs."""
     device_type = inputs.device.type
-    if torch.is_autocast_enabled(device_type):
+    if device_type != "meta" and torch.is_autocast_enabled(device_type):
         return torch.get_autocast_dtype(device_type)
     return inputs.dtype
 
