@@ -52,8 +52,8 @@ def glimpse(
     Images that are smaller than those of the model are placed on a canvas, as its test images were.
     A box is the patch of the first scale; numbers count the glimpses.
 
-    Example: heedful glimpse runs/ram t10k-images-idx3-ubyte.xz --html trails.html
-    Example: heedful glimpse runs/ram t10k-images-idx3-ubyte.xz --errors --count 12 --svg errors.svg
+    Example: heedful glimpse runs/ram t10k-images.xz --html trails.html
+    Example: heedful glimpse runs/ram t10k-images.xz --errors --count 12 --svg errors.svg
     """
     from itertools import islice
 
