@@ -6,6 +6,7 @@ Invariants: dropout draws from torch's generator, keeps its expectation exactly,
 probability within 2^-17 of that asked for; all else matches its reference up to rounding.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -69,7 +70,7 @@ def can_attend_with_dropout(
     values, keys, _ = memory
     if queries.shape[:-2] != keys.shape[:-2]:
         return False
-    num_weights = queries.shape[:-1].numel() * keys.size(-2)
+    num_weights = math.prod(queries.shape[:-1]) * keys.size(-2)
     return _can_draw(dropout, num_weights) and _can_run(queries, keys, values)
 
 
@@ -89,7 +90,7 @@ def can_defer_on_cpu(inputs: Tensor, projection: nn.Module) -> bool:
     if not can_be_deferred(inputs, projection) or torch.is_autocast_enabled("cpu"):
         return False
     assert isinstance(projection, nn.Linear), type(projection)
-    num_logits = inputs.shape[:-1].numel() * projection.out_features
+    num_logits = math.prod(inputs.shape[:-1]) * projection.out_features
     return num_logits >= tuning.MIN_DEFERRED_LOGITS and _can_run(inputs, projection.weight)
 
 
