@@ -20,8 +20,8 @@ def test_unknown_recipe(call):
     assert ended.code == 2
     assert ended.err == (
         "heedful: latin-demi: no recipe is called 'latin-demi'; did you mean 'latin-demo'?\n"
-        "  choose from: latin-demo; `heedful recipes` lists all; or give a file that ends in "
-        ".yaml\n"
+        "  choose from: latin-demo, icons-demo; `heedful recipes` lists all; or give a file "
+        "that ends in .yaml\n"
     )
 
 

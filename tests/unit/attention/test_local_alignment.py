@@ -121,7 +121,8 @@ def test_local_p_rows_sum_to_less_than_one():
         SoftmaxAlignment(), PredictiveCenter(3, hidden_size=2), gaussian="after"
     ).double()
     scores, queries = scores_of(2, 4, 30), scores_of(2, 4, 3)
-    weights, *_, centers = alignment(scores, all_visible(scores), queries)
+    output = alignment(scores, all_visible(scores), queries)
+    weights, centers = output.weights, output.centers
     for row in range(2):
         for step in range(4):
             expected = by_hand(

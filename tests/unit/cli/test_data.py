@@ -21,6 +21,7 @@ def test_data_lists_corpora(capsys, monkeypatch):
         "argsort",
         "icons",
         "formulas",
+        "shapes",
         "digits",
     ]
 
