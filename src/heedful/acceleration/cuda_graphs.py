@@ -56,7 +56,7 @@ def capture_stream(pool: Any) -> torch.cuda.Stream:
 
 def is_capturing() -> bool:
     """Whether a function is captured, or called just before: it must not wait for the GPU."""
-    return _IS_CAPTURING.get()
+    return not torch.compiler.is_compiling() and _IS_CAPTURING.get()
 
 
 @contextmanager
