@@ -172,7 +172,7 @@ def test_other_cells_have_no_kernel():
 @pytest.mark.gpu
 @each_kind
 def test_gpu_kernel_equals_cpu_and_has_contiguous_weights(kind, recwarn):
-    cells = {name: CELLS[kind](2, 4) for name in ("forwards", "backwards")}
+    cells = {name: CELLS[kind](2, 4) for name in ("forward_cell", "backward_cell")}
     ours, inputs = RecurrentLayer(**cells).double(), torch.randn(3, 5, 2, dtype=torch.double)
     lengths = torch.tensor([5, 1, 3])
     here = ours.forward_with_states(inputs, lengths)
@@ -237,7 +237,7 @@ def test_cudnn_is_used_outside_of_graphs_alone():
 @each_kind
 def test_graph_of_a_layer_does_not_depend_on_host_memory(kind):
     """Graphs of several shapes are replayed after the host has reused what it freed."""
-    cells = {name: CELLS[kind](8, 16) for name in ("forwards", "backwards")}
+    cells = {name: CELLS[kind](8, 16) for name in ("forward_cell", "backward_cell")}
     layer = RecurrentLayer(**cells).cuda()
 
     def gradients_of(inputs, lengths):

@@ -78,14 +78,15 @@ def _model_output(
         for _, alignment in decoded.attention_records
         if alignment.probabilities is not None
     ]
-    if decoded.attention_records:
+    with_losses = [record for record in decoded.attention_records if record[0].has_auxiliary_losses]
+    if with_losses:  # else the log-probabilities of other tokens are not needed
         log_likelihoods = decoded.log_probs.gather(-1, batch.targets.unsqueeze(-1)).squeeze(-1)
         source_mask = encoded.mask.squeeze(1)  # (B, S)
         attention_losses = [
             attention.compute_auxiliary_losses(
                 AlignmentLossInputs(alignment, log_likelihoods, batch.targets != PAD, source_mask)
             )
-            for attention, alignment in decoded.attention_records
+            for attention, alignment in with_losses
         ]
         losses.append(sum_losses(*attention_losses))
     mean = torch.stack(probabilities).mean(dim=0) if probabilities else None
