@@ -130,6 +130,7 @@ def test_rows_of_padding_change_no_gradient_of_each_task(name):
     trainer.model.eval()
     with_padding = recipe.task.pad_batch(recipe, examples)
     assert len(with_padding.targets) > len(examples.targets)
+    assert trainer.objective.normalizer(with_padding) == trainer.objective.normalizer(examples)
     results = []
     for rows in (examples, with_padding):
         loss = trainer.objective(trainer.model, rows, 1, trainer.model).main_loss

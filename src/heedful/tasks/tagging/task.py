@@ -41,6 +41,7 @@ from heedful.tasks.task import (
     combine_labelers,
 )
 from heedful.tokenization.tokenizer_pair import TokenizerPair
+from heedful.tokenization.vocabulary import PAD
 from heedful.tokenization.whitespace import WhitespaceTokenizerConfig, WordCharacterTokenizerConfig
 from heedful.training.callbacks import LoggedSample
 from heedful.training.config import TrainingConfig
@@ -54,7 +55,8 @@ class TagLikelihood(Objective):
 
     @override
     def normalizer(self, batch: Batch) -> int:
-        return batch.num_targets - len(batch.targets)  # without EOS
+        num_sentences = int((batch.targets[:, 0] != PAD).sum())  # without rows of padding
+        return batch.num_targets - num_sentences  # without EOS
 
     @override
     def __call__(
