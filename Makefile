@@ -11,6 +11,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS)
 COVERED := $(PYTEST) --cov --cov-report=term:skip-covered
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PYTHONDONTWRITEBYTECODE := # compiled modules are kept: tests start hundreds of processes
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-learning test-wide test-faults test-extras test-all check bench constraints clean

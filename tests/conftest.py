@@ -17,14 +17,15 @@ import pytest
 from hypothesis import settings
 
 from tests.shape_checking import check_shapes, enable_checks_of
+from tests.tracing import limited_tracing
 
 SEED = 20260101
 
 check_shapes()
 
-# Every local run draws new examples, so a few are enough; CI has the same ones every time.
+# Every local run draws new examples; CI has the same ones every time.
 settings.register_profile("local", deadline=None, max_examples=25)
-settings.register_profile("ci", deadline=None, max_examples=50, derandomize=True)
+settings.register_profile("ci", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
@@ -32,6 +33,13 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Check shapes in the tests that are meant to, before their fixtures are built."""
     enable_checks_of(item.path)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item):
+    """Trace lines, where coverage is measured, no more often than it helps."""
+    with limited_tracing(item):
+        return (yield)
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,10 @@ The unions of models and data sources come from the registry of tasks, which als
 sections of a recipe fit together.
 """
 
+import copy
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
+from functools import cache, reduce
 from importlib import resources
 from operator import or_
 from pathlib import Path
@@ -227,12 +228,17 @@ def _is_file(name_or_path: str) -> bool:
     return name_or_path.endswith((".yaml", ".yml"))
 
 
+@cache  # some commands and most tests read every recipe
+def _read_bundled_settings(name: str) -> Settings:
+    return read_yaml(read_recipe_text(name), location=name)
+
+
 def _read_recipe_settings(name_or_path: str, extended_by: Sequence[str]) -> Settings:
     if _is_file(name_or_path):
         return read_settings(Path(name_or_path))
     names = recipe_names()
     if name_or_path in names:
-        return read_yaml(read_recipe_text(name_or_path), location=name_or_path)
+        return copy.deepcopy(_read_bundled_settings(name_or_path))
     location = f"{extended_by[-1]}: {_EXTENDS}" if extended_by else name_or_path
     message = f"no recipe is called {name_or_path!r}{did_you_mean(name_or_path, names)}"
     choices = choices_hint(names, name=name_or_path, listing="`heedful recipes` lists all")
