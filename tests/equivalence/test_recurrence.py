@@ -6,14 +6,14 @@ import pytest
 import torch
 
 import heedful.acceleration.kernels  # noqa: F401
-from heedful.acceleration import cuda_graphs
+from heedful.acceleration import cuda_graphs, sequence_kernels
 from heedful.acceleration.sequence_kernels import (
     has_kernel_for_states,
+    rnn_library,
     run_packed,
     run_with_frozen_padding,
     torch_cell,
     torch_outputs,
-    without_cudnn_in_graphs,
 )
 from heedful.acceleration.unrolled_rnn import unroll_gru, unroll_lstm
 from heedful.layers.rnn import (
@@ -222,15 +222,26 @@ def test_gradients_of_unrolled_layers_are_derivatives():
 
 def test_cudnn_is_used_outside_of_graphs_alone():
     def is_enabled():
-        with without_cudnn_in_graphs():
+        with rnn_library():
             return torch.backends.cudnn.enabled
 
     assert is_enabled()
-    seen = []
     with cuda_graphs.capturing():
-        seen.append(is_enabled())
-    assert seen == [False]
+        assert not is_enabled()
     assert is_enabled()
+
+
+@pytest.mark.parametrize("is_arm", [True, False])
+def test_onednn_runs_no_lstm_on_arm(monkeypatch, is_arm):
+    monkeypatch.setattr(sequence_kernels, "IS_ARM", is_arm)
+    cell, inputs, state, _ = setting("lstm", torch.float)
+    with torch.profiler.profile() as profiler:
+        outputs = torch_outputs(cell, inputs, state)
+    used = any("mkldnn" in event.key for event in profiler.key_averages())
+    assert used == (torch.backends.mkldnn.is_available() and not is_arm)
+    expected = torch.stack([each[0] for each in unroll_steps(cell, inputs, state)], dim=1)
+    torch.testing.assert_close(outputs, expected)
+    assert torch._C._get_mkldnn_enabled()
 
 
 @pytest.mark.gpu
