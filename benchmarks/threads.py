@@ -18,11 +18,13 @@ import time
 
 from benchmarks.harness import Spread, Table, describe_machine
 
-POLICIES = {
+SPIN_COUNTS = 200, 1000, 2000, 10_000, 100_000
+POLICIES: dict[str, dict[str, str]] = {
+    "heedful": {},
     "sleeping": {"OMP_WAIT_POLICY": "PASSIVE"},
     "spinning": {"OMP_WAIT_POLICY": "ACTIVE"},
     "libgomp's default": {},
-    **{f"{count} spins": {"GOMP_SPINCOUNT": str(count)} for count in (200, 500, 1000, 2000)},
+    **{f"{count} spins": {"GOMP_SPINCOUNT": str(count)} for count in SPIN_COUNTS},
 }
 STEPS = {160: 20, 5: 100}
 TIMEOUT = 15.0
@@ -51,14 +53,16 @@ def run_steps(num_threads: int) -> None:
             print(1e6 * statistics.median(times))
 
 
-def measure(policy: dict[str, str], num_threads: int) -> list[float]:
+def measure(name: str, num_threads: int) -> list[float]:
+    """Return the times of a process with this policy; heedful chooses its own when imported."""
     variables = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
-    environment = {name: value for name, value in os.environ.items() if name not in variables}
-    command = [sys.executable, "-m", "benchmarks.threads", "--steps", f"--threads={num_threads}"]
+    environment = {key: value for key, value in os.environ.items() if key not in variables}
+    first = "heedful" if name == "heedful" else "torch"
+    program = f"import {first}; from benchmarks.threads import run_steps; run_steps({num_threads})"
     try:
         ended = subprocess.run(
-            command,
-            env=environment | policy,
+            [sys.executable, "-c", program],
+            env=environment | POLICIES[name],
             capture_output=True,
             text=True,
             timeout=TIMEOUT,
@@ -73,11 +77,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3, help="how often each is timed")
     parser.add_argument("--threads", type=int, default=2, help="number of threads")
-    parser.add_argument("--steps", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.steps:
-        run_steps(arguments.threads)
-        return
     print(describe_machine())
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))[-arguments.threads :]
@@ -86,10 +86,10 @@ def main() -> None:
     for is_busy in (False, True):
         times: dict[str, list[list[float]]] = {name: [] for name in POLICIES}
         for _ in range(arguments.rounds):
-            for name, policy in POLICIES.items():
+            for name in POLICIES:
                 busy = [sys.executable, "-c", "while True: pass"]
                 with subprocess.Popen(busy if is_busy else [sys.executable, "-c", ""]) as other:
-                    times[name].append(measure(policy, arguments.threads))
+                    times[name].append(measure(name, arguments.threads))
                     other.kill()
         for name, rounds in times.items():
             cells = [Spread.of(column).format() for column in zip(*rounds, strict=True)]

@@ -6,10 +6,10 @@
 Importing heedful does not import torch; the first use of `load` or `train` does.
 """
 
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from heedful.openmp import configure_threads
 from heedful.version import VERSION
 
 if TYPE_CHECKING:
@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 __version__ = VERSION
 __all__ = ["__version__", "load", "train"]
 
-# Waiting threads must sleep, not spin, or one other busy process on a machine of two cores slows
-# training several times (docs/decisions/0006). The OpenMP runtime reads this when torch is loaded.
 if "torch" not in sys.modules:
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    configure_threads()
 
 
 def __getattr__(name: str) -> Any:
