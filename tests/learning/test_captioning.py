@@ -14,7 +14,7 @@ pytestmark = pytest.mark.learning
 SMALL = [
     name
     for name in recipe_names()
-    if name.startswith(("show-", "caption-")) and name.endswith("-small")
+    if name.startswith(("show-", "caption-", "adaptive-")) and name.endswith("-small")
 ]
 MARGIN = 10
 

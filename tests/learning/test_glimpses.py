@@ -25,7 +25,7 @@ from tests.shape_checking import unchecked
 
 pytestmark = pytest.mark.learning
 
-RECIPES = ["ram-2014-small", "draw-window-small"]
+RECIPES = ["ram-2014-small", "ram-2014-stopping-small", "draw-window-small"]
 
 
 def scores_of(name, folder, **settings):

@@ -53,7 +53,8 @@ class AttentionLossConfigBase(BaseConfig):
 class DoublyStochasticLoss(AttentionLoss):
     """weight * sum_s (1 - sum_t a_ts)^2  (Xu et al. 2015, section 4.2.1).
 
-    A sum over positions, as in the paper; its code takes the mean, other code also over the batch.
+    A sum over positions of each target, as in the paper. Its code adds to the mean loss of a batch
+    the sum over the batch of the mean over positions: B / S times as much.
     """
 
     name = "doubly-stochastic"

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from typing import Annotated, ClassVar, Literal
 
 import torch
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -71,11 +71,10 @@ class LearnedEncoding(PositionalEncoding):
     Positions beyond them share the last vector: an error would let one long text fail its batch.
     """
 
-    def __init__(self, size: int, *, max_positions: int) -> None:
+    def __init__(self, size: int, *, max_positions: int, init_std: float = 1.0) -> None:
         super().__init__(size)
         self.embedding = nn.Embedding(max_positions, size)
-        # As long as the token embeddings it is added to: see layers/embeddings.py.
-        nn.init.normal_(self.embedding.weight, std=1.0)
+        nn.init.normal_(self.embedding.weight, std=init_std)
 
     @override
     def forward(self, positions: Positions, dtype: torch.dtype = torch.float32) -> Vectors:
@@ -144,6 +143,9 @@ class LearnedEncodingConfig(PositionalEncodingConfigBase):
     type: Literal["learned"] = "learned"
     max_positions: PositiveInt = 1024
     """Positions with their own vector; those beyond share that of the last."""
+    init_std: PositiveFloat = 1.0
+    """Standard deviation of the vectors at first; 1 is that of the token embeddings they are added
+    to, and less suits the cells of an image, which are smaller."""
 
 
 PositionalEncodingConfig = Annotated[

@@ -16,7 +16,7 @@ from heedful.attention.additive_scores import AdditiveScore, ConcatScore
 from heedful.attention.scores import ScoreFunction
 from heedful.config import BaseConfig
 from heedful.layers.expert_gates import NoisyTopKGate
-from heedful.layers.rnn_cells import RecurrentCell
+from heedful.layers.rnn_cells import LSTMCell, RecurrentCell
 
 _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Embedding, nn.RNNBase)
 _RECURRENT_NAMES = ("weight_hh", "hidden_to_", "context_to_")  # parameters that multiply a state
@@ -32,6 +32,13 @@ class InitConfigBase(BaseConfig):
         for module in model.modules():
             if isinstance(module, nn.Embedding) and module.padding_idx is not None:
                 module.weight[module.padding_idx].zero_()
+            if isinstance(module, LSTMCell) and self.draws_biases:
+                module.add_forget_bias()
+
+    @property
+    def draws_biases(self) -> bool:
+        """Whether `draw_parameters` sets the biases of recurrent cells anew."""
+        return True
 
     def draw_parameters(self, model: nn.Module) -> None:
         """Set the parameters of torch's layers; by default they are kept."""
@@ -41,6 +48,11 @@ class DefaultInitConfig(InitConfigBase):
     """Keep the values that each module chose when it was built."""
 
     type: Literal["default"] = "default"
+
+    @property
+    @override
+    def draws_biases(self) -> bool:
+        return False
 
 
 class UniformInitConfig(InitConfigBase):

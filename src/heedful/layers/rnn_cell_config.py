@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import nn
 from torch.nn.functional import dropout
 from typing_extensions import override
@@ -157,6 +157,9 @@ class LSTMCellConfig(CellConfigBase):
     """Size of the cell state of each direction, from which the output is projected to its size;
     torch calls it `hidden_size` and the output's `proj_size`. Null for no projection (Sak et al.
     2014)."""
+    forget_bias: NonNegativeFloat = 0.0
+    """Added to the initial bias of the forget gate; 1 lets a cell keep what it reads early for many
+    steps (Jozefowicz et al. 2015), and is what TensorFlow's cells have."""
 
     @property
     @override
@@ -171,10 +174,16 @@ class LSTMCellConfig(CellConfigBase):
             hint = "choose a larger size, or remove the setting"
             check(size > hidden_size, "cell.cell_state_size", message, hint)
         if self.layer_norm:
+            message, hint = "does not work with layer_norm", "set it to 0, or layer_norm to false"
+            check(not self.forget_bias, "cell.forget_bias", message, hint)
             return LayerNormLSTMCell(input_size, hidden_size, self.cell_state_size)
         if self.cell_state_size is None:
-            return LSTMCell(input_size, hidden_size)
-        return ProjectedLSTMCell(input_size, hidden_size, self.cell_state_size)
+            cell = LSTMCell(input_size, hidden_size)
+        else:
+            cell = ProjectedLSTMCell(input_size, hidden_size, self.cell_state_size)
+        cell.initial_forget_bias = self.forget_bias
+        cell.add_forget_bias()
+        return cell
 
 
 _Cells = (

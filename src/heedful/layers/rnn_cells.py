@@ -106,10 +106,18 @@ class LSTMCell(TorchCell):
 
     layer_class = nn.LSTM
     cell_state_index = 1
+    initial_forget_bias: float = 0.0
+    """Added to the initial bias of the forget gate, however that is drawn."""
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__(input_size, hidden_size)
         self.cell_state_size = hidden_size
+
+    @torch.no_grad()
+    def add_forget_bias(self) -> None:
+        """Add `initial_forget_bias` to the bias of the forget gate."""
+        size = self.cell_state_size
+        self.weights[3][size : 2 * size] += self.initial_forget_bias
 
     @override
     def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:

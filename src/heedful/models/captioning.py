@@ -1,14 +1,70 @@
-"""Captioning models: an image encoder and the decoder of any encoder-decoder model."""
+"""Captioning models: an image encoder and the decoder of any encoder-decoder model.
 
+The encoder may have a loss of its own: which words a caption has, in any order.
+"""
+
+import math
 from typing import Literal
 
+import torch
+from pydantic import NonNegativeFloat
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+from typing_extensions import override
+
+from heedful.attention.auxiliary_losses import sum_losses
 from heedful.config import BaseConfig
+from heedful.data.batching import Batch
 from heedful.errors import check
 from heedful.layers.embeddings import tie_weights
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
+from heedful.models.base import Decoder, EncoderOutput
 from heedful.models.encoder_decoder import DecoderConfig, EncoderDecoderModel
+from heedful.models.image_encoders import ImageEncoder
 from heedful.models.image_transformers import ImageEncoderConfig
 from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+from heedful.shapes import Losses, Scalar, SourceStates, TokenIds
+from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
+
+
+class WordLoss(nn.Module):
+    """-sum_w log p(w is in the caption, or is not), p = sigmoid(W max_i a_i + b), weighted.
+
+    a_i are the cells of the image. It trains the encoder without the decoder, as the word detector
+    of Fang et al. (2015, section 3) does, which has a noisy-or over cells in place of the maximum.
+    At first every word has the probability 1 / N.
+    """
+
+    def __init__(self, cell_size: int, vocab_size: int, weight: float) -> None:
+        super().__init__()
+        self.projection = nn.Linear(cell_size, vocab_size)
+        nn.init.constant_(self.projection.bias, -math.log(vocab_size))
+        self.weight = weight
+
+    def forward(self, cells: SourceStates, is_cell: Tensor, targets: TokenIds) -> Scalar:
+        """Return the loss, summed over images, of cells that are not padding."""
+        pooled = cells.masked_fill(~is_cell.mT, -torch.inf).amax(dim=1)
+        logits = self.projection(pooled)
+        is_present = torch.zeros_like(logits).scatter_(1, targets, 1)
+        is_present[:, :NUM_SPECIAL_TOKENS] = 0
+        return self.weight * binary_cross_entropy_with_logits(logits, is_present, reduction="sum")
+
+
+class CaptioningModel(EncoderDecoderModel):
+    """An image encoder and a decoder of captions."""
+
+    def __init__(
+        self, encoder: ImageEncoder, decoder: Decoder, word_loss: WordLoss | None = None
+    ) -> None:
+        super().__init__(encoder, decoder)
+        self.word_loss = word_loss
+
+    @override
+    def compute_encoder_losses(self, encoded: EncoderOutput, batch: Batch) -> Losses:
+        if self.word_loss is None:
+            return encoded.auxiliary_losses
+        loss = self.word_loss(encoded.states, encoded.mask, batch.targets)
+        return sum_losses(encoded.auxiliary_losses, {"words": loss})
 
 
 class CaptioningConfig(BaseConfig):
@@ -21,10 +77,13 @@ class CaptioningConfig(BaseConfig):
     """The decoder of the caption."""
     embeddings: Literal["separate", "tied"] = "separate"
     """Tie the output head to the embeddings of words, or do not."""
+    word_loss_weight: NonNegativeFloat = 0.0
+    """Weight of a loss that predicts the set of words of a caption from the image alone, and trains
+    an image encoder faster; 0 for none."""
     init: InitConfig = DefaultInitConfig()
     """Initial values of the parameters."""
 
-    def build(self, *, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoderModel:
+    def build(self, *, source_vocab_size: int, target_vocab_size: int) -> CaptioningModel:
         del source_vocab_size  # images have no vocabulary
         head = "" if self.decoder.type == "dilated" else self.decoder.output_head.type
         message, hint = f"{head!r} copies tokens, and an image has none", "choose 'softmax'"
@@ -36,7 +95,10 @@ class CaptioningConfig(BaseConfig):
             memory_size=encoder.output_size,
             encoder_sizes=encoder.state_sizes,
         )
-        model = EncoderDecoderModel(encoder, decoder)
+        word_loss = None
+        if self.word_loss_weight:
+            word_loss = WordLoss(encoder.output_size, target_vocab_size, self.word_loss_weight)
+        model = CaptioningModel(encoder, decoder, word_loss)
         self.init.initialize(model)
         if self.embeddings == "tied":
             tie_weights(decoder.output_head.projection, decoder.embedding)

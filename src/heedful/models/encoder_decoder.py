@@ -24,7 +24,7 @@ from heedful.models.recurrent.decoder import RecurrentDecoderConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.models.scheduled_sampling import InputSampler
 from heedful.search import StepOutput
-from heedful.shapes import StepTokens
+from heedful.shapes import Losses, StepTokens
 from heedful.tokenization.vocabulary import PAD, UNK
 
 
@@ -40,14 +40,19 @@ class EncoderDecoderModel(Seq2SeqModel):
     def forward(self, batch: Batch, *, need_weights: bool = False) -> ModelOutput:
         encoded = self._encode(batch.sources)
         decoded = self.decoder(batch.decoder_inputs, encoded, need_weights=need_weights)
-        return _model_output(encoded, decoded, batch)
+        return _model_output(self.compute_encoder_losses(encoded, batch), encoded, decoded, batch)
 
     @override
     def forward_scheduled_sampling(self, batch: Batch, sampler: InputSampler) -> ModelOutput:
         encoded = self._encode(batch.sources)
         decoder_inputs = batch.decoder_inputs
         decoded = self.decoder.forward_scheduled_sampling(decoder_inputs, encoded, sampler)
-        return _model_output(encoded, decoded, batch)
+        return _model_output(self.compute_encoder_losses(encoded, batch), encoded, decoded, batch)
+
+    def compute_encoder_losses(self, encoded: base.EncoderOutput, batch: Batch) -> Losses:
+        """Return the auxiliary losses of the encoder's output."""
+        del batch  # for losses that read the target
+        return encoded.auxiliary_losses
 
     @override
     def initial_state(self, sources: SourceBatch) -> Any:
@@ -69,10 +74,13 @@ class EncoderDecoderModel(Seq2SeqModel):
 
 
 def _model_output(
-    encoded: base.EncoderOutput, decoded: base.DecoderOutput, batch: Batch
+    encoder_losses: Losses,
+    encoded: base.EncoderOutput,
+    decoded: base.DecoderOutput,
+    batch: Batch,
 ) -> ModelOutput:
     """Add up the auxiliary losses of encoder, decoder and all attention modules."""
-    losses = [encoded.auxiliary_losses, decoded.auxiliary_losses]
+    losses = [encoder_losses, decoded.auxiliary_losses]
     probabilities = [
         alignment.probabilities.unsqueeze(1).flatten(1, -3).mean(dim=1)  # over the heads
         for _, alignment in decoded.attention_records

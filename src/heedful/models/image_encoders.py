@@ -59,7 +59,11 @@ def build_grid_encoding(
         return None
     location, hint = "encoder.positional_encoding.combine", "set it to 'add'"
     check(config.combine == "add", location, "cells of a grid need combine: add", hint)
-    options = {key: value for key, value in config.options().items() if key == "max_positions"}
+    options = {
+        key: value
+        for key, value in config.options().items()
+        if key in ("max_positions", "init_std")
+    }
     rows, columns = (config.module_class(part, **options) for part in (size // 2, -(-size // 2)))
     return GridPositionalEncoding(rows, columns, grid)
 

@@ -133,6 +133,14 @@ def test_config_builds_cell_within_its_wrappers(config, expected):
     assert type(outer.cell.cell) is expected
 
 
+def test_forget_bias_with_layer_norm_is_rejected():
+    with pytest.raises(ConfigError) as caught:
+        LSTMCellConfig(forget_bias=1, layer_norm=True).build(**SIZES)
+    assert str(caught.value) == (
+        "cell.forget_bias: does not work with layer_norm\n  set it to 0, or layer_norm to false"
+    )
+
+
 def test_cell_zoneout_is_independent_of_zoneout():
     cell = LSTMCellConfig(cell_zoneout=0.5).build(**SIZES)
     assert cell.rates == (0.0, 0.5)

@@ -244,3 +244,19 @@ def test_bahdanau_init_reaches_all_scores_and_cells_of_a_model():
     assert len(modules) == 4
     for score in (module for module in modules if isinstance(module, ScoreFunction)):
         assert (score.score_vector.weight == 0).all()
+
+
+@pytest.mark.parametrize("config", [DefaultInitConfig(), *ALL], ids=lambda config: config.type)
+@pytest.mark.parametrize("size", [None, 2 * SIZE], ids=["plain", "projected"])
+def test_forget_bias_is_added_to_what_is_drawn(config, size):
+    biases = []
+    for forget_bias in (0.0, 1.5):
+        torch.manual_seed(0)
+        cell = {"type": "lstm", "cell_state_size": size, "forget_bias": forget_bias}
+        model = build(cell=cell)
+        config.initialize(model)
+        weights = model.wiring.cells.cells[0].weights
+        biases.append(weights[2] + weights[3])
+    added = torch.zeros(4, size or SIZE)
+    added[1] = 1.5  # torch's order of gates: input, forget, candidate, output
+    torch.testing.assert_close(biases[1] - biases[0], added.flatten())
