@@ -40,6 +40,7 @@ SHOW_AND_TELL: Sections = {
         "model.encoder.grid": (1, 1),
     },
     "authors' code": {
+        "model.decoder.cell.forget_bias": 1.0,
         "model.decoder.dropout": 0.3,
         "model.init.type": "uniform",
         "model.init.bound": 0.08,
@@ -95,8 +96,46 @@ HARD: Sections = {
         "model.decoder.attention.alignment.inference": "expected",
     },
 }
+ADAPTIVE: Sections = {
+    "2.2": {
+        "model.decoder.attention.score.hidden_size": 49,
+        "model.decoder.attention.score.type": "additive",
+    },
+    "2.3": {
+        "model.decoder.type": "recurrent",
+        "model.decoder.cell.type": "lstm",
+        "model.decoder.wiring.type": "adaptive",
+        "model.decoder.pre_output.type": "sum",
+    },
+    "3": {
+        "model.encoder.num_channels": 2048,
+        "model.encoder.grid": (7, 7),
+        "model.encoder.hidden_size": 512,
+        "model.encoder.activation": "relu",
+        "model.decoder.hidden_size": 512,
+        "training.optimizer.type": "adam",
+        "training.optimizer.learning_rate": 5e-4,
+        "training.optimizer.beta1": 0.8,
+        "training.optimizer.beta2": 0.999,
+        "training.batching.max_tokens": 80 * TOKENS_PER_CAPTION,
+        "training.patience": 6,
+    },
+    "5.1": {"tokenizers.tokenizer.type": "word", "tokenizers.tokenizer.min_frequency": 3},
+    "5.2": {"decoding.beam_size": 3},
+    "authors' code": {
+        "model.decoder.embedding_size": 512,
+        "model.decoder.dropout": 0.5,
+        "model.encoder.dropout": 0.5,
+        "training.max_grad_value": 0.1,
+    },
+    NOT_IN_PAPER: {
+        "model.decoder.bridge.type": "no first state is printed",
+        "training.max_grad_norm": "the authors' code clips values alone",
+    },
+}
 CAPTION_NUMBERS: dict[str, Sections] = {
     "show-and-tell-2015": join(SHOW_AND_TELL, OURS),
     "show-attend-tell-2015-soft": join(SHOW_ATTEND_TELL, SOFT, OURS),
     "show-attend-tell-2015-hard": join(SHOW_ATTEND_TELL, HARD, OURS),
+    "adaptive-attention-2017": join(ADAPTIVE, OURS),
 }

@@ -33,7 +33,7 @@ CAPTIONERS = [name for name in recipe_names() if load_recipe(name).task.name == 
 SMALL_CAPTIONERS = [
     name
     for name in CAPTIONERS
-    if name.startswith(("show-", "caption-")) and name.endswith("-small")
+    if name.startswith(("show-", "caption-", "adaptive-")) and name.endswith("-small")
 ]
 FLICKR8K = [name for name in CAPTIONERS if name.endswith("-flickr8k")]
 # Recipes for one mechanism: the setting that makes the difference, and its value.
@@ -148,7 +148,7 @@ def test_recipe_for_flickr8k_reads_the_official_splits(name):
 
 def test_systems_of_captioning_have_three_sizes():
     systems = ["show-and-tell-2015", "show-attend-tell-2015-soft", "show-attend-tell-2015-hard"]
-    systems += ["caption-transformer"]
+    systems += ["caption-transformer", "adaptive-attention-2017"]
     expected = {f"{name}{suffix}" for name in systems for suffix in ("", "-small", "-flickr8k")}
     assert set(CAPTIONERS) >= expected
     assert {f"{name}-small" for name in systems} == set(SMALL_CAPTIONERS)
