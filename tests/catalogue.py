@@ -1,8 +1,10 @@
 """Models and attention parts that law and equivalence tests run over, from the config unions."""
 
+from collections.abc import Iterable
 from itertools import product
 from typing import Any
 
+import pytest
 import torch
 from pydantic import TypeAdapter
 
@@ -513,6 +515,40 @@ FORECASTERS = {
 
 
 _MODEL_CONFIG: TypeAdapter[Any] = TypeAdapter(ModelConfig)
+
+
+DIVERSE_SYSTEMS = [  # different kinds of attention and state
+    "gru, attend-then-step",
+    "alignment argmax",
+    "alignment monotonic",
+    "alignment monotonic-chunkwise",
+    "feature coverage",
+    "marginal over softmax",
+    "pointer-generator, coverage",
+    "copynet, selective read",
+    "heads with coverage",
+    "sutskever",
+    "lstmn in both",
+    "experts in both, projected",
+    "prefix LM, gru",
+    "decoder only, span both",
+    "transformer",
+    "transformer, alignment monotonic",
+    "convolutional",
+    "dilated",
+]
+
+
+def quick_or_wide(names: Iterable[str]) -> list[Any]:
+    """Diverse systems are tested by `make test`, the others of a family by `make test-wide`."""
+    return [
+        pytest.param(name, marks=() if is_quick else pytest.mark.wide)
+        for name in names
+        for is_quick in [name in DIVERSE_SYSTEMS or name not in SYSTEMS]
+    ]
+
+
+each_system = pytest.mark.parametrize("name", quick_or_wide(SYSTEMS))
 
 
 def build(name: str) -> Any:

@@ -3,6 +3,7 @@
 Nothing here imports torch, so that tests without it start fast.
 """
 
+import gc
 import os
 import random
 import sys
@@ -17,7 +18,7 @@ import pytest
 from hypothesis import settings
 
 from tests.shape_checking import check_shapes, enable_checks_of
-from tests.tracing import limited_tracing
+from tests.tracing import limited_tracing, untraced
 
 SEED = 20260101
 
@@ -27,6 +28,12 @@ check_shapes()
 settings.register_profile("local", deadline=None, max_examples=25)
 settings.register_profile("ci", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def pytest_collection_finish() -> None:
+    """Exclude all that was imported and collected from every later garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -85,7 +92,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train a tiny model that copies letters; the run folder is read-only."""
     from tests.commands import LETTERS, train_tiny
 
-    return train_tiny(tmp_path_factory.mktemp("trained") / "run", LETTERS)
+    with untraced():
+        return train_tiny(tmp_path_factory.mktemp("trained") / "run", LETTERS)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ package, in the laws, and once for every system of the catalogue.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from jaxtyping import config, install_import_hook
@@ -24,10 +25,14 @@ def check_shapes() -> None:
     install_import_hook([f"heedful.{name}" for name in TENSOR_PACKAGES], "beartype.beartype")
 
 
+@cache
+def _is_checked(test_file: Path) -> bool:
+    return any(test_file.is_relative_to(_TESTS / name) for name in CHECKED_TESTS)
+
+
 def enable_checks_of(test_file: Path) -> None:
     """Enable the checks for the tests of this file, or disable them."""
-    is_checked = any(test_file.is_relative_to(_TESTS / name) for name in CHECKED_TESTS)
-    config.update("jaxtyping_disable", not is_checked)
+    config.update("jaxtyping_disable", not _is_checked(test_file))
 
 
 @contextmanager

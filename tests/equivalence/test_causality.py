@@ -6,13 +6,10 @@ could not fail.
 
 import zlib
 
-import pytest
 import torch
 
 from heedful.models.prefix_lm import PrefixLanguageModel
-from tests.catalogue import SYSTEMS, batch, build, store
-
-each_system = pytest.mark.parametrize("name", SYSTEMS)
+from tests.catalogue import batch, build, each_system, store
 
 
 def record_target_embeddings(model):

@@ -6,12 +6,20 @@ import torch
 from heedful.pytree import map_tensors
 from heedful.search.penalties import NoLengthPenaltyConfig
 from heedful.search.sampling import SamplingOptions
-from tests.catalogue import SYSTEMS, TAGGERS, batch, build, store, tagged_store
+from tests.catalogue import (
+    SYSTEMS,
+    TAGGERS,
+    batch,
+    build,
+    quick_or_wide,
+    store,
+    tagged_store,
+)
 from tests.fake_mps import FakeMPS, move, move_model
 from tests.shape_checking import unchecked
 
 
-@pytest.mark.parametrize("name", SYSTEMS | TAGGERS)
+@pytest.mark.parametrize("name", quick_or_wide(SYSTEMS | TAGGERS))
 def test_mps_matches_cpu(name):
     corpus = tagged_store() if name in TAGGERS else store()
     model, examples = build(name).float(), batch(corpus, [0, 3])

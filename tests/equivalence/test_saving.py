@@ -6,12 +6,12 @@ import torch
 
 from heedful import load
 from heedful.storage.state_dict import load_weights, save_weights, unique_weights
-from tests.catalogue import FORECASTERS, SYSTEMS, TAGGERS, build
+from tests.catalogue import FORECASTERS, SYSTEMS, TAGGERS, build, quick_or_wide
 
 TEXTS = ["a b c", "", "h g f e d", "a", "unknown words"]
 
 
-@pytest.mark.parametrize("name", SYSTEMS | TAGGERS | FORECASTERS)
+@pytest.mark.parametrize("name", quick_or_wide(SYSTEMS | TAGGERS | FORECASTERS))
 def test_loaded_weights_equal_saved_weights(name, tmp_path):
     model, other = build(name), build(name)
     with torch.no_grad():

@@ -18,7 +18,7 @@ from heedful.search import (
 from heedful.search.logits_processors import NoRepeatNGram
 from heedful.search.penalties import CoveragePenalty
 from heedful.tokenization.vocabulary import BOS, EOS
-from tests.catalogue import SYSTEMS, build, texts
+from tests.catalogue import DIVERSE_SYSTEMS, build, each_system, texts
 from tests.shape_checking import unchecked
 from tests.unit.search import tables
 from tests.unit.search.tables import TableModel, contains, search
@@ -65,9 +65,6 @@ def test_beam_size_1_is_greedy_search_on_tables(seed):
     assert [output.tokens for output in greedy] == [outputs[0].tokens for outputs in beam]
     for output, (other,) in zip(greedy, beam, strict=True):
         assert output.log_prob == pytest.approx(other.log_prob)
-
-
-each_system = pytest.mark.parametrize("name", SYSTEMS)
 
 
 @pytest.fixture(autouse=True)
@@ -134,28 +131,6 @@ def teacher_forced(model, sequence, tokens):
     result = model(Batch(collate_sources([sequence]), inputs, targets), need_weights=True)
     log_probs = result.log_probs[0].gather(1, targets[0, :, None])[:, 0]
     return result.weights[0].numpy(), log_probs.numpy()
-
-
-DIVERSE_SYSTEMS = [  # different kinds of attention and state
-    "gru, attend-then-step",
-    "alignment argmax",
-    "alignment monotonic",
-    "alignment monotonic-chunkwise",
-    "feature coverage",
-    "marginal over softmax",
-    "pointer-generator, coverage",
-    "copynet, selective read",
-    "heads with coverage",
-    "sutskever",
-    "lstmn in both",
-    "experts in both, projected",
-    "prefix LM, gru",
-    "decoder only, span both",
-    "transformer",
-    "transformer, alignment monotonic",
-    "convolutional",
-    "dilated",
-]
 
 
 @pytest.mark.parametrize("name", DIVERSE_SYSTEMS)

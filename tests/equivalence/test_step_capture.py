@@ -23,7 +23,7 @@ from heedful.training.distributed import SINGLE_PROCESS
 from heedful.training.objectives import CrossEntropyObjective
 from heedful.training.step_capture import CapturedUpdate, StaticStep, plain_step_reason
 from heedful.training.trainer import Trainer, get_rng_states, set_rng_states
-from tests.catalogue import SYSTEMS, batch, build, store
+from tests.catalogue import SYSTEMS, batch, build, each_system, store
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 ROWS = [[0, 1, 2], [3, 5], [6, 4, 2]]
@@ -165,7 +165,7 @@ def padded(examples: Batch) -> Batch:
     return TASK.pad_batch(Recipe, examples)
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@each_system
 def test_rows_of_padding_change_no_gradient(name):
     model, examples = build(name), batch(store(), ROWS[0])
     if any(isinstance(module, MixtureOfExperts) for module in model.modules()):

@@ -32,7 +32,7 @@ from heedful.training.checkpoints import (
 
 pytestmark = pytest.mark.faults
 
-KILLS = 50
+KILLS = 30
 EVERY = 1000  # bytes between those that are flipped
 WIDTH = 100_000
 

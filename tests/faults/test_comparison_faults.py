@@ -54,7 +54,7 @@ def child_of(process):
 
 
 def test_interrupted_comparison_is_resumed(start, tmp_path):
-    process = start("120steps")
+    process = start("60steps")
     second = tmp_path / "comparison" / "runs" / "two-0"
     wait_for_steps(second, 20)
     first = (tmp_path / "comparison" / "runs" / "one-0" / "metrics.jsonl").read_bytes()
@@ -67,18 +67,18 @@ def test_interrupted_comparison_is_resumed(start, tmp_path):
     stopped = read_json_lines(second / "metrics.jsonl")
     assert not (tmp_path / "comparison" / "report.html").exists()
 
-    process = start("120steps")
+    process = start("60steps")
     output, _ = process.communicate(timeout=MAX_WAIT_SECONDS)
     assert process.returncode == 0, output
     assert (tmp_path / "comparison" / "runs" / "one-0" / "metrics.jsonl").read_bytes() == first
     entries = read_json_lines(second / "metrics.jsonl")
     assert entries[: len(stopped)] == stopped, "an interrupted run is resumed, not restarted"
     saved = json.loads((tmp_path / "comparison" / "comparison.json").read_text())
-    assert [system["cost"]["steps"]["mean"] for system in saved["systems"]] == [120, 120]
+    assert [system["cost"]["steps"]["mean"] for system in saved["systems"]] == [60, 60]
 
 
 def test_killed_training_is_reported(start, tmp_path):
-    process = start("60steps")
+    process = start("30steps")
     wait_for_steps(tmp_path / "comparison" / "runs" / "one-0", 10)
     os.kill(child_of(process), signal.SIGKILL)
     output, _ = process.communicate(timeout=MAX_WAIT_SECONDS)
@@ -87,6 +87,6 @@ def test_killed_training_is_reported(start, tmp_path):
         "failed: one (comparison/runs/one-0): the process died (killed by SIGKILL)"
         in output.splitlines()
     )
-    process = start("60steps")
+    process = start("30steps")
     process.communicate(timeout=MAX_WAIT_SECONDS)
     assert process.returncode == 0, "the same command trains it again"

@@ -1,8 +1,10 @@
 """Several ranks learn what one learns, and lose no more than one when something happens to them."""
 
 import json
+import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -68,14 +70,40 @@ def start(recipe, run, *overrides, restarts=0):
     return subprocess.Popen([*launcher, *options, *words], stdout=-1, stderr=-1, text=True, env=env)
 
 
+FORKING = multiprocessing.get_context("forkserver")
+FORKING.set_forkserver_preload(["heedful.experiment"])  # imported once for all ranks
+
+
 def train(recipe, run, *overrides, ranks=2):
+    """Train on one rank or two, without the launcher, whose processes import everything anew."""
     if ranks == 1:
         heedful.train(str(recipe), run, settings=list(overrides))
         return run
-    process = start(recipe, run, *overrides)
-    _, err = process.communicate(timeout=180)
-    assert process.returncode == 0, said(run, "stderr", rank=1) + said(run, "stderr") + err
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    processes = [
+        FORKING.Process(target=_train_on_rank, args=(rank, port, str(recipe), run, overrides))
+        for rank in range(2)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(timeout=180)
+    exit_codes = [process.exitcode for process in processes]
+    assert exit_codes == [0, 0], said(run, "stderr", rank=1) + said(run, "stderr")
     return run
+
+
+def _train_on_rank(rank, port, recipe, run, overrides):
+    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in names.items()})
+    os.environ["MASTER_ADDR"] = "127.0.0.1"
+    logs = Path(f"{run}-logs", "forked", "attempt_0", str(rank))  # as torchrun names them
+    logs.mkdir(parents=True, exist_ok=True)
+    for descriptor, stream in ((1, "stdout"), (2, "stderr")):
+        with (logs / f"{stream}.log").open("ab") as file:
+            os.dup2(file.fileno(), descriptor)
+    heedful.train(recipe, run, settings=list(overrides))
 
 
 def said(run, stream, rank=0):
@@ -199,7 +227,10 @@ def test_two_ranks_train_a_transformer(overrides, parallel, transformer, tmp_pat
 
 
 def test_only_rank_zero_logs_and_writes(recipe, tmp_path):
-    run = train(recipe, tmp_path / "run")
+    run = tmp_path / "run"
+    process = start(recipe, run)
+    _, err = process.communicate(timeout=180)
+    assert process.returncode == 0, said(run, "stderr", rank=1) + said(run, "stderr") + err
     assert "step 20" in said(run, "stderr")
     assert "reached max_steps=20" in said(run, "stdout")
     assert said(run, "stderr", rank=1) + said(run, "stdout", rank=1) == ""
@@ -264,7 +295,7 @@ def test_killed_rank_ends_the_others(lost, recipe, tmp_path):
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_torchrun_restarts_after_a_kill(parallel, recipe, tmp_path):
     how = [
-        "training.max_steps=400",
+        "training.max_steps=150",
         "training.validate_every=20",
         f"training.distributed_strategy={parallel}",
     ]

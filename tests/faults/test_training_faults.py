@@ -67,7 +67,7 @@ def _write_tagger(folder, *, steps, every):
 
 @pytest.mark.parametrize(
     ("write", "num_kills"),
-    [(write_recipe, 50), (write_series_recipe, 10), (_write_tagger, 10)],
+    [(write_recipe, 25), (write_series_recipe, 6), (_write_tagger, 6)],
 )
 def test_training_killed_at_any_moment_resumes_to_the_same_result(
     write, num_kills, tmp_path, starting

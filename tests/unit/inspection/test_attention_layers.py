@@ -19,7 +19,7 @@ from heedful.tasks.translation.translator import Translator
 from heedful.tokenization.tokenizer import NormalizerConfig, WordTokenizer
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, Vocabulary
-from tests.catalogue import LAYERS, SYSTEMS, VOCABULARY, build
+from tests.catalogue import LAYERS, SYSTEMS, VOCABULARY, build, each_system
 from tests.shape_checking import unchecked
 
 TRANSFORMERS = [
@@ -45,7 +45,7 @@ def select(result, *arguments, **options):
     )
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@each_system
 def test_default_map_has_the_weights_of_the_prediction(name):
     result = translate(name)
     (drawn,) = select(result)
