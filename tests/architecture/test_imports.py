@@ -4,9 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.architecture.source import ROOT
 
 
+@pytest.mark.wide  # `make check` checks this, too
 def test_imports_follow_the_layers():
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache", "--no-logo"]
     completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -260,6 +260,7 @@ def openmp_settings(program, *arguments):
     return [line for line in found if "SPINCOUNT" not in line]  # as busy as the machine is
 
 
+@pytest.mark.wide  # two processes that import torch
 @pytest.mark.skipif(sys.platform != "linux", reason="reads what libgomp prints")
 def test_threads_wait_the_same_from_python_and_from_the_command(trained):
     from_python = openmp_settings(["-c", f"import heedful; heedful.load({str(trained)!r})"])

@@ -198,7 +198,7 @@ class DeferredLogProbs(Tensor):
     @classmethod
     def __torch_dispatch__(cls, func: object, *_: object) -> Any:
         """Refuse what did not pass `__torch_function__`: there are no values to compute with."""
-        raise NotImplementedError(f"{func} cannot use deferred log-probabilities: compute() them")
+        raise TypeError(f"{func} cannot use deferred log-probabilities: compute() them")
 
 
 _METADATA = {

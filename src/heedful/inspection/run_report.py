@@ -28,15 +28,13 @@ from heedful.plotting.charts import ChartEvent, LineSeries
 from heedful.plotting.svg import escape_invisible, escape_line, escape_text, format_weight
 
 Entries = Sequence[Entry]
-KeyFigure = tuple[str, object, str, str]
-"""Name, value, unit and note."""
+KeyFigure = tuple[str, object, str, str]  # name, value, unit and note
 
 MAX_EVENTS = 200
 MAX_ROWS = 1000  # of the table of validations
 MAX_MARKERS = 80  # more would hide the line
 
-_AXIS_NAMES = ("Step", "Time", "FLOPs")
-_AXIS_UNITS = ("", "seconds", "")
+_AXIS_NAMES, _AXIS_UNITS = ("Step", "Time", "FLOPs"), ("", "seconds", "")
 _WIDE, _NARROW = (1200, 230), (395, 120)  # width and height of a plot
 _NOT_AVAILABLE = "\u2013"
 

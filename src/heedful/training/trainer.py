@@ -308,8 +308,7 @@ class Trainer:
         self.dist_context = dist_context
         self.device = device
         self.step = 0
-        self.captured_update: UpdateFunction | None = None
-        """Takes the place of `update`; see `training.step_capture`."""
+        self.captured_update: UpdateFunction | None = None  # instead of `update`: step_capture.py
         self.read_every = 1
         """Steps after which losses are read: a GPU waits while they are."""
         self.prepare_batch: Callable[[Any], Any] = lambda batch: batch

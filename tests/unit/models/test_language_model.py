@@ -124,13 +124,13 @@ def test_teacher_forcing_ratio_0_continues_greedily(name):
 
 @each_model
 @pytest.mark.parametrize("context", [2, 5, 8])
-@pytest.mark.parametrize("read_before", [0, 3, 20])
+@pytest.mark.parametrize("read_before", [0, 3, 12])
 def test_bounded_context_is_between_half_and_all_of_its_length(name, context, read_before):
     """Each token is said as by a model that was shown a piece of the text, and nothing else."""
-    model, tokens = build(name), texts(length=30)
+    model, tokens = build(name), texts(length=18)
     bounded = BoundedContextModel(model, context)
     state = bounded.encode_prompt(tokens[:, :read_before])
-    for place in range(read_before, 30):
+    for place in range(read_before, 18):
         step = bounded.step(tokens[:, place], state)
         state = step.state
         seen = state.recent_tokens.size(1)

@@ -89,6 +89,7 @@ def test_tied_projection_is_embedding():
     assert model.projection.weight.shape == (SIZE + 1, 16)
 
 
+@pytest.mark.diagonal
 @pytest.mark.parametrize("name", ["transformer", "recurrent"])
 def test_model_learns_to_fill_in_masks(name):
     """Each text counts upwards from where it will, round and round: any gap can be filled."""
@@ -113,6 +114,7 @@ def test_model_learns_to_fill_in_masks(name):
     assert torch.equal(guessed[:, 4], tokens[:, 4])
 
 
+@pytest.mark.diagonal
 def test_model_learns_to_predict_the_next_sentence():
     """Every text repeats one token, so the next segment is known by its tokens."""
     model, kinds = build("next sentence").train(), SIZE - NUM_SPECIAL_TOKENS
