@@ -123,8 +123,8 @@ def test_head_ends_the_command(translating, tmp_path):
 
 
 def test_memory_is_constant_for_a_long_stream(translating):
-    """50,000 lines; peak memory does not grow after the first tenth."""
-    num_lines = 50_000
+    """30,000 lines; peak memory does not grow after the first tenth."""
+    num_lines = 30_000
     process = translating("--beam", 1)
 
     def write():

@@ -95,7 +95,7 @@ def trained(config):
 
 @each_tokenizer
 @given(text=texts_with_edge_cases.filter(bool))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 def test_training_text_round_trips(config, text):
     assume(restored(config, text))
     tokenizer = config.train([text])
@@ -122,7 +122,7 @@ def test_edge_cases_round_trip(config, text):
 @each_text_normalizing_tokenizer
 @pytest.mark.parametrize("unicode", ["none", "nfc", "nfkc"])
 @given(text=texts_with_edge_cases, lowercase=st.booleans(), strip=st.booleans())
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=10)
 def test_decoded_text_is_normalized_text(config, unicode, text, lowercase, strip):
     normalization = NormalizerConfig(unicode=unicode, lowercase=lowercase, strip=strip)
     tokenizer = config.model_copy(update={"normalization": normalization}).train([*CORPUS, text])
