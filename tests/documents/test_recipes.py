@@ -54,6 +54,13 @@ MECHANISMS = {
     "lower-attention-rnn": ("model.decoder.lower_attention.score.type", "additive"),
 }
 each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+some_files = pytest.mark.parametrize(  # the others by `make test-wide`
+    "file",
+    [
+        pytest.param(file, id=file.stem, marks=() if index % 6 == 0 else pytest.mark.wide)
+        for index, file in enumerate(FILES)
+    ],
+)
 
 
 def test_recipe_names_are_file_names():
@@ -66,7 +73,7 @@ def test_recipe_loads_equally_by_name_and_by_path(file):
     assert load_recipe(file.stem) == load_recipe(str(file))
 
 
-@each_file
+@some_files
 def test_resolved_recipe_round_trips_through_yaml(file):
     recipe = load_recipe(file.stem)
     for text in (to_yaml(recipe), to_commented_yaml(recipe)):
