@@ -1,13 +1,16 @@
 """Rollouts: outputs sampled from a model, their likelihoods and rewards.
 
-Outputs are sampled in eval mode (dropout is drawn anew at each step, so no pass over a whole
-output has that distribution), then scored once with gradients; one that reaches its length limit
-has no EOS. Invariant: the likelihoods of all outputs that can be sampled sum to one.
+Outputs are sampled without dropout, which is drawn anew at each step, so that no pass over a whole
+output has that distribution, and then scored once with gradients, without dropout, too: only if
+they are scored as they were sampled does a baseline add no bias to a policy gradient. An output
+that reaches its length limit has no EOS. Invariant: the likelihoods of all outputs that can be
+sampled sum to one.
 """
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Literal, NamedTuple, Protocol
 
 import torch
@@ -57,6 +60,22 @@ def reference_outputs(batch: Batch) -> list[Rollout]:
     return [Rollout(tuple(row[: row.index(EOS)])) for row in batch.targets.tolist()]
 
 
+@contextmanager
+def without_dropout(model: nn.Module) -> Iterator[None]:
+    """Let a model compute as in evaluation.
+
+    RNNs of torch, which have no dropout here, stay as they are: in eval mode cuDNN has no gradient.
+    """
+    training_modules = [module for module in model.modules() if module.training]
+    for module in training_modules:
+        module.training = isinstance(module, nn.RNNBase)
+    try:
+        yield
+    finally:
+        for module in training_modules:
+            module.training = True
+
+
 @torch.no_grad()
 def sample_rollouts(
     model: nn.Module,
@@ -71,20 +90,15 @@ def sample_rollouts(
     rows = torch.arange(len(max_lengths), device=max_lengths.device).repeat_interleave(num_samples)
     limits = max_lengths[rows]
     seed = int(torch.randint(2**62, ()))
-    training_modules = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
+    with without_dropout(model):
         state = select_rows(model.initial_state(batch.sources), rows)
         bos = torch.full_like(rows, BOS)
         sequences = sample(
             model, state, bos=bos, eos=EOS, max_lengths=limits, options=options, seed=seed
         )
-    finally:
-        for module in training_modules:
-            module.training = True
-        # Autocast caches cast parameters. Older versions of torch would reuse those that were cast
-        # without gradients in the forward pass with gradients (pytorch issue 158232).
-        torch.clear_autocast_cache()
+    # Autocast caches cast parameters. Older versions of torch would reuse those that were cast
+    # without gradients in the forward pass with gradients (pytorch issue 158232).
+    torch.clear_autocast_cache()
     rollouts = [
         Rollout(tuple(tokens), len(tokens) == limit)
         for tokens, limit in zip(sequences, limits.tolist(), strict=True)
@@ -103,7 +117,7 @@ class ScoredOutputs(NamedTuple):
 def score_candidates(
     model: nn.Module, batch: Batch, outputs: Sequence[Sequence[Rollout]]
 ) -> ScoredOutputs:
-    """Score all outputs of all sources in one forward pass."""
+    """Score all outputs of all sources in one forward pass, without dropout."""
     sizes = [len(candidates) for candidates in outputs]
     flat = [output for candidates in outputs for output in candidates]
     device = batch.targets.device
@@ -115,7 +129,8 @@ def score_candidates(
     targets = torch.tensor(rows).to(device)
     inputs = torch.cat([torch.full_like(targets[:, :1], BOS), targets[:, :-1]], dim=1)
     rows_of_sources = select_rows(batch.sources, sources)
-    output = model(Batch(rows_of_sources, inputs, targets), need_weights=False)
+    with without_dropout(model):
+        output = model(Batch(rows_of_sources, inputs, targets), need_weights=False)
     log_probs = output.log_probs
     wide = torch.promote_types(log_probs.dtype, torch.float32)  # 16 bits cannot sum an output
     chosen = log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1).to(wide)  # (C, T)

@@ -142,6 +142,23 @@ def test_sampling_uses_eval_mode_and_restores_modes():
     assert drawn == sample_rollouts(model.eval(), examples, limits, num_samples=1, options=greedy)
 
 
+@pytest.mark.parametrize("name", ["transformer", "lstm, attend-then-step"])
+def test_outputs_are_scored_as_they_were_sampled(name):
+    """With dropout, E[d log p(y)] would not be zero, and each baseline would add a bias."""
+    model = copy.deepcopy(build(name)).train()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.9
+    examples = batch(store(3), [0, 1, 2])
+    outputs = [[Rollout((4, 5)), Rollout(())], [Rollout((6,))], [Rollout((5,))]]
+    scored = score_candidates(model, examples, outputs).sequence_log_probs
+    assert all(module.training for module in model.modules())
+    scored[0].sum().backward()
+    assert all(parameter.grad is not None for parameter in model.encoder.parameters())
+    expected = score_candidates(model.eval(), examples, outputs).sequence_log_probs
+    torch.testing.assert_close(scored, expected, rtol=1e-6, atol=1e-6)
+
+
 def test_auxiliary_losses_are_means_over_outputs():
     model = copy.deepcopy(build("gru, attend-then-step"))
     model.decoder.wiring.attention.auxiliary_losses.append(CoverageLoss(2.0))
