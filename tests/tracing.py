@@ -1,20 +1,22 @@
 """Trace lines for the coverage where that finds something new.
 
 Tracing doubles the time of a test. The first examples of a property reach the lines that the others
-repeat, and so do the first members of a parametrized test: the others are traced until a few in a
-row have reached no new line. `test_steps.py` traces every model of the catalogue.
+repeat, and so do the first steps of a training and the first members of a parametrized test: the
+others are traced until a few in a row have reached no new line. `test_steps.py` traces every model
+of the catalogue.
 """
 
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache, wraps
 from pathlib import Path
 
 import pytest
 
 NUM_TRACED_EXAMPLES = 8
+NUM_TRACED_TRAINING_STEPS = 5
 MAX_FRUITLESS_MEMBERS = 5
 ALWAYS_TRACED_TESTS = ["equivalence/test_steps.py"]
 UNTRACED_TESTS = [  # run the lines of unit tests again
@@ -32,6 +34,7 @@ def limited_tracing(item: pytest.Item) -> Iterator[None]:
     if tracer is None or _num_lines() == 0:  # nobody traces, or a debugger does
         yield
         return
+    _limit_tracing_of_training()
     handle = getattr(getattr(item, "obj", None), "hypothesis", None)
     inner_test = handle and handle.inner_test
     if handle:
@@ -72,6 +75,20 @@ def _traced_a_few_times(test):
         return test(*args, **kwargs)
 
     return run
+
+
+def _limit_tracing_of_training() -> None:
+    trainer = sys.modules.get("heedful.training.trainer")
+    if trainer is None or hasattr(trainer.Trainer.start_step, "__wrapped__"):
+        return
+    start_step = trainer.Trainer.start_step
+
+    @wraps(start_step)
+    def start_traced_step(self, micro_batches):
+        with nullcontext() if self.step < NUM_TRACED_TRAINING_STEPS else untraced():
+            return start_step(self, micro_batches)
+
+    trainer.Trainer.start_step = start_traced_step
 
 
 def _is_traced(item: pytest.Item) -> bool:
