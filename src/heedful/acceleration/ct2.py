@@ -106,6 +106,8 @@ def why_unsupported(model: nn.Module) -> str | None:
     """Return why CTranslate2 cannot run a model; None if it can."""
     if not isinstance(model, EncoderDecoderModel):
         return "the model is no encoder-decoder"
+    if not model.source_eos:
+        return "sources must end with EOS"
     encoder, decoder = model.encoder, model.decoder
     if not isinstance(encoder, TransformerEncoder) or not isinstance(decoder, TransformerDecoder):
         return "encoder and decoder must be Transformers"
