@@ -11,6 +11,10 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from heedful.config import BaseConfig
+from heedful.tokenization.imported import (
+    SentencePieceTokenizerConfig,
+    SubwordNMTTokenizerConfig,
+)
 from heedful.tokenization.position import PositionTokenizerConfig
 from heedful.tokenization.smiles import SMILESTokenizerConfig
 from heedful.tokenization.subword import SubwordTokenizerConfig
@@ -37,7 +41,9 @@ TokenizerConfig = Annotated[
     | PositionTokenizerConfig
     | SMILESTokenizerConfig
     | WhitespaceTokenizerConfig
-    | WordCharacterTokenizerConfig,
+    | WordCharacterTokenizerConfig
+    | SentencePieceTokenizerConfig
+    | SubwordNMTTokenizerConfig,
     Field(discriminator="type"),
 ]
 
