@@ -21,6 +21,7 @@ from heedful.shapes import Float, Int
 DEFAULT_BASE = 10000.0
 
 CombineOperation = Literal["add", "concat"]
+SinusoidLayout = Literal["interleaved", "split"]
 Positions = Int[Tensor, "*B T"]
 Vectors = Float[Tensor, "*B T E"]
 
@@ -40,12 +41,20 @@ class PositionalEncoding(nn.Module, ABC):
 class SinusoidalEncoding(PositionalEncoding):
     """sin(p / 10000^(2 i / E)) in column 2 i, its cosine in 2 i + 1  (Vaswani et al. 2017, 3.5).
 
-    With an odd size the last sine has no cosine. Nothing is learned, and no length is too long.
+    With an odd size the last sine has no cosine. Nothing is learned, and no length is too long. In
+    the layout "split" all sines come before all cosines, as in Marian.
     """
+
+    def __init__(self, size: int, *, layout: SinusoidLayout = "interleaved") -> None:
+        super().__init__(size)
+        self.layout = layout
 
     @override
     def forward(self, positions: Positions, dtype: torch.dtype = torch.float32) -> Vectors:
-        return sinusoids(positions, self.size, dtype)
+        encodings = sinusoids(positions, self.size, dtype)
+        if self.layout == "split":
+            return torch.cat([encodings[..., 0::2], encodings[..., 1::2]], dim=-1)
+        return encodings
 
 
 @op
@@ -135,6 +144,9 @@ class SinusoidalEncodingConfig(PositionalEncodingConfigBase):
 
     module_class = SinusoidalEncoding
     type: Literal["sinusoidal"] = "sinusoidal"
+    layout: SinusoidLayout = "interleaved"
+    """Sine and cosine of a wavelength side by side (the paper), or all sines before all cosines
+    (split; Marian)."""
 
 
 class LearnedEncodingConfig(PositionalEncodingConfigBase):

@@ -72,7 +72,8 @@ class HFFolder:
         """Return a setting of config.json; raise DataError if it has another type."""
         value = self.config.get(name)
         value = default if value is None else value
-        is_valid = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+        kinds = (int, float) if kind is float else (kind,)
+        is_valid = isinstance(value, kinds) and (kind is bool or not isinstance(value, bool))
         message = f"{name} must be {_TYPE_NAMES[kind]}, but is {value!r}"
         check(is_valid, str(self.path / CONFIG), message, _AGAIN_HINT, DataError)
         return value

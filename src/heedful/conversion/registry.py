@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from heedful.conversion.exporting import Exporter
     from heedful.conversion.importing import ImportedRun
 
-HF_IMPORTERS: dict[str, str] = {}
+HF_IMPORTERS = {
+    "marian": "heedful.conversion.marian",
+}
 """By `model_type` of config.json."""
 CHECKPOINT_IMPORTERS: dict[str, str] = {}
 """Files and folders of other toolkits, by the name of the toolkit; the first that can reads it."""
