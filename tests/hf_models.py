@@ -20,15 +20,19 @@ SIZES = {
 }
 
 
-def randomize(model, seed=0, std=0.4):
-    """Draw all parameters, also norms, biases and the bias of logits; positions stay."""
+def randomize(model, seed=0, eos_bias=0.0):
+    """Draw all parameters, also norms, biases and the bias of logits; sinusoids stay."""
     torch.manual_seed(seed)
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            if "embed_positions" not in name or weight.requires_grad:
-                weight.normal_(std=std)
-                weight.add_(1.0 if "norm" in name and name.endswith("weight") else 0.0)
-        model.final_logits_bias.normal_()
+            if "embed_positions" in name and not weight.requires_grad:
+                continue
+            is_norm = "norm" in name and name.endswith("weight")
+            is_table = "embed" in name or "shared" in name or "lm_head" in name
+            weight.normal_(std=0.1 if weight.dim() == 1 else 0.3 if is_table else 0.6)
+            weight.add_(1.0 if is_norm else 0.0)
+        model.final_logits_bias.normal_(std=0.5)
+        model.final_logits_bias[:, model.config.eos_token_id] += eos_bias
     return model.eval()
 
 
