@@ -17,7 +17,7 @@ from heedful.conversion.hf_transformer import (
 from heedful.conversion.importing import ImportedRun
 from heedful.conversion.special_tokens import VocabularyOrder
 from heedful.errors import DataError, check
-from heedful.tokenization.marian import MarianTokenizer, read_marian_tokenizer
+from heedful.tokenization.imported import SentencePieceTokenizer, SentencePieceTokenizerConfig
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import Vocabulary
 
@@ -25,6 +25,7 @@ ARCHITECTURE = "MarianMTModel"
 SOURCE_MODEL, TARGET_MODEL = "source.spm", "target.spm"
 VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
 UNK_TOKEN = "<unk>"
+TOKENIZER = SentencePieceTokenizerConfig(language_codes=True)
 _AGAIN_HINT = "download the folder again"
 
 
@@ -75,13 +76,13 @@ def read_vocabularies(folder: HFFolder) -> Vocabularies:
     name = TARGET_VOCABULARY if has_two else VOCABULARY
     target = _read_tokenizer(folder, name, TARGET_MODEL, size if is_shared else target_size)
     settings: dict[str, Any] = {"type": "separate"}
-    settings |= {side: {"type": "marian"} for side in ("source", "target")}
+    settings |= {side: TOKENIZER.model_dump() for side in ("source", "target")}
     return Vocabularies(TokenizerPair(source[0], target[0]), settings, source[1], target[1])
 
 
 def _read_tokenizer(
     folder: HFFolder, vocabulary_name: str, model_name: str, size: int
-) -> tuple[MarianTokenizer, VocabularyOrder]:
+) -> tuple[SentencePieceTokenizer, VocabularyOrder]:
     ids = folder.read_json(vocabulary_name)
     location = str(folder.path / vocabulary_name)
     names = {index: token for token, index in ids.items()}
@@ -94,4 +95,9 @@ def _read_tokenizer(
         size, unk=ids[UNK_TOKEN], **special_token_ids(folder)
     )
     tokens = order.tokens([names[index] for index in range(size)])
-    return read_marian_tokenizer(Vocabulary(tokens), folder.path / model_name), order
+    path = folder.path / model_name
+    try:
+        return TOKENIZER.build(Vocabulary(tokens), path.read_bytes()), order
+    except (OSError, ValueError):
+        message = "missing, or not a SentencePiece model"
+        raise DataError(str(path), message, _AGAIN_HINT) from None

@@ -4,6 +4,7 @@ The pieces of a text are those of the other program; their ids are given by the 
 tokens, and a piece that is not in it is unknown. Nothing is trained here.
 """
 
+import re
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -27,6 +28,7 @@ from heedful.tokenization.vocabulary import (
 from heedful.tokenization.whitespace import split_spaces
 
 CODES_FILE = "codes.txt"
+_LANGUAGE = re.compile(">>.*?<<")
 _WORD_END = "</w>"
 Merge = tuple[str, str]
 
@@ -101,8 +103,10 @@ class ImportedTokenizer(Tokenizer):
 class SentencePieceTokenizer(ImportedTokenizer):
     """The pieces of a SentencePiece model (Kudo and Richardson 2018)."""
 
+    config: "SentencePieceTokenizerConfig"
+
     def __init__(
-        self, vocabulary: Vocabulary, data: bytes, config: ImportedTokenizerConfig
+        self, vocabulary: Vocabulary, data: bytes, config: "SentencePieceTokenizerConfig"
     ) -> None:
         from sentencepiece import SentencePieceProcessor
 
@@ -115,7 +119,9 @@ class SentencePieceTokenizer(ImportedTokenizer):
 
     @override
     def tokenize(self, text: str) -> list[str]:
-        return self._processor.encode(text, out_type=str)
+        language = _LANGUAGE.match(text) if self.config.language_codes else None
+        codes = [language[0]] if language else []
+        return codes + self._processor.encode(text[sum(map(len, codes)) :], out_type=str)
 
     @override
     def detokenize(self, pieces: list[str]) -> str:
@@ -200,6 +206,8 @@ class SentencePieceTokenizerConfig(ImportedTokenizerConfig):
     """The SentencePiece model of an imported model, with a list of tokens of its own."""
 
     type: Literal["sentencepiece"] = "sentencepiece"
+    language_codes: bool = False
+    """A text may begin with the token of its target language, such as >>fra<< (Marian)."""
     file_name = MODEL_FILE
 
     @override
