@@ -83,7 +83,8 @@ def check_outputs(model, tokenizer, inputs, run, texts, beam_size, their_names):
     for translation, ids in zip(translator.translate(texts), outputs.tolist(), strict=True):
         tokens = ids[1 : ids.index(model.config.eos_token_id, 1)]
         assert translation.tokens == [their_names[token] for token in tokens]
-        assert translation.text == tokenizer.decode(ids, skip_special_tokens=True)
+        if "<unk>" not in translation.tokens:  # which their text leaves out
+            assert translation.text == tokenizer.decode(ids, skip_special_tokens=True)
 
 
 def test_marian_matches_in_states_weights_and_outputs(marian):

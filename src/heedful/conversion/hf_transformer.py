@@ -12,8 +12,16 @@ from torch import Tensor
 
 from heedful.conversion.hf_folder import CONFIG, HFFolder
 from heedful.conversion.importing import ImportedRun, build_model
-from heedful.conversion.special_tokens import VocabularyOrder
-from heedful.conversion.tensor_names import TensorRule, TensorTable, affine, nested, tensor
+from heedful.conversion.round_trip import has_run_files, read_exported_run
+from heedful.conversion.special_tokens import VocabularyOrder, identity_order
+from heedful.conversion.tensor_names import (
+    TensorRule,
+    TensorTable,
+    affine,
+    layout_of_one,
+    nested,
+    tensor,
+)
 from heedful.errors import DataError, check
 from heedful.layers.feed_forward import Activation
 from heedful.recipes import load_recipe
@@ -35,6 +43,13 @@ ENCODER_TABLE, DECODER_TABLE = (
     f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")
 )
 POSITIONS = r"model\.(en|de)coder\.embed_positions\.weight"
+
+NUM_UNUSED_POSITIONS = 2
+LEARNED_POSITIONS = layout_of_one(
+    lambda ours: torch.cat([ours.new_zeros(NUM_UNUSED_POSITIONS, ours.size(1)), ours]),
+    lambda theirs: theirs[NUM_UNUSED_POSITIONS:],
+)
+"""A position table of BART begins with two unused rows."""
 
 # ----- tensor names
 
@@ -60,8 +75,8 @@ def _layer(*, is_decoder: bool) -> list[TensorRule]:
     ]
 
 
-def tensor_table(source: VocabularyOrder, target: VocabularyOrder, positions: Any) -> TensorTable:
-    """Return the names of all tensors; `positions` is the layout of a learned position table."""
+def tensor_table(source: VocabularyOrder, target: VocabularyOrder) -> TensorTable:
+    """Return the names of all tensors."""
     rules = [
         tensor("decoder.output_head.projection.weight", HEAD, target.table_layout),
         tensor("decoder.output_head.projection.bias", "final_logits_bias", target.bias_layout),
@@ -72,7 +87,7 @@ def tensor_table(source: VocabularyOrder, target: VocabularyOrder, positions: An
             tensor(
                 "embedding.position_combiner.encoding.embedding.weight",
                 "embed_positions.weight",
-                positions,
+                LEARNED_POSITIONS,
             ),
             *affine("embedding.norm", "layernorm_embedding"),
             *nested("stack.layers.*.", "layers.*.", _layer(is_decoder=side == "decoder")),
@@ -82,6 +97,18 @@ def tensor_table(source: VocabularyOrder, target: VocabularyOrder, positions: An
 
 
 # ----- import
+
+
+def read_reexported(folder: HFFolder, stored: Mapping[str, Tensor]) -> ImportedRun | None:
+    """Return the run that a folder was exported from; None if it comes from elsewhere."""
+    if not has_run_files(folder.path):
+        return None
+    tensors = with_all_tables(folder, stored)
+    return read_exported_run(
+        folder.path,
+        tensors,
+        lambda source, target: tensor_table(identity_order(source), identity_order(target)),
+    )
 
 
 class Vocabularies(NamedTuple):
@@ -115,11 +142,10 @@ def read_seq2seq(
     vocabularies: Vocabularies,
     *,
     encoder_and_decoder: Mapping[str, Any],
-    positions: Any,
     summary: str,
 ) -> ImportedRun:
     """Return the run of stored tensors; settings of both sides are added to those that all have."""
-    tensors = _with_all_tables(folder, _normalized_names(stored))
+    tensors = with_all_tables(folder, stored)
     recipe = load_recipe(
         {
             "info": {"name": folder.path.name, "summary": summary},
@@ -136,9 +162,9 @@ def read_seq2seq(
     )
     with torch.device("meta"):
         expected = unique_weights(build_model(recipe, vocabularies.tokenizers))
-    table = tensor_table(vocabularies.source, vocabularies.target, positions)
-    tables = [ENCODER_TABLE, DECODER_TABLE, HEAD]  # tied ones are read once
-    ignored = [SHARED, *tables, *([POSITIONS] if positions is None else [])]
+    table = tensor_table(vocabularies.source, vocabularies.target)
+    ignored = [SHARED, ENCODER_TABLE, DECODER_TABLE, HEAD]  # tied ones are read once
+    ignored += [POSITIONS] if recipe.model.encoder.positional_encoding.type == "sinusoidal" else []
     weights = table.to_ours(tensors, expected, location=str(folder.path), ignored=ignored)
     return ImportedRun(recipe, vocabularies.tokenizers, weights)
 
@@ -153,9 +179,9 @@ def _normalized_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def _with_all_tables(folder: HFFolder, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def with_all_tables(folder: HFFolder, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Add what is stored once: both embedding tables, the output layer, and its bias."""
-    tensors = dict(tensors)
+    tensors = _normalized_names(stored)
     for name in (ENCODER_TABLE, DECODER_TABLE):
         if name not in tensors and SHARED in tensors:
             tensors[name] = tensors[SHARED]

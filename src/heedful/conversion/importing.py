@@ -43,7 +43,7 @@ def import_run(
     model = build_model(recipe, tokenizers)
     load_into_model(model, weights, location=str(source))
     count = sum(parameter.numel() for parameter in model.parameters())
-    log(f"{recipe.info.summary}: {count:,} parameters")
+    log(f"{recipe.info.summary or 'model'}: {count:,} parameters")
     with atomic_replace(run_dir) as temporary:
         temporary.mkdir()
         run = Run(temporary)

@@ -11,6 +11,7 @@ from heedful.conversion.hf_folder import HFFolder
 from heedful.conversion.hf_transformer import (
     Vocabularies,
     check_architecture,
+    read_reexported,
     read_seq2seq,
     special_token_ids,
 )
@@ -33,13 +34,14 @@ def read_run(folder: HFFolder) -> ImportedRun:
     """Read a Marian model, its vocabularies and SentencePiece models."""
     check_architecture(folder, (ARCHITECTURE,))
     tensors = folder.read_tensors()
+    if (exported := read_reexported(folder, tensors)) is not None:
+        return exported
     layout = find_position_layout(folder, tensors)
     return read_seq2seq(
         folder,
         tensors,
         read_vocabularies(folder),
         encoder_and_decoder={"positional_encoding": {"type": "sinusoidal", "layout": layout}},
-        positions=None,
         summary="Marian model of Hugging Face",
     )
 

@@ -23,7 +23,9 @@ HF_IMPORTERS = {
 """By `model_type` of config.json."""
 CHECKPOINT_IMPORTERS: dict[str, str] = {}
 """Files and folders of other toolkits, by the name of the toolkit; the first that can reads it."""
-EXPORTERS: dict[str, str] = {}
+EXPORTERS = {
+    "hf": "heedful.conversion.hf_export",
+}
 
 
 def read_run(path: Path) -> ImportedRun:
