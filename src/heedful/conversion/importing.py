@@ -1,6 +1,6 @@
 """A model of another library as a run folder. Invariant: nothing is written unless all fits."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +23,8 @@ class ImportedRun(NamedTuple):
     tokenizers: TokenizerPair
     weights: Mapping[str, Tensor]
     """The parameters by our names, as `unique_weights` gives them: tied ones once."""
+    notes: Sequence[str] = ()
+    """What is not carried over, for the user to read."""
 
 
 def build_model(recipe: Recipe, tokenizers: TokenizerPair) -> nn.Module:
@@ -39,11 +41,13 @@ def import_run(
     check(is_free, str(run_dir), message, "name another folder with --run", RunError)
     log(f"reading {source}")
     imported = read_run(source)
-    recipe, tokenizers, weights = imported
+    recipe, tokenizers, weights, notes = imported
     model = build_model(recipe, tokenizers)
     load_into_model(model, weights, location=str(source))
     count = sum(parameter.numel() for parameter in model.parameters())
     log(f"{recipe.info.summary or 'model'}: {count:,} parameters")
+    for note in notes:
+        log(f"note: {note}")
     with atomic_replace(run_dir) as temporary:
         temporary.mkdir()
         run = Run(temporary)

@@ -21,7 +21,9 @@ HF_IMPORTERS = {
     "marian": "heedful.conversion.marian",
 }
 """By `model_type` of config.json."""
-CHECKPOINT_IMPORTERS: dict[str, str] = {}
+CHECKPOINT_IMPORTERS: dict[str, str] = {
+    "checkpoints of JoeyNMT (.ckpt) and OpenNMT-py (.pt)": "heedful.conversion.nmt_checkpoints",
+}
 """Files and folders of other toolkits, by the name of the toolkit; the first that can reads it."""
 EXPORTERS = {
     "hf": "heedful.conversion.hf_export",

@@ -105,6 +105,7 @@ class TensorTable:
         *,
         location: str,
         ignored: Collection[str] = (),
+        settings: str = "its config.json needs",
     ) -> dict[str, Tensor]:
         """Return the tensors of a model that has the names and shapes of `expected`.
 
@@ -126,8 +127,8 @@ class TensorTable:
             shape = tuple(rule.layout.to_theirs([one.to("meta") for one in needed]).shape)
             actual = tuple(tensors[theirs].shape)
             if actual != shape:
-                message = f"the tensor {theirs} has shape {actual}, but its config.json needs"
-                raise _error(location, f"{message} {shape}")
+                message = f"the tensor {theirs} has shape {actual}, but {settings} {shape}"
+                raise _error(location, message)
             converted.update(zip(names, rule.layout.to_ours(tensors[theirs]), strict=True))
         for theirs in tensors:
             if theirs not in used and not any(re.fullmatch(item, theirs) for item in ignored):
