@@ -12,9 +12,13 @@ from typing import ClassVar
 
 import torch
 
+from heedful.conversion.model_card import render_model_card
 from heedful.conversion.registry import get_exporter
+from heedful.data.batching import collate_sources
 from heedful.errors import ConfigError, DataError, RunError, check
+from heedful.models.base import Seq2SeqModel
 from heedful.runs import Run
+from heedful.search import LengthPenalty
 from heedful.storage.atomic import atomic_replace
 from heedful.storage.json_files import read_json_lines
 from heedful.storage.manifest import write_manifest
@@ -53,6 +57,10 @@ class Exporter(ABC):
         DataError if something differs.
         """
 
+    def usage(self, run: LoadedRun) -> str:
+        """Return a section of the model card: how the files are used, in Markdown."""
+        return ""
+
 
 def load_run(run_dir: Path) -> LoadedRun:
     """Load a run on the CPU, with its plain model."""
@@ -85,6 +93,9 @@ def export_run(
         sources = sample_sources(run)
         log(f"comparing outputs for {len(sources)} sample texts")
         compared = exporter.compare(run, temporary, sources)
+        description = exporter.description
+        card = render_model_card(run, description, compared=compared, usage=exporter.usage(run))
+        (temporary / "README.md").write_text(card, encoding="utf-8")
         files = sorted(path for path in temporary.rglob("*") if path.is_file())
         write_manifest(temporary, files, {"heedful": VERSION, "format": exporter.name})
     return compared
@@ -113,6 +124,21 @@ def sample_sources(run: LoadedRun, count: int = NUM_SAMPLES) -> list[list[int]]:
         ids = torch.randint(lowest, vocab_size, (3 * length,), generator=generator)
         sources.append(ids.tolist())
     return sources
+
+
+def greedy_outputs(
+    run: LoadedRun, sources: Sequence[Sequence[int]]
+) -> tuple[list[list[int]], list[int]]:
+    """Return the greedy output of each source, and the maximum lengths they were given."""
+    assert isinstance(run.model, Seq2SeqModel)
+    limits = [2 * len(source) + 10 for source in sources]
+    found = run.model.search(
+        collate_sources(sources),
+        beam_size=1,
+        max_lengths=torch.tensor(limits),
+        length_penalty=LengthPenalty(0.0),
+    )
+    return [best.tokens for best, *_ in found], limits
 
 
 def check_equal_outputs(

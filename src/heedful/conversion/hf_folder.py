@@ -109,7 +109,13 @@ class HFFolder:
         return DataError(str(self.path), message, f"{hint}save_pretrained(FOLDER)")
 
 
-_TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
+_TYPE_NAMES = {
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    str: "a string",
+    dict: "an object",
+}
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from heedful.conversion.importing import ImportedRun
 
 HF_IMPORTERS = {
+    "heedful": "heedful.conversion.safetensors_export",
     "marian": "heedful.conversion.marian",
 }
 """By `model_type` of config.json."""
@@ -27,6 +28,10 @@ CHECKPOINT_IMPORTERS: dict[str, str] = {
 """Files and folders of other toolkits, by the name of the toolkit; the first that can reads it."""
 EXPORTERS = {
     "hf": "heedful.conversion.hf_export",
+    "ct2": "heedful.conversion.ct2_export",
+    "onnx": "heedful.conversion.onnx_export",
+    "safetensors": "heedful.conversion.safetensors_export",
+    "torch": "heedful.conversion.torch_export",
 }
 
 
