@@ -20,8 +20,11 @@ def export(run: RunFolder, *, to: To, out: FolderToWrite, quiet: Quiet = False) 
     What a format cannot hold is said before anything is written.
 
     \b
-    hf    a folder of Hugging Face's transformers: pip install 'heedful[hf]'
-    onnx  graphs for onnxruntime: pip install 'heedful[onnx]'
+    hf           a folder of Hugging Face's transformers: pip install 'heedful[hf]'
+    ct2          a folder of CTranslate2: pip install 'heedful[ct2]'
+    onnx         graphs for onnxruntime: pip install 'heedful[onnx]'
+    safetensors  tensors, settings and tokenizers as files
+    torch        programs of torch.export
 
     Example: heedful export runs/de-en --to hf --out de-en-hf
     """
