@@ -455,12 +455,12 @@ SYSTEMS |= {
         }
     ),
 }
-PRETRAINED = {"type": "pretrained", "initial": "runs/initial"}
+PRETRAINED = {"type": "pretrained", "path": "runs/initial"}
 SYSTEMS |= {
     "recurrence over a mixed language model": {
         "encoder": {
             **PRETRAINED,
-            "layers": "scalar-mix",
+            "pool": "scalar-mix",
             "model": {
                 "type": "language-model",
                 "embedding_size": 6,
@@ -473,7 +473,7 @@ SYSTEMS |= {
     "transformer over a fine-tuned transformer": {
         "encoder": {
             **PRETRAINED,
-            "fine_tune": True,
+            "tune": "all",
             "prepend_bos": True,
             "model": {"type": "transformer", **LAYERS},
         },

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from heedful.conversion.importing import ImportedRun
 
 HF_IMPORTERS = {
+    "bert": "heedful.conversion.bert",
+    "distilbert": "heedful.conversion.bert",
+    "gpt2": "heedful.conversion.gpt2",
     "heedful": "heedful.conversion.safetensors_export",
     "marian": "heedful.conversion.marian",
+    "roberta": "heedful.conversion.bert",
 }
 """By `model_type` of config.json."""
 CHECKPOINT_IMPORTERS: dict[str, str] = {
@@ -37,6 +41,18 @@ EXPORTERS = {
 
 def read_run(path: Path) -> ImportedRun:
     """Read a model of another library as a run; raise DataError if it is not understood."""
+    return _read(path, "read_run")
+
+
+def read_encoder(path: Path) -> ImportedRun:
+    """Read a model as a run whose encoder is used alone; other parameters may be missing.
+
+    Importers of models that may have no output layer define `read_encoder`, too.
+    """
+    return _read(path, "read_encoder")
+
+
+def _read(path: Path, function: str) -> ImportedRun:
     from heedful.conversion.hf_folder import CONFIG, HFFolder
 
     if not path.exists():
@@ -55,7 +71,8 @@ def read_run(path: Path) -> ImportedRun:
         message = f"no importer for model_type {name!r}{did_you_mean(name, HF_IMPORTERS)}"
         hint = f"these can be imported: {', '.join(sorted(HF_IMPORTERS))}"
         raise DataError(str(path / CONFIG), message, hint)
-    return import_module(HF_IMPORTERS[name]).read_run(folder)
+    module = import_module(HF_IMPORTERS[name])
+    return getattr(module, function, module.read_run)(folder)
 
 
 def get_exporter(name: str) -> Exporter:

@@ -40,7 +40,8 @@ class VocabularyOrder(NamedTuple):
 
     def our_ids(self) -> dict[int, int]:
         """Return our id of each of theirs; BOS only where it is no copy."""
-        ids = {row: index for index, row in enumerate(self.rows) if index not in self._copies}
+        copies = set(self._copies)
+        ids = {row: index for index, row in enumerate(self.rows) if index not in copies}
         ids.pop(NO_ROW, None)
         return ids
 

@@ -24,17 +24,19 @@ from heedful.data.token_stream import (
     overlapping_windows,
     tokens_fingerprint,
 )
-from heedful.decoding.translation import TokenTextMapper, token_axis
+from heedful.decoding.translation import BOS_LABEL, TokenTextMapper, token_axis
 from heedful.errors import ConfigError, check
 from heedful.evaluation.base import Direction
 from heedful.evaluation.registry import ACCURACY, LOSS, MetricSpec
 from heedful.inspection.attention_layers import (
     AttentionLayer,
+    Axes,
     TokenAxis,
     collect_layers,
+    encoder_axis,
     mark_default,
 )
-from heedful.inspection.attention_trace import trace_attention
+from heedful.inspection.attention_trace import TraceRecord, trace_attention
 from heedful.tasks.command_line import TEXT_FILES
 from heedful.tasks.prediction import format_predictor
 from heedful.tasks.task import (
@@ -101,7 +103,12 @@ class TextPredictor:
         tokens = torch.tensor([inputs], device=self.device)
         with trace_attention(self.model, device="cpu") as records:
             self.model(LMBatch(tokens, tokens))
-        layers = collect_layers(records, lambda record: (record.role, queries, keys))
+
+        def axes_of(record: TraceRecord) -> Axes:
+            axes = [encoder_axis(record, axis, bos_label=BOS_LABEL) for axis in (queries, keys)]
+            return record.role, axes[0], axes[1]
+
+        layers = collect_layers(records, axes_of)
         return mark_default(layers, "self")
 
     def _token_axis(self, ids: Sequence[int]) -> TokenAxis:

@@ -130,6 +130,8 @@ class Tokenizer(ABC):
 
     is_open = False
     """Whether `for_source` gives ids to tokens beyond the vocabulary."""
+    has_line_breaks = False
+    """Whether a line break is a token of the text; if not, running text has EOS in its place."""
 
     def __init__(self, normalizer: Normalizer, displayed_tokens: Iterable[str]) -> None:
         self.normalizer = normalizer

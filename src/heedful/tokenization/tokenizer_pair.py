@@ -11,6 +11,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from heedful.config import BaseConfig
+from heedful.tokenization.byte_level_bpe import ByteLevelBPETokenizerConfig
 from heedful.tokenization.imported import (
     SentencePieceTokenizerConfig,
     SubwordNMTTokenizerConfig,
@@ -32,6 +33,7 @@ from heedful.tokenization.whitespace import (
     WhitespaceTokenizerConfig,
     WordCharacterTokenizerConfig,
 )
+from heedful.tokenization.wordpiece import WordPieceTokenizerConfig
 
 TokenizerConfig = Annotated[
     WordTokenizerConfig
@@ -43,7 +45,9 @@ TokenizerConfig = Annotated[
     | WhitespaceTokenizerConfig
     | WordCharacterTokenizerConfig
     | SentencePieceTokenizerConfig
-    | SubwordNMTTokenizerConfig,
+    | SubwordNMTTokenizerConfig
+    | WordPieceTokenizerConfig
+    | ByteLevelBPETokenizerConfig,
     Field(discriminator="type"),
 ]
 
