@@ -200,7 +200,7 @@ def _special_ids(
         settings = folder.read_json(file) if folder.has(file) else {}
         names |= {name: settings[name] for name in settings if name.endswith("_token")}
     spelled = {
-        name: value.get("content") if isinstance(value, dict) else value
+        name: str(value.get("content") if isinstance(value, dict) else value)
         for name, value in names.items()
     }
     return {name: ids[token] for name, token in spelled.items() if token in ids}

@@ -96,7 +96,9 @@ def load_encoder_weights(encoder: PretrainedEncoderConfig, model: nn.Module) -> 
 
 def _is_run(path: str) -> bool:
     """Whether a folder is a run, or nothing that could be imported either."""
-    return Run(path).exists or not Path(path).exists() or not any(Path(path).iterdir())
+    folder = Path(path)
+    is_empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    return is_empty or Run(path).exists
 
 
 def _read_recipe(path: str) -> Recipe:

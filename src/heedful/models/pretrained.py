@@ -139,8 +139,8 @@ class PretrainedFeatures(nn.Module):
             return [self.model] if self.tune == "all" else []
         stack = find_stack(self.model)
         assert stack is not None, "layers to count from the top"
-        parts = [*stack.layers[-int(self.tune.removeprefix(_TOP)) :]]
-        return [*parts, stack.norm] if stack.norm is not None else parts
+        parts: list[nn.Module] = [*stack.layers[-int(self.tune.removeprefix(_TOP)) :]]
+        return [*parts, *([] if stack.norm is None else [stack.norm])]
 
     @override
     def train(self, mode: bool = True) -> "PretrainedFeatures":
