@@ -27,11 +27,21 @@ class VocabularyOrder(NamedTuple):
 
     @classmethod
     def from_special_tokens(
-        cls, size: int, *, pad: int, unk: int | None, decoder_start: int, eos: int
+        cls,
+        size: int,
+        *,
+        pad: int,
+        unk: int | None,
+        decoder_start: int,
+        eos: int,
+        text_token: int | None = None,
     ) -> "VocabularyOrder":
-        """Return the order of a vocabulary with these ids of special tokens."""
+        """Return the order of a vocabulary with these ids of special tokens.
+
+        `text_token` is part of texts, also if decoders read it first.
+        """
         special = (pad, NO_ROW if unk is None else unk, decoder_start, eos)
-        others = [index for index in range(size) if index not in special]
+        others = [row for row in range(size) if row not in special or row == text_token]
         return cls((*special, *others), size)
 
     def tokens(self, names: Sequence[str]) -> list[str]:
