@@ -17,7 +17,7 @@ from heedful.attention.positional_encoding import LearnedEncodingConfig, Sinusoi
 from heedful.attention.positional_encoding import SinusoidalEncoding as Sinusoids
 from heedful.conversion.exporting import Exporter, check_equal_outputs
 from heedful.conversion.hf_folder import write_hf_folder
-from heedful.conversion.hf_tokenizer_files import write_tokenizer_files
+from heedful.conversion.hf_tokenizer_files import has_tokenizer_files, write_tokenizer_files
 from heedful.conversion.hf_transformer import (
     ACTIVATIONS,
     DECODER_TABLE,
@@ -71,6 +71,20 @@ class HFExporter(Exporter):
         for beam_size in (1, _BEAM_SIZE):
             _compare_search(run, model, sources, beam_size=beam_size, location=str(folder))
         return f"greedy and beam outputs of {len(sources)} sample texts equal those of the run"
+
+    @override
+    def usage(self, run: LoadedRun) -> str:
+        lines = ["from transformers import AutoModelForSeq2SeqLM, AutoTokenizer", ""]
+        lines += ['model = AutoModelForSeq2SeqLM.from_pretrained("FOLDER")']
+        if has_tokenizer_files(run.tokenizers, run.config.tokenizers):
+            lines += ['tokenizer = AutoTokenizer.from_pretrained("FOLDER")']
+            lines += ['inputs = tokenizer(["a text"], return_tensors="pt", padding=True)']
+            lines += ["print(tokenizer.batch_decode(model.generate(**inputs)))"]
+            note = ""
+        else:
+            lines += ["model.generate(input_ids=ids)  # a text of ids, then eos_token_id"]
+            note = "\n\ntransformers has no tokenizer of this kind: ids come from heedful."
+        return "```python\n" + "\n".join(lines) + "\n```" + note
 
 
 EXPORTER = HFExporter()

@@ -1,7 +1,7 @@
 """Tokenizer files that transformers reads, of tokenizers that it can express.
 
-SentencePiece models become those of a MarianTokenizer; merges of byte-level BPE a BartTokenizer. Of
-others only the files of heedful are written, and token ids must come from heedful.
+SentencePiece models become those of a MarianTokenizer. Of others only the files of heedful are
+written, and token ids come from heedful.
 """
 
 from pathlib import Path
@@ -22,14 +22,18 @@ _SPECIAL = {
 }
 
 
+def has_tokenizer_files(tokenizers: TokenizerPair, config: Any) -> bool:
+    """Whether transformers can express both tokenizers."""
+    models = map(_sentencepiece_model, tokenizers)
+    return all(model is not None for model in models) and _are_unnormalized(config)
+
+
 def write_tokenizer_files(tokenizers: TokenizerPair, folder: Path, config: Any) -> None:
     """Write what transformers reads, if it can express both tokenizers."""
-    models = [_sentencepiece_model(tokenizer) for tokenizer in tokenizers]
-    if None in models or not _are_unnormalized(config):
+    if not has_tokenizer_files(tokenizers, config):
         return
-    for name, model in zip(("source.spm", "target.spm"), models, strict=True):
-        assert model is not None
-        (folder / name).write_bytes(model)
+    for name, tokenizer in zip(("source.spm", "target.spm"), tokenizers, strict=True):
+        (folder / name).write_bytes(_sentencepiece_model(tokenizer) or b"")
     source, target = map(_vocabulary, tokenizers)
     write_json(folder / "vocab.json", source)
     if source != target:
