@@ -12,7 +12,14 @@ from heedful.tokenization.imported import SentencePieceTokenizer
 from heedful.tokenization.subword import SubwordTokenizer
 from heedful.tokenization.tokenizer import NormalizerConfig, Tokenizer
 from heedful.tokenization.tokenizer_pair import TokenizerPair
-from heedful.tokenization.vocabulary import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
+from heedful.tokenization.vocabulary import (
+    BOS,
+    EOS,
+    NUM_SPECIAL_TOKENS,
+    PAD,
+    SPECIAL_TOKENS,
+    UNK,
+)
 
 _SPECIAL = {
     "pad_token": SPECIAL_TOKENS[PAD],
@@ -57,7 +64,8 @@ def _are_unnormalized(config: Any) -> bool:
 def _vocabulary(tokenizer: Tokenizer) -> dict[str, int]:
     """Return ids by the names that SentencePiece gives its pieces."""
     if isinstance(tokenizer, SubwordTokenizer):
-        return {name: index for index, name in enumerate(tokenizer.piece_names)}
+        names = [*SPECIAL_TOKENS, *tokenizer.piece_names[NUM_SPECIAL_TOKENS:]]
+        return {name: index for index, name in enumerate(names)}
     return {
         name: index for index, name in enumerate(tokenizer.ids_to_tokens(range(len(tokenizer))))
     }

@@ -119,12 +119,6 @@ class SubwordTokenizer(Tokenizer):
         return unescape(text.replace(SPACE_MARK, " ").removeprefix(" "))
 
     @property
-    def piece_names(self) -> list[str]:
-        """The names of all tokens in the SentencePiece model, those of special tokens displayed."""
-        names = [self._processor.IdToPiece(index) for index in range(len(self))]
-        return [*SPECIAL_TOKENS, *names[NUM_SPECIAL_TOKENS:]]
-
-    @property
     def learned_pieces(self) -> dict[str, SubwordPiece]:
         """The pieces by name, with SentencePiece's scores."""
         return {
