@@ -6,6 +6,8 @@ import json
 import torch
 from sentencepiece import SentencePieceTrainer
 
+from tests.hf_encoders import ROBERTA_SPECIAL, write_byte_level_bpe
+
 SOURCE_TEXTS = ["puella in horto ambulat", "leo magnus in silva dormit", "vidit puella leonem"]
 TARGET_TEXTS = ["the girl walks in the garden", "a big lion sleeps in the wood", "the girl saw it"]
 SIZES = {
@@ -93,3 +95,51 @@ def write_marian(folder, *, two_vocabularies=False, generation=None, **settings)
         setattr(model.generation_config, name, value)
     model.save_pretrained(folder)
     return model
+
+
+def write_bart(folder, *, forced_bos=True, generation=None, **settings):
+    """Write a BART model with random parameters; return it."""
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    folder.mkdir(parents=True)
+    size = write_byte_level_bpe(folder, ROBERTA_SPECIAL)
+    post_processor = {
+        "type": "RobertaProcessing",
+        "sep": ["</s>", 2],
+        "cls": ["<s>", 0],
+        "trim_offsets": True,
+        "add_prefix_space": False,
+    }
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(
+        json.dumps(tokenizer | {"post_processor": post_processor})
+    )
+    config = BartConfig(**SIZES | {"vocab_size": size} | settings)
+    model = randomize(BartForConditionalGeneration(config), eos_bias=3.0)
+    options = {"max_length": 30, "num_beams": 4, "no_repeat_ngram_size": 2}
+    options |= {"forced_bos_token_id": 0 if forced_bos else None} | (generation or {})
+    for name, value in options.items():
+        setattr(model.generation_config, name, value)
+    model.save_pretrained(folder)
+    return model
+
+
+# ----- our own models that fit into such folders
+
+TRANSFORMER = {
+    "type": "transformer",
+    "hidden_size": 16,
+    "num_layers": 2,
+    "attention": {"score": {"type": "scaled-dot"}, "multi_head": {"num_heads": 4}},
+    "feed_forward": [{"intermediate_size": 24}],
+}
+
+
+def transformer_settings(*, embeddings="shared", tokenizers=None, **side):
+    """Return the recipe of a Transformer whose encoder and decoder have the same settings."""
+    side = side or TRANSFORMER
+    shared = {"type": "shared", "tokenizer": {"type": "subword", "vocab_size": 290}}
+    return {
+        "tokenizers": tokenizers or shared,
+        "model": {"encoder": side, "decoder": side, "embeddings": embeddings},
+    }

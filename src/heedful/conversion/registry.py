@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from heedful.conversion.importing import ImportedRun
 
 HF_IMPORTERS = {
+    "bart": "heedful.conversion.bart",
     "bert": "heedful.conversion.bert",
     "distilbert": "heedful.conversion.bert",
     "gpt2": "heedful.conversion.gpt2",

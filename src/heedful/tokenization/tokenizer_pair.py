@@ -11,6 +11,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from heedful.config import BaseConfig
+from heedful.tokenization.bart import BartTokenizerConfig
 from heedful.tokenization.byte_level_bpe import ByteLevelBPETokenizerConfig
 from heedful.tokenization.imported import (
     SentencePieceTokenizerConfig,
@@ -47,7 +48,8 @@ TokenizerConfig = Annotated[
     | SentencePieceTokenizerConfig
     | SubwordNMTTokenizerConfig
     | WordPieceTokenizerConfig
-    | ByteLevelBPETokenizerConfig,
+    | ByteLevelBPETokenizerConfig
+    | BartTokenizerConfig,
     Field(discriminator="type"),
 ]
 
