@@ -307,8 +307,8 @@ def _read_side(folder: Path, data: TheirSettings, name: str, notes: list[str]) -
     order, others = order_vocabulary(tokens, **specials, location=str(path))
     if section.get("level", str, "word") == "char":
         others = [" " if token == SPACE_MARK else token for token in others]
-    config, path, contents = _tokenizer_config(folder, section, others, notes)
-    return build_side(config, order, others, path, contents)
+    config, file, contents = _tokenizer_config(folder, section, others, notes)
+    return build_side(config, order, others, file, contents)
 
 
 def _tokenizer_config(

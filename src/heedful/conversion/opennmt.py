@@ -46,7 +46,7 @@ _ACTIVATIONS = {  # and whether they are gated
     "silu": ("swish", True),
     "gated-gelu": ("gelu", True),
 }
-_OFF = (0, 0.0, False, "", "none", [], None)
+_OFF: tuple[Any, ...] = (0, 0.0, False, "", "none", [], None)
 _UNSUPPORTED = (  # options that must be off
     *("copy_attn", "coverage_attn", "context_gate", "parallel_residual", "lora_layers"),
     *("quant_layers", "num_experts", "sliding_window", "n_src_feats", "max_relative_positions"),

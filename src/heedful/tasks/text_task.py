@@ -13,7 +13,7 @@ from heedful.config import BaseConfig
 from heedful.data.batching import DataCursor
 from heedful.data.examples import LINES, LocatedExamples
 from heedful.data.sharded_dataset import PreparedDataConfig, PreparedDataset, ShardedTokenStream
-from heedful.data.sources import SyntheticTextConfig, TextFilesConfig
+from heedful.data.sources import SyntheticTextConfig, TextColumnConfig, TextFilesConfig
 from heedful.data.token_stream import (
     LMBatch,
     LMBatchingConfig,
@@ -145,7 +145,7 @@ class TextTask(Task):
     """A task whose examples are the lines of a running text."""
 
     example_format = LINES
-    source_configs = (TextFilesConfig, SyntheticTextConfig)
+    source_configs = (TextFilesConfig, TextColumnConfig, SyntheticTextConfig)
     train_source_configs = (PreparedDataConfig,)
     file_options = TEXT_FILES
     metrics: ClassVar[Mapping[str, MetricSpec]] = {"loss": LOSS, "accuracy": ACCURACY}
