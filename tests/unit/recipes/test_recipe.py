@@ -73,7 +73,8 @@ def test_language_model_rejects_pairs(split):
     assert text == (
         f"data.{split}.type: the model (type: language-model) learns from running text, "
         "not from 'synthetic'\n"
-        f"  choose from: {'prepared, ' if split == 'train' else ''}synthetic-text, text, text-column"
+        f"  choose from: {'prepared, ' if split == 'train' else ''}synthetic-text, text, "
+        "text-column"
     )
 
 
