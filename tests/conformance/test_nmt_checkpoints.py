@@ -283,7 +283,7 @@ def test_missing_files_and_other_checkpoints_are_reported(tmp_path):
 def test_nothing_is_written_for_a_checkpoint_with_code(tmp_path):
     path, _ = joey_recurrent(tmp_path / "joey", JOEY_RECURRENT[0])
     torch.save({"model_state": {}, "hook": print}, path)
-    with pytest.raises(DataError, match="contains __builtin__.print, which is not read"):
+    with pytest.raises(DataError, match=r"contains __builtin__\.print, which is not read"):
         import_run(path, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
