@@ -35,7 +35,8 @@ from heedful.storage.json_files import read_json_lines
 SIZES = (100, 1000, 0)
 """Training examples; 0 stands for all."""
 SEEDS = 3
-RESULTS, TABLES = "transfer.jsonl", "transfer-tables.md"
+RESULTS, PAGE = "transfer.jsonl", "transfer.md"
+_START, _END = "<!-- tables of python -m experiments.transfer -->\n", "<!-- end of tables -->\n"
 _WEIGHTS = "model.safetensors"
 _INIT_STD = 0.02  # of BERT
 
@@ -201,11 +202,17 @@ def train_job(job: Job, model: str, data: str, folder: str, device: str) -> dict
 
 
 def run_jobs(
-    jobs: Sequence[Job], model: Path, data: Path, folder: Path, *, device: str, workers: int
+    jobs: Sequence[Job],
+    model: Path,
+    data: Path,
+    folder: Path,
+    *,
+    results: Path,
+    device: str,
+    workers: int,
 ) -> list[dict[str, Any]]:
     """Train all systems, several at once; results of earlier calls are kept."""
-    path = folder / RESULTS
-    done = list(read_json_lines(path))
+    done = list(read_json_lines(results))
     known = set(map(_job_of, done))
     missing = [job for job in jobs if job not in known]
     scratch = folder / "random-model"
@@ -223,7 +230,7 @@ def run_jobs(
         for count, future in enumerate(as_completed(futures), start=1):
             result = future.result()
             done.append(result)
-            with path.open("a", encoding="utf-8") as file:
+            with results.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(result) + "\n")
             name, seconds = _job_of(result).name, result["seconds"]
             typer.echo(f"{count} of {len(futures)}: {name} {result['accuracy']:.2f} ({seconds} s)")
@@ -276,10 +283,13 @@ def main(
     seeds: Annotated[int, typer.Option(help="trainings of each system")] = SEEDS,
     jobs: Annotated[int, typer.Option(help="trainings at a time")] = 8,
     device: Annotated[str, typer.Option(help="cpu, cuda ...")] = "auto",
+    results: Annotated[
+        Path | None, typer.Option(help="JSON lines of results; FOLDER/transfer.jsonl if not given")
+    ] = None,
 ) -> None:
     """Train classifiers and taggers with a pretrained encoder, frozen, tuned and from scratch.
 
-    Results are kept in FOLDER/transfer.jsonl; the same command trains what is missing.
+    Results are kept; the same command trains what is missing, and writes the tables.
 
     Example: python -m experiments.transfer all-MiniLM-L6-v2 data --only trec --size 100
     """
@@ -291,10 +301,18 @@ def main(
         for examples in size or SIZES
         for seed in range(1, seeds + 1)
     ]
-    results = run_jobs(planned, model, data, folder, device=device, workers=jobs)
-    tables = format_tables(results)
+    options = {"results": results or folder / RESULTS, "device": device, "workers": jobs}
+    tables = format_tables(run_jobs(planned, model, data, folder, **options))
     typer.echo("\n" + tables)
-    write_text(output_dir / TABLES, tables + "\n")
+    typer.echo(f"\nwrote {write_tables(tables, output_dir / PAGE)}")
+
+
+def write_tables(tables: str, page: Path) -> Path:
+    """Replace the tables of a page; a page that does not exist has nothing else."""
+    text = page.read_text(encoding="utf-8") if page.exists() else _START + _END
+    before, after = text.index(_START) + len(_START), text.index(_END)
+    write_text(page, f"{text[:before]}\n{tables}\n\n{text[after:]}")
+    return page
 
 
 if __name__ == "__main__":

@@ -54,8 +54,13 @@ class _Family(NamedTuple):
     """Their names of the dense layer, the norm and the bias of the masked-LM head."""
     tied_weights: tuple[str, ...]
     """Copies of the embedding table and the bias that a file may also have."""
-    num_unused_positions: int = 0
-    """Rows before that of position 0; RoBERTa counts from the id of padding."""
+    counts_positions_from_padding: bool = False
+    """Whether the first position follows the id of padding, so that rows before it are unused."""
+
+    def num_unused_positions(self, folder: HFFolder) -> int:
+        """Return the number of rows before that of the first position."""
+        is_shifted = self.counts_positions_from_padding
+        return folder.setting("pad_token_id", int, 1) + 1 if is_shifted else 0
 
 
 def _bert_layer(attention: str) -> dict[str, str]:
@@ -106,7 +111,7 @@ _FAMILIES = {
         _bert_layer("attention"),
         _ROBERTA_HEAD,
         ("lm_head.decoder.weight", "lm_head.decoder.bias"),
-        num_unused_positions=2,
+        counts_positions_from_padding=True,
     ),
     "distilbert": _Family(
         "DistilBERT",
@@ -133,16 +138,17 @@ _FAMILIES = {
 }
 
 
-def tensor_table(family: _Family, order: VocabularyOrder) -> TensorTable:
+def tensor_table(
+    family: _Family, order: VocabularyOrder, num_unused_positions: int = 0
+) -> TensorTable:
     """Return the names of all tensors of a masked language model."""
     dense, norm, bias = family.head
-    unused = family.num_unused_positions
     embeddings = [
         tensor("embedding.weight", "word_embeddings.weight", order.table_layout),
         tensor(
             "position_combiner.encoding.embedding.weight",
             "position_embeddings.weight",
-            _without_first_rows(unused),
+            _without_first_rows(num_unused_positions),
         ),
         tensor("segment_embedding.weight", "token_type_embeddings.weight"),
         *affine("norm", "LayerNorm"),
@@ -206,7 +212,8 @@ def read_encoder(folder: HFFolder) -> ImportedRun:
         expected = unique_weights(build_model(recipe, tokenizers))
     if not has_head:
         expected = {name: t for name, t in expected.items() if name.startswith("encoder.")}
-    weights = tensor_table(family, order).to_ours(
+    table = tensor_table(family, order, family.num_unused_positions(folder))
+    weights = table.to_ours(
         tensors,
         expected,
         location=str(folder.path),
@@ -233,7 +240,8 @@ def _recipe(folder: HFFolder, family: _Family, tokenizer: dict[str, Any]) -> Rec
     message = f"{family.settings['activation']} is {activation!r}, which is not known here"
     hint = f"these are: {', '.join(ACTIVATIONS)}"
     check(activation in ACTIVATIONS, str(folder.path / CONFIG), message, hint, DataError)
-    positions = folder.setting("max_position_embeddings", int) - family.num_unused_positions
+    positions = folder.setting("max_position_embeddings", int)
+    positions -= family.num_unused_positions(folder)
     has_segments = family.title != "DistilBERT"
     encoder = {
         "type": "transformer",
