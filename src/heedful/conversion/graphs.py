@@ -19,6 +19,7 @@ from typing_extensions import override
 from heedful.conversion.graph_capture import capture
 from heedful.data.batching import Batch, SourceBatch
 from heedful.data.token_stream import LMBatch
+from heedful.layers.mixture_of_experts import MixtureOfExperts
 from heedful.layers.self_attentive_cells import SelfAttentiveCellBase
 from heedful.models.base import Seq2SeqModel
 from heedful.models.encoder_decoder import EncoderDecoderModel
@@ -258,7 +259,10 @@ def _description(run: LoadedRun) -> str:
 
 
 _HISTORY = "its recurrent cells attend to all their earlier states, which grow in a graph"
-_UNSUPPORTED: dict[type[nn.Module], str] = {SelfAttentiveCellBase: _HISTORY}
+_UNSUPPORTED: dict[type[nn.Module], str] = {
+    SelfAttentiveCellBase: _HISTORY,
+    MixtureOfExperts: "how many tokens each expert gets depends on their values",
+}
 
 
 def model_info(graphs: ModelGraphs) -> dict[str, Any]:

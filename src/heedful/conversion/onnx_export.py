@@ -12,20 +12,19 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 import torch
+from torch import nn
 from typing_extensions import override
 
 from heedful.conversion import graphs, onnx_runner
 from heedful.conversion.exporting import Exporter, check_equal_outputs, greedy_outputs
 from heedful.conversion.hf_folder import write_json
 from heedful.conversion.model_card import TOKENIZERS, tokenizer_code
-from heedful.layers.mixture_of_experts import MixtureOfExperts
 from heedful.models.bytenet import DilatedDecoder
 from heedful.models.language_model import LanguageModel
 from heedful.tasks.task import LoadedRun
 
 _UNSUPPORTED = {
     DilatedDecoder: "ByteNet's decoder rounds a multiple of the source length",
-    MixtureOfExperts: "how many tokens each expert gets depends on their values",
 }
 _NUM_GENERATED = 12
 _TRANSLATE = """\
@@ -79,18 +78,8 @@ class OnnxExporter(Exporter):
 
     @override
     def write(self, run: LoadedRun, folder: Path) -> None:
-        captured = graphs.capture_graphs(run.model, len(run.tokenizers.target))
-        names = ["language_model"]
-        if captured.encoder is not None:
-            names = ["encoder", "decoder_step"]
-            inputs = [graphs.SOURCE_TOKENS, graphs.SOURCE_LENGTHS]
-            outputs = captured.encoder_outputs
-            _write_graph(captured.encoder, folder / "encoder.onnx", inputs, outputs)
-        path = folder / f"{names[-1]}.onnx"
-        _write_graph(captured.step, path, captured.step_inputs, captured.step_outputs)
-        write_json(folder / "model.json", {"graphs": names, **graphs.model_info(captured)})
+        write_graphs(run.model, len(run.tokenizers.target), folder)
         run.tokenizers.save(folder / TOKENIZERS)
-        shutil.copyfile(onnx_runner.__file__, folder / "onnx_runner.py")
 
     @override
     def compare(self, run: LoadedRun, folder: Path, sources: Sequence[Sequence[int]]) -> str:
@@ -112,6 +101,20 @@ class OnnxExporter(Exporter):
             return ""
         package = " sentencepiece" if "sentencepiece" in code else ""
         return template.format(package=package, tokenizer=code)
+
+
+def write_graphs(model: nn.Module, vocab_size: int, folder: Path) -> None:
+    """Write the graphs of a model, model.json and the runner."""
+    captured = graphs.capture_graphs(model, vocab_size)
+    names = ["language_model"]
+    if captured.encoder is not None:
+        names = ["encoder", "decoder_step"]
+        inputs = [graphs.SOURCE_TOKENS, graphs.SOURCE_LENGTHS]
+        _write_graph(captured.encoder, folder / "encoder.onnx", inputs, captured.encoder_outputs)
+    path = folder / f"{names[-1]}.onnx"
+    _write_graph(captured.step, path, captured.step_inputs, captured.step_outputs)
+    write_json(folder / "model.json", {"graphs": names, **graphs.model_info(captured)})
+    shutil.copyfile(onnx_runner.__file__, folder / "onnx_runner.py")
 
 
 def _write_graph(

@@ -96,10 +96,10 @@ def read_run(folder: HFFolder) -> ImportedRun:
 
 def load_folder(folder: Path | str) -> LoadedRun:
     """Build the model of an exported folder, in evaluation mode."""
-    recipe, tokenizers, weights, _ = read_run(HFFolder(folder))
-    model = build_model(recipe, tokenizers)
-    load_into_model(model, weights, location=str(folder))
-    return LoadedRun(folder, recipe, tokenizers, model)
+    run = read_run(HFFolder(folder))
+    model = build_model(run.recipe, run.tokenizers)
+    load_into_model(model, run.weights, location=str(folder))
+    return LoadedRun(folder, run.recipe, run.tokenizers, model)
 
 
 EXPORTER = SafetensorsExporter()
