@@ -24,7 +24,7 @@ from heedful.nn.mechanism import (
 )
 from heedful.shapes import Bool, Float, Weights
 
-Inputs = Float[Tensor, "B ... D"]
+Inputs = Float[Tensor, "B ..."]
 
 
 class MultiHeadAttention(KerasLayer):
