@@ -97,7 +97,18 @@ def write_marian(folder, *, two_vocabularies=False, generation=None, **settings)
     return model
 
 
-def write_bart(folder, *, forced_bos=True, generation=None, **settings):
+def move_mask_to_the_end(tokenizer):
+    """Give <mask> the last id of all, as in facebook/bart-large."""
+    vocabulary = tokenizer["model"]["vocab"]
+    mask = vocabulary["<mask>"]
+    for token, index in vocabulary.items():
+        vocabulary[token] = index - 1 if index > mask else index
+    vocabulary["<mask>"] = len(vocabulary) - 1
+    for added in tokenizer["added_tokens"]:
+        added["id"] = vocabulary[added["content"]]
+
+
+def write_bart(folder, *, forced_bos=True, has_mask_row=True, generation=None, **settings):
     """Write a BART model with random parameters; return it."""
     from transformers import BartConfig, BartForConditionalGeneration
 
@@ -111,6 +122,9 @@ def write_bart(folder, *, forced_bos=True, generation=None, **settings):
         "add_prefix_space": False,
     }
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    if not has_mask_row:
+        move_mask_to_the_end(tokenizer)
+        size -= 1
     (folder / "tokenizer.json").write_text(
         json.dumps(tokenizer | {"post_processor": post_processor})
     )

@@ -6,6 +6,7 @@ import torch
 import heedful
 from heedful.conversion.exporting import load_run
 from heedful.conversion.importing import import_run
+from heedful.decoding.requests import Request
 from heedful.inspection.attention_trace import trace_attention
 from heedful.tokenization.vocabulary import BOS, EOS, PAD, UNK
 from tests.hf_models import SOURCE_TEXTS, write_bart, write_marian
@@ -131,3 +132,21 @@ def test_bart_matches_in_states_weights_and_outputs(settings, tmp_path):
     names = dict(zip(range(len(ids)), ours.ids_to_tokens(ids.tolist()), strict=True))
     for beam_size in (1, 4):
         check_outputs(model, tokenizer, inputs, run, ENGLISH_TEXTS, beam_size, names)
+
+
+def test_special_token_behind_the_last_row_is_left_out(tmp_path):
+    """As in BART models for summaries, which have no row for <mask>."""
+    folder = tmp_path / "model"
+    write_bart(folder, has_mask_row=False)
+    import_run(folder, tmp_path / "run")
+    tokenizers = load_run(tmp_path / "run").tokenizers
+    assert "<mask>" not in tokenizers.source.vocabulary.tokens
+    assert tokenizers.source.decode(tokenizers.source.encode(ENGLISH_TEXTS[0])) == ENGLISH_TEXTS[0]
+
+
+def test_phrases_have_no_first_token(tmp_path):
+    write_bart(tmp_path / "model")
+    import_run(tmp_path / "model", tmp_path / "run")
+    translator = heedful.load(tmp_path / "run")
+    outputs = translator.translate([Request("a lion", required_phrases=["the garden"])])
+    assert "the garden" in outputs[0].text

@@ -66,10 +66,21 @@ def read_hf_tokenizer(folder: HFFolder, *, vocab_size: int) -> HFTokenizer:
     else:
         files = f"{_TOKENIZER}, {_WORDS}, or {_BPE_WORDS} with {MERGES_FILE}"
         raise DataError(str(folder.path), "has no tokenizer", f"add {files}")
+    tokenizer = _without_rowless_specials(tokenizer, vocab_size)
     message = f"vocab_size is {vocab_size}, but the tokenizer has {len(tokenizer.tokens)} tokens"
     is_same = len(tokenizer.tokens) == vocab_size
     check(is_same, str(folder.path / CONFIG), message, _AGAIN_HINT, DataError)
     return tokenizer
+
+
+def _without_rowless_specials(tokenizer: HFTokenizer, vocab_size: int) -> HFTokenizer:
+    """Drop special tokens behind the last row of the model, such as <mask> of bart-large-cnn."""
+    special = tokenizer.special_ids
+    beyond = range(vocab_size, len(tokenizer.tokens))
+    if not beyond or not {*beyond} <= {*special.values()}:
+        return tokenizer
+    kept = {name: index for name, index in special.items() if index < vocab_size}
+    return tokenizer._replace(tokens=tokenizer.tokens[:vocab_size], special_ids=kept)
 
 
 def require_special_tokens(tokenizer: HFTokenizer, folder: HFFolder, names: Sequence[str]) -> None:

@@ -35,6 +35,10 @@ class BartTokenizer(ByteLevelBPETokenizer):
         self._prefix_id, self._special_ids = ids[0], {*ids}
 
     @override
+    def encode_phrase(self, text: str) -> list[int]:
+        return self.encode(text)[1:]
+
+    @override
     def _encode(self, texts: list[str]) -> list[list[int]]:
         return [[self._prefix_id, *ids] if ids else [] for ids in super()._encode(texts)]
 

@@ -150,6 +150,10 @@ class Tokenizer(ABC):
         check_no_surrogates(text, location="text")
         return self._encode([self.normalizer(text)])[0]
 
+    def encode_phrase(self, text: str) -> list[int]:
+        """Encode a part of a text, without what stands before whole texts."""
+        return self.encode(text)
+
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode multiple texts."""
         return self._encode(list(normalize_texts(texts, self.normalizer)))

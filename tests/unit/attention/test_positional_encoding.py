@@ -33,6 +33,19 @@ def test_sinusoidal_encoding_matches_formula(size):
     assert sinusoids(POSITIONS, size).tolist() == [pytest.approx(row, abs=1e-9) for row in expected]
 
 
+@pytest.mark.parametrize("size", [1, 2, 5, 8])
+def test_split_layout_has_all_sines_before_all_cosines(size):
+    angles = [10000 ** (-2 * pair / size) for pair in range((size + 1) // 2)]
+    expected = [
+        [math.sin(position * angle) for angle in angles]
+        + [math.cos(position * angle) for angle in angles[: size // 2]]
+        for position in POSITIONS
+    ]
+    encoding = SinusoidalEncoding(size, layout="split")
+    actual = encoding(torch.tensor(POSITIONS), torch.double).tolist()
+    assert actual == [pytest.approx(row, abs=1e-9) for row in expected]
+
+
 @pytest.mark.parametrize("step", [1, 7, 1000])
 def test_shifted_sinusoids_are_a_rotation(step):
     frequencies = [10000 ** (-2 * i / 6) for i in range(3)]
