@@ -5,6 +5,7 @@ import torch
 
 from heedful.conversion.exporting import export_run, load_run
 from heedful.conversion.importing import import_run
+from heedful.tokenization.vocabulary import EOS
 from tests.commands import write_random_run
 from tests.hf_models import SOURCE_TEXTS, TARGET_TEXTS, TRANSFORMER, transformer_settings
 
@@ -58,9 +59,9 @@ def test_export_opens_in_transformers_and_comes_back_bit_equal(recipe, model_typ
     if recipe["tokenizers"] is not WORDS:
         tokenizer = AutoTokenizer.from_pretrained(folder)
         for text in [*SOURCE_TEXTS, "leo \u20ac  x"]:
-            ids = tokenizer(text).input_ids
-            assert ids == [*ours.tokenizers.source.encode(text), 3]
-            assert tokenizer.decode(ids[:-1]) == text
+            assert tokenizer(text).input_ids == [*ours.tokenizers.source.encode(text), EOS]
+        for text in TARGET_TEXTS:
+            assert tokenizer.decode(ours.tokenizers.target.encode(text)) == text
     else:
         assert not (folder / "tokenizer_config.json").exists()
 
