@@ -72,7 +72,8 @@ def test_no_generic_alias_is_called():
 
 
 def test_nothing_is_pickled():
-    assert violations(pickles) == {}
+    """One file interprets pickles of others with a table in place of imports: it runs nothing."""
+    assert violations(pickles) == {"src/heedful/conversion/checkpoint_files.py": ["pickle"]}
 
 
 def test_no_function_accepts_unknown_keywords():

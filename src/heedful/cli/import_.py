@@ -19,12 +19,14 @@ def import_(model: ModelToImport, *, run: RunToWrite, quiet: Quiet = False) -> N
     """Import a model of another library as a run.
 
     A Hugging Face folder has config.json, model.safetensors (or shards with an index) and the
-    files of its tokenizer. Pickled weights are never opened. The run is complete in itself: the
-    folder is not needed afterwards. Everything is checked first: a model that is not understood
-    is refused by name, and nothing is written.
+    files of its tokenizer. Pickled weights are never opened; checkpoints of JoeyNMT (.ckpt) and
+    OpenNMT-py (.pt) are read without executing anything in them. The run is complete in itself:
+    the folder is not needed afterwards. Everything is checked first: a model that is not
+    understood is refused by name, and nothing is written.
 
     Example: heedful import opus-mt-en-de --run runs/opus-en-de
     Example: heedful import bart-large-cnn --run runs/bart
+    Example: heedful import joey/best.ckpt --run runs/joey
     """
     from heedful.conversion.importing import import_run
 

@@ -151,9 +151,9 @@ def _transformer_side(section: TheirSettings, side: str, has_final_norm: bool) -
 
 
 def _layer_rules(*, is_decoder: bool) -> list[TensorRule]:
-    own = "trg_trg_att" if is_decoder else "src_src_att"
+    self_attention = "trg_trg_att" if is_decoder else "src_src_att"
     rules = [
-        *attention_rules("self_attention.attention", own, _ATTENTION),
+        *attention_rules("self_attention.attention", self_attention, _ATTENTION),
         *affine("self_attention_residual.norm", "x_layer_norm" if is_decoder else "layer_norm"),
         *affine("feed_forward.input_projection", "feed_forward.pwff_layer.0"),
         *affine("feed_forward.output_projection", "feed_forward.pwff_layer.3"),

@@ -92,12 +92,12 @@ class TheirSettings:
 def find_file(folder: Path, named: str, default: str) -> Path:
     """Return a file that settings name: in the folder of the checkpoint, or where they say."""
     names = [folder / default, *([folder / Path(named).name, Path(named)] if named else [])]
-    found = next((path for path in names if path.is_file()), None)
-    wanted = Path(named).name if named else default
+    file = next((path for path in names if path.is_file()), None)
+    name = Path(named).name if named else default
     hint = "copy it into the folder of the checkpoint"
-    check(found, str(folder), f"the file {wanted} is missing", hint, DataError)
-    assert found is not None
-    return found
+    check(file, str(folder), f"the file {name} is missing", hint, DataError)
+    assert file is not None
+    return file
 
 
 # ----- models

@@ -189,13 +189,13 @@ def _read_file(
     path: str, file_format: ColumnarFormat, columns: Sequence[int | str], options: str
 ) -> Iterator[dict[str, Any]]:
     with _Reader(path, file_format) as reader:
-        found = [reader.find(column, options) for column in columns]
-        needed = list(dict.fromkeys(top_level(name, reader.names) for name in found))
+        names = [reader.find(column, options) for column in columns]
+        needed = list(dict.fromkeys(top_level(name, reader.names) for name in names))
         labels = {name: label for name in needed if (label := reader.features.get(name))}
         for rows in reader.batches(needed):
             for row in rows:
-                for name, names in labels.items():
-                    row[name] = _to_names(row[name], names, f"{display_name(path)}, {name}")
+                for name, label_names in labels.items():
+                    row[name] = _to_names(row[name], label_names, f"{display_name(path)}, {name}")
                 yield row
 
 

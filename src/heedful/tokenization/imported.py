@@ -126,7 +126,9 @@ class SentencePieceTokenizer(ImportedTokenizer):
     @override
     def detokenize(self, pieces: list[str]) -> str:
         # Its own spelling of an unknown piece is " \u2047 ".
-        unk, parts, known = SPECIAL_TOKENS[UNK], list[str](), list[str]()
+        unk = SPECIAL_TOKENS[UNK]
+        parts: list[str] = []
+        known: list[str] = []
         for piece in pieces:
             if piece == unk:
                 parts += [self._processor.DecodePieces(known), unk]
