@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 from heedful.attention.additive_scores import ScoreFeatureConfig
 from heedful.attention.alignments import EntmaxAlignment, SoftmaxAlignment
 from heedful.attention.config import AlignmentConfig, ScoreConfig
+from heedful.attention.fixed_alignment import FixedAlignment
 from heedful.attention.hard_alignment import Baseline, SampledAlignment
 from heedful.attention.local_alignment import LocalAlignment, MonotonicCenter, PredictiveCenter
 from heedful.attention.monotonic_alignment import MonotonicAlignment, MonotonicChunkwiseAlignment
@@ -48,6 +49,8 @@ ALIGNMENTS["monotonic, expected"] = MonotonicAlignment(inference="expected")
 ALIGNMENTS["monotonic-chunkwise, expected"] = MonotonicChunkwiseAlignment(
     MonotonicAlignment(inference="expected"), chunk_size=3
 )
+ALIGNMENTS["fixed, last"] = FixedAlignment("last")
+ALIGNMENTS["fixed, diagonal"] = FixedAlignment("diagonal")
 ALIGNMENTS["sampled, expected"] = SampledAlignment(
     SoftmaxAlignment(), Baseline(), inference="expected"
 )
@@ -121,6 +124,9 @@ for member in types_in(ScoreFeatureConfig):
     SYSTEMS[f"feature {type_of(member)}"] = _system({"attention": {"score": features}})
 for member in types_in(AlignmentConfig):
     SYSTEMS[f"alignment {type_of(member)}"] = _system({"attention": {"alignment": member()}})
+SYSTEMS["alignment fixed, diagonal"] = _system(
+    {"attention": {"alignment": {"type": "fixed", "pattern": "diagonal"}}}
+)
 for alignment_type in ("softmax", "monotonic-marginal"):
     SYSTEMS[f"marginal over {alignment_type}"] = _system(
         {
@@ -379,6 +385,7 @@ SYSTEMS |= {
     ),
     "transformer, no positions": _transformer({"positional_encoding": None}),
     "transformer, learned positions": _transformer({"positional_encoding": {"type": "learned"}}),
+    "transformer, concatenated index": _transformer({"positional_encoding": {"type": "index"}}),
     "transformer, shared embeddings": _transformer(embeddings="shared"),
     "transformer, no output bias": _transformer(
         {"feed_forward": [{"intermediate_size": 12, "activation": "gelu-tanh"}]},

@@ -1,4 +1,4 @@
-"""Positional encodings: sinusoidal or learned, added to vectors or concatenated with them.
+"""Positional encodings: sinusoidal, learned or the index itself, added to vectors or concatenated.
 
 Invariant: an encoding depends only on the position, so a text read in pieces, each from its own
 start position, gets the same encodings as the whole text.
@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from typing import Annotated, ClassVar, Literal
 
 import torch
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -91,6 +91,23 @@ class LearnedEncoding(PositionalEncoding):
         return self.embedding(positions.clamp(max=self.embedding.num_embeddings - 1)).to(dtype)
 
 
+class IndexEncoding(PositionalEncoding):
+    """scale * p, one number: the position itself, appended to the vector as [x; p].
+
+    It grows without a limit: a position beyond those of training is a number that no layer has
+    read. Half precision rounds it, bfloat16 from 256 on and float16 from 2048 on.
+    """
+
+    def __init__(self, size: int = 1, *, scale: float = 1.0) -> None:
+        assert size == 1, size
+        super().__init__(size)
+        self.scale = scale
+
+    @override
+    def forward(self, positions: Positions, dtype: torch.dtype = torch.float32) -> Vectors:
+        return (positions.unsqueeze(-1).to(widest_float(positions.device)) * self.scale).to(dtype)
+
+
 class PositionCombiner(nn.Module):
     """vector + encoding  (Vaswani et al. 2017, 3.5), or [vector; encoding]."""
 
@@ -132,6 +149,12 @@ class PositionalEncodingConfigBase(BaseConfig):
             raise ValueError("size needs combine: concat")
         return self
 
+    def token_size(self, total_size: int) -> int:
+        """Return the size of a token embedding that has `total_size` with this encoding."""
+        if self.combine == "add":
+            return total_size
+        return total_size - (self.size or total_size // 2)
+
     def build(self, *, embedding_size: int) -> PositionCombiner:
         options = self.options()
         combine, size = options.pop("combine"), options.pop("size") or embedding_size
@@ -158,6 +181,20 @@ class LearnedEncodingConfig(PositionalEncodingConfigBase):
     """Positions with their own vector; those beyond share that of the last."""
 
 
+class IndexEncodingConfig(PositionalEncodingConfigBase):
+    """The position itself, appended to the embedding as one number; naive, for comparison."""
+
+    module_class = IndexEncoding
+    type: Literal["index"] = "index"
+    combine: Literal["concat"] = "concat"
+    """Always concatenated with the embedding."""
+    size: Annotated[int, Field(ge=1, le=1)] = 1
+    """Always one number."""
+    scale: PositiveFloat = 1.0
+    """Factor of the position: with 0.01, position 100 is 1."""
+
+
 PositionalEncodingConfig = Annotated[
-    SinusoidalEncodingConfig | LearnedEncodingConfig, Field(discriminator="type")
+    SinusoidalEncodingConfig | LearnedEncodingConfig | IndexEncodingConfig,
+    Field(discriminator="type"),
 ]
