@@ -112,10 +112,10 @@ def render_svg(attention_map: AttentionMap) -> str:
     for index, (css_class, line) in enumerate(heading):
         add_text(root, css_class, line, x=svg.PADDING, y=svg.PADDING + 14 + HEADING_LINE * index)
     for row, column, weight in visible_links(attention_map):
-        line = _add_line(root, _curve(outputs, row, sources, column), weight)
-        line.set("data-weight", svg.format_weight(weight))
+        curve = _add_line(root, _curve(outputs, row, sources, column), weight)
+        curve.set("data-weight", svg.format_weight(weight))
         pair = f"{outputs.labels[row]} \u2192 {sources.labels[column]}"
-        SubElement(line, "title").text = f"{pair}: {weight:.2f}"
+        SubElement(curve, "title").text = f"{pair}: {weight:.2f}"
     outputs.draw(root)
     sources.draw(root)
     for index, weight in enumerate(LEGEND_WEIGHTS):
