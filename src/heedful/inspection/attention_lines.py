@@ -65,7 +65,7 @@ def visible_links(attention_map: AttentionMap) -> Iterator[tuple[int, int, float
 
 
 class _Steps:
-    """A row of steps: labels, widths, and centers once the row has its place."""
+    """A row of steps: labels and widths, and centers after `move`."""
 
     def __init__(self, name: str, tokens: Sequence[str]) -> None:
         self.name = name
