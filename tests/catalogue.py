@@ -510,6 +510,12 @@ TAGGERS = {
             "encoder": SYSTEMS["recurrence over a mixed language model"]["encoder"],
             "output_head": "crf",
         },
+        "softmax over pieces of words": {
+            "encoder": {
+                **SYSTEMS["transformer over a fine-tuned transformer"]["encoder"],
+                "splits_words": True,
+            },
+        },
     }.items()
 }
 

@@ -51,6 +51,19 @@ PREFIX = "encoder.features.model."
 
 
 @pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Write labeled texts, tagged words and pairs."""
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "labeled.tsv").write_text("\n".join(labeled_lines(20)) + "\n")
+    words = [("The", "DET"), ("unhappy", "ADJ"), ("lions", "NOUN"), ("don't", "VERB")]
+    sentence = "".join(f"{word}\t{tag}\n" for word, tag in words) + "\n"
+    (folder / "tagged.conll").write_text(sentence * 12)
+    (folder / "source.txt").write_text("the lion walks\nunhappy lions\n" * 10)
+    (folder / "target.txt").write_text("leo ambulat\nleones\n" * 10)
+    return folder
+
+
+@pytest.fixture(scope="module")
 def bert(tmp_path_factory):
     """Write a random BERT without an output layer; return its folder."""
     folder = tmp_path_factory.mktemp("hf") / "bert"
@@ -58,16 +71,16 @@ def bert(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def files(tmp_path):
-    """Write labeled texts, tagged words and pairs."""
-    (tmp_path / "labeled.tsv").write_text("\n".join(labeled_lines(20)) + "\n")
-    words = [("The", "DET"), ("unhappy", "ADJ"), ("lions", "NOUN"), ("don't", "VERB")]
-    sentence = "".join(f"{word}\t{tag}\n" for word, tag in words) + "\n"
-    (tmp_path / "tagged.conll").write_text(sentence * 12)
-    (tmp_path / "source.txt").write_text("the lion walks\nunhappy lions\n" * 10)
-    (tmp_path / "target.txt").write_text("leo ambulat\nleones\n" * 10)
-    return tmp_path
+TUNED = {"tune": "top-1", "pool": "scalar-mix"}
+
+
+@pytest.fixture(scope="module")
+def classifier_run(bert, files):
+    """Train a classifier with an encoder whose folder is then removed; return its run."""
+    copied = shutil.copytree(bert, files / "bert")
+    run = train_classifier(copied, files, files / "classifier", **TUNED)
+    shutil.rmtree(copied)
+    return run
 
 
 def with_encoder(recipe, folder, **encoder):
@@ -75,10 +88,10 @@ def with_encoder(recipe, folder, **encoder):
     return {**recipe, "model": model}
 
 
-def train_classifier(folder, files, name="run", **encoder):
+def train_classifier(folder, files, run, **encoder):
     recipe = with_encoder(CLASSIFIER, folder, **encoder)
-    train(recipe, files / name, labeled=files / "labeled.tsv", device="cpu")
-    return files / name
+    train(recipe, run, labeled=files / "labeled.tsv", device="cpu")
+    return run
 
 
 def changed_parts(run, folder):
@@ -96,40 +109,29 @@ def changed_parts(run, folder):
     return parts, changed
 
 
-@pytest.mark.parametrize(
-    ("encoder", "num_layers", "expected"),
-    [
-        ({}, 3, []),
-        ({"layers": 2}, 2, []),
-        ({"tune": "top-1", "pool": "scalar-mix"}, 3, ["layer 2"]),
-        ({"tune": "top-2", "layers": 2}, 2, ["layer 0", "layer 1"]),
-        ({"tune": "all"}, 3, ["embeddings", "layer 0", "layer 1", "layer 2"]),
-    ],
-    ids=["frozen", "two layers", "top layer", "both of two layers", "all"],
-)
-def test_layers_are_kept_and_tuned_as_set(encoder, num_layers, expected, bert, files):
-    run = train_classifier(bert, files, **encoder)
-    parts, changed = changed_parts(run, bert)
-    assert len(parts) == 1 + num_layers
-    assert changed == expected
+def test_only_the_tuned_layers_change(bert, classifier_run):
+    parts, changed = changed_parts(classifier_run, bert)
+    assert parts == ["embeddings", "layer 0", "layer 1", "layer 2"]
+    assert changed == ["layer 2"]
 
 
-def test_run_is_complete_without_the_folder(bert, files):
-    copied = shutil.copytree(bert, files / "bert")
-    run = train_classifier(copied, files, tune="all")
-    before = heedful.load(run, device="cpu").classify("the unhappy lion")
-    shutil.rmtree(copied)
-    classifier = heedful.load(run, device="cpu")
-    assert classifier.classify("the unhappy lion").probabilities == before.probabilities
-    assert before.source_tokens == ["the", "un", "##happy", "lion", "(end)"]
-    recipe = with_encoder(CLASSIFIER, copied, tune="all")
+def test_layers_above_those_to_keep_are_left_out(bert, files, tmp_path):
+    run = train_classifier(bert, files, tmp_path / "run", layers=2)
+    assert changed_parts(run, bert) == (["embeddings", "layer 0", "layer 1"], [])
+
+
+def test_run_is_complete_without_the_folder(classifier_run, files, tmp_path):
+    run = shutil.copytree(classifier_run, tmp_path / "run")
+    result = heedful.load(run, device="cpu").classify("the unhappy lion")
+    assert result.source_tokens == ["the", "un", "##happy", "lion", "(end)"]
+    recipe = with_encoder(CLASSIFIER, files / "bert", **TUNED)
     recipe["training"] = TRAINING | {"metric_for_best_model": "loss", "max_steps": 4}
     assert train(recipe, run, labeled=files / "labeled.tsv", device="cpu").step == 4
 
 
-def test_attention_of_each_layer_is_shown_with_bos(bert, files):
-    run = train_classifier(bert, files)
-    (result,) = heedful.load(run, device="cpu").predict_with_attention(["the unhappy lion"])
+def test_attention_of_each_layer_is_shown_with_bos(classifier_run):
+    classifier = heedful.load(classifier_run, device="cpu")
+    (result,) = classifier.predict_with_attention(["the unhappy lion"])
     kinds = [layer.kind for layer in result.attention_layers]
     assert kinds == ["encoder-self"] * 3 + ["pooling"]
     first = result.attention_layers[0]
@@ -139,13 +141,21 @@ def test_attention_of_each_layer_is_shown_with_bos(bert, files):
     assert words == ["(start)", "the", "unhappy", "lion", "(end)"]
 
 
-@pytest.mark.parametrize("model_type", ["bert", "roberta", "distilbert"])
-def test_tagger_has_a_tag_for_the_first_piece_of_each_word(model_type, files):
-    folder = files / "model"
+def test_tokenizer_of_the_folder_is_copied(bert, classifier_run):
+    file = classifier_run / "tokenizers" / "source" / "vocabulary.json"
+    saved = json.loads(file.read_text())["tokens"]
+    theirs = json.loads((bert / "tokenizer.json").read_text())["model"]["vocab"]
+    assert len(saved) + NUM_SPECIAL_TOKENS + 1 == len(theirs)  # and the mask
+    assert [theirs[token] for token in saved] == sorted(theirs[token] for token in saved)
+
+
+@pytest.mark.parametrize("model_type", ["distilbert", "roberta"])
+def test_tagger_has_a_tag_for_the_first_piece_of_each_word(model_type, files, tmp_path):
+    folder = tmp_path / "model"
     write_encoder(folder, model_type)
     recipe = with_encoder(TAGGER, folder)
-    train(recipe, files / "run", conll=files / "tagged.conll", device="cpu")
-    tagger = heedful.load(files / "run", device="cpu")
+    train(recipe, tmp_path / "run", conll=files / "tagged.conll", device="cpu")
+    tagger = heedful.load(tmp_path / "run", device="cpu")
     words = ["unhappy", "\u200b", "lions", "don't"]
     (result,) = tagger.predict_with_attention([words])
     assert len(result.tags) == len(words)
@@ -161,71 +171,64 @@ def test_tagger_has_a_tag_for_the_first_piece_of_each_word(model_type, files):
     layer = result.attention_layers[0]
     assert layer.weights.shape[1:] == (len(ids) + 2, len(ids) + 2)
     assert [label for label, _ in layer.keys.groups()] == ["(start)", *words, "(end)"]
+    check_batch_matches_single_sentences(tagger)
 
 
-def test_batch_of_tagged_sentences_matches_single_sentences(bert, files):
-    train(with_encoder(TAGGER, bert), files / "run", conll=files / "tagged.conll", device="cpu")
-    tagger = heedful.load(files / "run", device="cpu")
+def check_batch_matches_single_sentences(tagger):
     sentences = ["unhappy lions walk", "the", "don't walk in the garden lions"]
     for together, sentence in zip(tagger.tag(sentences), sentences, strict=True):
         alone = tagger.tag(sentence).probabilities
         torch.testing.assert_close(*map(torch.from_numpy, (together.probabilities, alone)))
 
 
-def test_translation_model_has_a_new_decoder(bert, files):
+def test_translation_model_has_a_new_decoder(bert, files, tmp_path):
     recipe = with_encoder(TRANSLATOR, bert)
     texts = {"source": files / "source.txt", "target": files / "target.txt"}
-    train(recipe, files / "run", **texts, device="cpu")
+    train(recipe, tmp_path / "run", **texts, device="cpu")
     settings = {"decoding.min_length": 2}
-    translator = heedful.load(files / "run", device="cpu", settings=settings)
+    translator = heedful.load(tmp_path / "run", device="cpu", settings=settings)
     (result,) = translator.predict_with_attention(["the lion"])
     kinds = {layer.kind for layer in result.attention_layers}
     assert kinds == {"encoder-self", "decoder-self", "cross"}
-    _, changed = changed_parts(files / "run", bert)
+    _, changed = changed_parts(tmp_path / "run", bert)
     assert changed == []
 
 
-def test_gpt2_can_be_an_encoder(files):
-    write_gpt2(files / "gpt2")
-    run = train_classifier(files / "gpt2", files)
+def test_gpt2_can_be_an_encoder(files, tmp_path):
+    write_gpt2(tmp_path / "gpt2")
+    run = train_classifier(tmp_path / "gpt2", files, tmp_path / "run")
     assert heedful.load(run, device="cpu").classify("the lion").text
 
 
-def test_tokenizer_of_the_folder_is_copied(bert, files):
-    run = train_classifier(bert, files)
-    saved = json.loads((run / "tokenizers" / "source" / "vocabulary.json").read_text())["tokens"]
-    theirs = json.loads((bert / "tokenizer.json").read_text())["model"]["vocab"]
-    assert len(saved) + NUM_SPECIAL_TOKENS + 1 == len(theirs)  # and the mask
-    assert [theirs[token] for token in saved] == sorted(theirs[token] for token in saved)
-
-
-def damage(folder, files, change):
+def damage(folder, target, change):
     """Copy a folder, change its tensors, and return it."""
-    target = shutil.copytree(folder, files / "damaged")
+    shutil.copytree(folder, target)
     tensors = load_file(target / "model.safetensors")
     change(tensors)
     save_file(tensors, target / "model.safetensors")
     return target
 
 
-def test_missing_tensor_is_an_error_before_anything_is_written(bert, files):
-    folder = damage(bert, files, lambda tensors: tensors.pop("encoder.layer.1.output.dense.bias"))
+def test_missing_tensor_is_an_error_before_anything_is_written(bert, files, tmp_path):
+    folder = damage(
+        bert, tmp_path / "bert", lambda tensors: tensors.pop("encoder.layer.1.output.dense.bias")
+    )
     with pytest.raises(DataError) as error:
-        train_classifier(folder, files)
+        train_classifier(folder, files, tmp_path / "run")
     assert str(error.value) == (
         f"{folder}: the tensor encoder.layer.1.output.dense.bias is missing\n"
         "  download or write the folder again; nothing was written"
     )
-    assert not (files / "run").exists()
+    assert not (tmp_path / "run").exists()
 
 
-def test_wrong_vocabulary_size_is_an_error(bert, files):
-    folder = shutil.copytree(bert, files / "damaged")
+def test_wrong_vocabulary_size_is_an_error(bert, files, tmp_path):
+    folder = shutil.copytree(bert, tmp_path / "bert")
     config = json.loads((folder / "config.json").read_text())
     size = config["vocab_size"]
     (folder / "config.json").write_text(json.dumps({**config, "vocab_size": size + 1}))
     with pytest.raises(DataError) as error:
-        train_classifier(folder, files)
+        train_classifier(folder, files, tmp_path / "run")
     assert str(error.value) == (
         f"{folder / 'config.json'}: vocab_size is {size + 1}, but the tokenizer has {size} tokens\n"
         "  download or write the folder again; nothing was written"
@@ -247,16 +250,16 @@ def test_wrong_vocabulary_size_is_an_error(bert, files):
         ),
     ],
 )
-def test_layers_that_the_model_does_not_have_are_errors(encoder, message, bert, files):
+def test_layers_that_the_model_does_not_have_are_errors(encoder, message, bert, files, tmp_path):
     with pytest.raises(ConfigError) as error:
-        train_classifier(bert, files, **encoder)
+        train_classifier(bert, files, tmp_path / "run", **encoder)
     assert str(error.value) == message.format(folder=bert)
 
 
-def test_folder_of_nothing_known_is_an_error(files):
-    (files / "other").mkdir()
-    (files / "other" / "readme.txt").write_text("nothing")
+def test_folder_of_nothing_known_is_an_error(files, tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "readme.txt").write_text("nothing")
     with pytest.raises(HeedfulError) as error:
-        train_classifier(files / "other", files)
+        train_classifier(tmp_path / "other", files, tmp_path / "run")
     assert "not a model that can be imported" in str(error.value)
-    assert not (files / "run").exists()
+    assert not (tmp_path / "run").exists()

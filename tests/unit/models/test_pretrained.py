@@ -268,3 +268,45 @@ def test_unknown_architecture_and_shared_embeddings_are_errors():
         TypeAdapter(ModelConfig).validate_python(settings).build(
             source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "tune", "tuned"),
+    [
+        ("masked LM", "frozen", []),
+        ("masked LM", "top-1", ["stack.layers.1"]),
+        ("Transformer LM", "top-1", ["backbone.stack.layers.1", "backbone.stack.norm"]),
+        ("masked LM", "all", [""]),
+    ],
+)
+def test_tuned_parts_have_gradients_and_dropout(name, tune, tuned):
+    _, encoder = build_pair(name, tune=tune)
+    model = encoder.train().features.model
+    for path, parameter in model.named_parameters():
+        assert parameter.requires_grad == path.startswith(tuple(tuned)), path
+    for path, module in model.named_modules():
+        if not list(module.children()):
+            assert module.training == path.startswith(tuple(tuned)), path
+
+
+@pytest.mark.parametrize("name", ["masked LM", "Transformer LM", "recurrent LM"])
+def test_kept_layers_are_those_at_the_bottom(name):
+    model, encoder = build_pair(name, layers=1)
+    whole, kept = unique_weights(model), unique_weights(encoder.features.model)
+    prefix = "encoder." if "masked" in name else ""
+    is_first = [path for path in kept if ".1." not in path and prefix + path in whole]
+    assert sorted(is_first) == sorted(kept)
+    rows = len(kept["embedding.embedding.weight"])
+    for path, weight in kept.items():
+        assert torch.equal(
+            whole[prefix + path][:rows] if "embedding.e" in path else whole[prefix + path], weight
+        )
+
+
+def test_top_layers_need_a_transformer():
+    with pytest.raises(ConfigError) as error:
+        build_pair("recurrent LM", tune="top-1")
+    assert str(error.value) == (
+        "model.encoder.tune: 'top-1' counts the layers of a Transformer, and this model has none\n"
+        "  set it to 'frozen' or 'all'"
+    )
