@@ -119,7 +119,7 @@ def write_random_model(folder: Path, target: Path) -> None:
             return values
         if values.dim() > 1:
             return torch.randn(values.shape) * _INIT_STD
-        is_gain = "LayerNorm" in name and name.endswith("weight")
+        is_gain = "norm" in name.lower() and name.endswith("weight")
         return torch.ones(values.shape) if is_gain else torch.zeros(values.shape)
 
     tensors = {name: draw(name, values) for name, values in load_file(folder / _WEIGHTS).items()}

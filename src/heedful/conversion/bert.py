@@ -41,7 +41,7 @@ _SUPPORTED = {
 }
 
 
-class _Family(NamedTuple):
+class _Architecture(NamedTuple):
     """What the three model types have of their own: settings of config.json, and tensor names."""
 
     title: str
@@ -95,8 +95,8 @@ _DISTILBERT_SETTINGS = {
 }
 _ROBERTA_HEAD = ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias")
 _BERT_TRANSFORM = "cls.predictions.transform"
-_FAMILIES = {
-    "bert": _Family(
+_ARCHITECTURES = {
+    "bert": _Architecture(
         "BERT",
         _BERT_SETTINGS,
         "encoder.layer.",
@@ -104,7 +104,7 @@ _FAMILIES = {
         (f"{_BERT_TRANSFORM}.dense", f"{_BERT_TRANSFORM}.LayerNorm", "cls.predictions.bias"),
         ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"),
     ),
-    "roberta": _Family(
+    "roberta": _Architecture(
         "RoBERTa",
         _BERT_SETTINGS,
         "encoder.layer.",
@@ -113,7 +113,7 @@ _FAMILIES = {
         ("lm_head.decoder.weight", "lm_head.decoder.bias"),
         counts_positions_from_padding=True,
     ),
-    "distilbert": _Family(
+    "distilbert": _Architecture(
         "DistilBERT",
         _DISTILBERT_SETTINGS,
         "transformer.layer.",
@@ -139,10 +139,10 @@ _FAMILIES = {
 
 
 def tensor_table(
-    family: _Family, order: VocabularyOrder, num_unused_positions: int = 0
+    architecture: _Architecture, order: VocabularyOrder, num_unused_positions: int = 0
 ) -> TensorTable:
     """Return the names of all tensors of a masked language model."""
-    dense, norm, bias = family.head
+    dense, norm, bias = architecture.head
     embeddings = [
         tensor("embedding.weight", "word_embeddings.weight", order.table_layout),
         tensor(
@@ -154,12 +154,12 @@ def tensor_table(
         *affine("norm", "LayerNorm"),
     ]
     layer: list[TensorRule] = []
-    for ours, theirs in family.layer_names.items():
+    for ours, theirs in architecture.layer_names.items():
         layer += affine(ours, theirs)
     return TensorTable(
         [
             *nested("encoder.embedding.", "embeddings.", embeddings),
-            *nested("encoder.stack.layers.*.", f"{family.layers}*.", layer),
+            *nested("encoder.stack.layers.*.", f"{architecture.layers}*.", layer),
             *affine("head.0", dense),
             *affine("head.2", norm),
             tensor("projection.bias", bias, order.table_layout),
@@ -177,22 +177,22 @@ def _without_first_rows(count: int) -> TensorLayout:
 def read_run(folder: HFFolder) -> ImportedRun:
     """Read a masked language model; raise DataError for an encoder without its output layer."""
     imported = read_encoder(folder)
-    family = _FAMILIES[folder.model_type]
-    dense = f"{family.head[0]}.weight"
+    architecture = _ARCHITECTURES[folder.model_type]
+    dense = f"{architecture.head[0]}.weight"
     message = f"has no masked-LM head: the tensor {dense} is missing"
     hint = f"use it as an encoder: `encoder: {{type: pretrained, path: {folder.path}}}`"
     has_head = any(name.startswith("head.") for name in imported.weights)
     check(has_head, str(folder.path), message, hint, DataError)
-    activation = folder.setting(family.settings["activation"], str, "gelu")
-    message = f"{family.settings['activation']} is {activation!r}; the head here has GELU"
-    is_gelu = activation == "gelu" or family.title == "RoBERTa"
+    activation = folder.setting(architecture.settings["activation"], str, "gelu")
+    message = f"{architecture.settings['activation']} is {activation!r}; the head here has GELU"
+    is_gelu = activation == "gelu" or architecture.title == "RoBERTa"
     check(is_gelu, str(folder.path / CONFIG), message, hint, DataError)
     return imported
 
 
 def read_encoder(folder: HFFolder) -> ImportedRun:
     """Read the run of a masked language model, whose output layer may be missing."""
-    family = _FAMILIES[folder.model_type]
+    architecture = _ARCHITECTURES[folder.model_type]
     for name, value in _SUPPORTED.items():
         actual = folder.config.get(name, value)
         message = f"{name} is {actual!r}, which the encoder here does not have"
@@ -204,20 +204,20 @@ def read_encoder(folder: HFFolder) -> ImportedRun:
     others = [row for row in range(len(tokenizer.tokens)) if row not in special]
     order = VocabularyOrder((pad, unk, cls, sep, *others, mask), len(tokenizer.tokens))
     shared = tokenizer.build([tokenizer.tokens[row] for row in others])
-    recipe = _recipe(folder, family, tokenizer.config.model_dump(mode="json"))
+    recipe = _recipe(folder, architecture, tokenizer.config.model_dump(mode="json"))
     tokenizers = TokenizerPair(shared, shared)
     tensors = _normalized_names(folder.read_tensors(), folder.model_type)
-    has_head = f"{family.head[0]}.weight" in tensors
+    has_head = f"{architecture.head[0]}.weight" in tensors
     with torch.device("meta"):
         expected = unique_weights(build_model(recipe, tokenizers))
     if not has_head:
         expected = {name: t for name, t in expected.items() if name.startswith("encoder.")}
-    table = tensor_table(family, order, family.num_unused_positions(folder))
+    table = tensor_table(architecture, order, architecture.num_unused_positions(folder))
     weights = table.to_ours(
         tensors,
         expected,
         location=str(folder.path),
-        ignored=[*_IGNORED, *family.tied_weights],
+        ignored=[*_IGNORED, *architecture.tied_weights],
     )
     return ImportedRun(recipe, tokenizers, weights)
 
@@ -232,17 +232,17 @@ def _normalized_names(tensors: Mapping[str, Tensor], model_type: str) -> dict[st
     return {rename(name): value.float() for name, value in tensors.items()}
 
 
-def _recipe(folder: HFFolder, family: _Family, tokenizer: dict[str, Any]) -> Recipe:
+def _recipe(folder: HFFolder, architecture: _Architecture, tokenizer: dict[str, Any]) -> Recipe:
     def setting(name: str, kind: type, default: Any = None) -> Any:
-        return folder.setting(family.settings[name], kind, default)
+        return folder.setting(architecture.settings[name], kind, default)
 
     activation = setting("activation", str, "gelu")
-    message = f"{family.settings['activation']} is {activation!r}, which is not known here"
+    message = f"{architecture.settings['activation']} is {activation!r}, which is not known here"
     hint = f"these are: {', '.join(ACTIVATIONS)}"
     check(activation in ACTIVATIONS, str(folder.path / CONFIG), message, hint, DataError)
     positions = folder.setting("max_position_embeddings", int)
-    positions -= family.num_unused_positions(folder)
-    has_segments = family.title != "DistilBERT"
+    positions -= architecture.num_unused_positions(folder)
+    has_segments = architecture.title != "DistilBERT"
     encoder = {
         "type": "transformer",
         "hidden_size": setting("hidden_size", int),
@@ -250,7 +250,7 @@ def _recipe(folder: HFFolder, family: _Family, tokenizer: dict[str, Any]) -> Rec
         "attention": {
             "score": {"type": "scaled-dot"},
             "multi_head": {"num_heads": setting("num_heads", int), "bias": True},
-            "dropout": folder.config.get(family.settings["attention_dropout"], 0.1),
+            "dropout": folder.config.get(architecture.settings["attention_dropout"], 0.1),
         },
         "feed_forward": [
             {
@@ -259,7 +259,7 @@ def _recipe(folder: HFFolder, family: _Family, tokenizer: dict[str, Any]) -> Rec
             }
         ],
         "norm_eps": folder.config.get("layer_norm_eps", 1e-12) if has_segments else 1e-12,
-        "dropout": folder.config.get(family.settings["dropout"], 0.1),
+        "dropout": folder.config.get(architecture.settings["dropout"], 0.1),
         "positional_encoding": {"type": "learned", "max_positions": positions},
         "scale_embeddings": False,
         "embedding_norm": True,
@@ -267,7 +267,10 @@ def _recipe(folder: HFFolder, family: _Family, tokenizer: dict[str, Any]) -> Rec
     }
     return load_recipe(
         {
-            "info": {"name": folder.path.name, "summary": f"{family.title} of {folder.path.name}"},
+            "info": {
+                "name": folder.path.name,
+                "summary": f"{architecture.title} of {folder.path.name}",
+            },
             "tokenizers": {"type": "shared", "tokenizer": tokenizer},
             "data": {"lm_batching": {"context_length": max(2, positions - 1)}},
             "model": {"type": "masked-language-model", "prepend_bos": True, "encoder": encoder},
