@@ -75,10 +75,10 @@ class WordPieceTokenizer(PretrainedTokenizer):
 
     def _split_word(self, word: str) -> list[str]:
         if (pieces := self._pieces.get(word)) is None:
-            pieces = self._pieces[word] = self._longest_pieces(word)
+            pieces = self._pieces[word] = self._match_greedily(word)
         return pieces
 
-    def _longest_pieces(self, word: str) -> list[str]:
+    def _match_greedily(self, word: str) -> list[str]:
         if len(word) > self.config.max_word_length:
             return [_UNKNOWN]
         pieces: list[str] = []
