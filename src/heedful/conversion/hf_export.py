@@ -74,17 +74,18 @@ class HFExporter(Exporter):
 
     @override
     def usage(self, run: LoadedRun) -> str:
-        lines = ["from transformers import AutoModelForSeq2SeqLM, AutoTokenizer", ""]
+        lines = ["from transformers import AutoModelForSeq2SeqLM", ""]
         lines += ['model = AutoModelForSeq2SeqLM.from_pretrained("FOLDER")']
         if has_tokenizer_files(run.tokenizers, run.config.tokenizers):
+            lines[0] += ", AutoTokenizer"
             lines += ['tokenizer = AutoTokenizer.from_pretrained("FOLDER")']
             lines += ['inputs = tokenizer(["a text"], return_tensors="pt", padding=True)']
             lines += ["print(tokenizer.batch_decode(model.generate(**inputs)))"]
             note = ""
         else:
-            lines += ["model.generate(input_ids=ids)  # a text of ids, then eos_token_id"]
-            note = "\n\ntransformers has no tokenizer of this kind: ids come from heedful."
-        return "```python\n" + "\n".join(lines) + "\n```" + note
+            lines += ["model.generate(input_ids=ids)  # of the tokens, then eos_token_id"]
+            note = "\n\ntransformers has no such tokenizer: ids come from heedful."
+        return "## Use\n\n```python\n" + "\n".join(lines) + "\n```" + note
 
 
 EXPORTER = HFExporter()
