@@ -30,7 +30,7 @@ def exported(run):
     folder = run.parent / "model"
     folder.mkdir()
     EXPORTER.write(load_run(run), folder)
-    shutil.rmtree(folder / "heedful")
+    (folder / "heedful.yaml").unlink()
     return folder
 
 
@@ -286,6 +286,20 @@ def test_a_run_folder_that_is_not_empty(capsys, monkeypatch, exported, run):
     ended = heedful(capsys, monkeypatch, "import", exported, "--run", run)
     message = "the folder exists and is not empty\n  name another folder with --run\n"
     assert (ended.code, ended.err) == (2, f"heedful: {run}: {message}")
+
+
+def test_an_export_that_was_trained_further(run, model, refused):
+    """Its biases, which the run does not have, are not zero any more."""
+    shutil.rmtree(model)
+    model.mkdir()
+    EXPORTER.write(load_run(run), model)
+    name = "model.encoder.layers.0.self_attn.q_proj.bias"
+    change_tensors(model, lambda tensors: tensors | {name: torch.ones(16)})
+    assert refused() == (
+        f"heedful: {model}: the tensor {name} was changed after the export: a bias that the run "
+        "does not have is not zero\n  remove heedful.yaml from it, to import it with the files of "
+        "transformers\n"
+    )
 
 
 # ----- export

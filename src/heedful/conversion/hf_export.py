@@ -1,8 +1,8 @@
 """`--to hf`: Transformer runs as Marian or BART folders that transformers loads.
 
 Sinusoidal positions make a Marian model, learned positions with a norm of the embeddings a BART
-model. The folder keeps recipe and tokenizers of the run in `heedful/`. Invariant: importing it
-gives the run again, bit for bit.
+model. The folder also has the recipe and the tokenizers of the run. Invariant: importing it gives
+the run again, bit for bit.
 """
 
 from collections.abc import Mapping, Sequence
