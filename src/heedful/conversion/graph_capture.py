@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from heedful.attention.monotonic_alignment import linear_recurrence
+from heedful.errors import RunError
 from heedful.layers import rnn
 from heedful.layers.rnn_cells import RecurrentCell, RecurrentState
 from heedful.ops import OPS
@@ -23,11 +24,12 @@ from heedful.ops import OPS
 def capture(
     module: nn.Module, inputs: tuple[Tensor, ...], dynamic_shapes: tuple[Any, ...]
 ) -> ExportedProgram:
-    """Capture a module; raise an error of torch if its code depends on values or sizes."""
+    """Capture a module; raise RunError if its code depends on values or sizes."""
     import torch._dynamo
     from torch.fx.experimental import _config
 
     with (
+        explain_capture_errors(),
         torch.no_grad(),
         plain_ops(),
         torch._dynamo.config.patch(allow_rnn=True),
@@ -37,6 +39,18 @@ def capture(
         return torch.export.export(
             module.eval(), inputs, dynamic_shapes=dynamic_shapes, strict=True
         )
+
+
+@contextmanager
+def explain_capture_errors() -> Iterator[None]:
+    """Turn errors of torch, of many types, into a RunError with their first line."""
+    try:
+        yield
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        message = f"the model cannot be captured as a graph ({lines[0]})"
+        hint = "please report the recipe: nothing was written"
+        raise RunError("torch.export", message, hint) from error
 
 
 @contextmanager

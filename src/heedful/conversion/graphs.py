@@ -22,6 +22,7 @@ from heedful.data.token_stream import LMBatch
 from heedful.layers.mixture_of_experts import MixtureOfExperts
 from heedful.layers.self_attentive_cells import SelfAttentiveCellBase
 from heedful.models.base import Seq2SeqModel
+from heedful.models.bytenet import DilatedDecoder
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.models.language_model import LanguageModel
 from heedful.models.likelihood import log_softmax
@@ -261,6 +262,7 @@ def _description(run: LoadedRun) -> str:
 _HISTORY = "its recurrent cells attend to all their earlier states, which grow in a graph"
 _UNSUPPORTED: dict[type[nn.Module], str] = {
     SelfAttentiveCellBase: _HISTORY,
+    DilatedDecoder: "ByteNet's decoder rounds a multiple of the source length",
     MixtureOfExperts: "how many tokens each expert gets depends on their values",
 }
 

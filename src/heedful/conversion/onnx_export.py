@@ -17,15 +17,12 @@ from typing_extensions import override
 
 from heedful.conversion import graphs, onnx_runner
 from heedful.conversion.exporting import Exporter, check_equal_outputs, greedy_outputs
+from heedful.conversion.graph_capture import explain_capture_errors
 from heedful.conversion.hf_folder import write_json
 from heedful.conversion.model_card import TOKENIZERS, tokenizer_code
-from heedful.models.bytenet import DilatedDecoder
 from heedful.models.language_model import LanguageModel
 from heedful.tasks.task import LoadedRun
 
-_UNSUPPORTED = {
-    DilatedDecoder: "ByteNet's decoder rounds a multiple of the source length",
-}
 _NUM_GENERATED = 12
 _TRANSLATE = """\
 ## Use
@@ -71,9 +68,6 @@ class OnnxExporter(Exporter):
 
     @override
     def why_unsupported(self, run: LoadedRun) -> str | None:
-        for module_type, reason in _UNSUPPORTED.items():
-            if any(isinstance(module, module_type) for module in run.model.modules()):
-                return reason
         return graphs.why_no_graphs(run)
 
     @override
@@ -120,7 +114,7 @@ def write_graphs(model: nn.Module, vocab_size: int, folder: Path) -> None:
 def _write_graph(
     program: torch.export.ExportedProgram, path: Path, inputs: list[str], outputs: list[str]
 ) -> None:
-    with _without_messages():
+    with _without_messages(), explain_capture_errors():
         exported = torch.onnx.export(
             program, (), input_names=inputs, output_names=outputs, verbose=False
         )

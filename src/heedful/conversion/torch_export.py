@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from heedful.conversion import graphs
 from heedful.conversion.exporting import Exporter
+from heedful.conversion.graph_capture import explain_capture_errors
 from heedful.conversion.hf_folder import write_json
 from heedful.conversion.model_card import TOKENIZERS
 from heedful.data.batching import collate_sources
@@ -58,7 +59,8 @@ class TorchExporter(Exporter):
         if captured.encoder is not None:
             programs["encoder"] = captured.encoder
         for name, program in programs.items():
-            torch.export.save(program, folder / f"{name}.pt2")
+            with explain_capture_errors():
+                torch.export.save(program, folder / f"{name}.pt2")
         write_json(folder / "model.json", graphs.model_info(captured))
         run.tokenizers.save(folder / TOKENIZERS)
 
