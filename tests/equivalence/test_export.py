@@ -36,6 +36,7 @@ GRAPHS_REFUSE = {
     "moe-2017-small": EXPERTS,
     "moe-transformer-small": EXPERTS,
     "pointer-generator-2017-small": OPEN,
+    "pointer-network-2015-small": OPEN,
     "selfattentive-rnn-small": HISTORY,
 }
 GROWING = {"lower-attention-rnn-small": "its recurrent decoder has a state that grows"}

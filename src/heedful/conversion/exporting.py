@@ -132,13 +132,13 @@ def greedy_outputs(
     """Return the greedy output of each source, and the maximum lengths they were given."""
     assert isinstance(run.model, Seq2SeqModel)
     limits = [2 * len(source) + 10 for source in sources]
-    found = run.model.search(
+    hypotheses = run.model.search(
         collate_sources(sources),
         beam_size=1,
         max_lengths=torch.tensor(limits),
         length_penalty=LengthPenalty(0.0),
     )
-    return [best.tokens for best, *_ in found], limits
+    return [best.tokens for best, *_ in hypotheses], limits
 
 
 def check_equal_outputs(

@@ -121,9 +121,10 @@ def continue_prompts(
     model: LanguageModel, prompts: Sequence[Sequence[int]], num_tokens: int
 ) -> list[list[int]]:
     """Return the most likely next tokens after each prompt, one step at a time."""
-    outputs = []
+    outputs: list[list[int]] = []
     for prompt in prompts:
-        tokens, output = torch.tensor([prompt]), list[int]()
+        tokens = torch.tensor([prompt])
+        output: list[int] = []
         state = model.initial_state(tokens)
         with torch.inference_mode():
             for _ in range(num_tokens):
