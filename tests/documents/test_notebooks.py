@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.documents.markdown import ROOT, name_of
+from tests.documents.markdown import ROOT, links, name_of
 from tests.documents.notebooks import NOTEBOOKS, code_cells, read, run
 
 MAX_SECONDS = 300
@@ -35,6 +35,15 @@ def test_notebook_has_the_format_that_jupyter_reads(path):
             *("cell_type", "execution_count", "id", "metadata", "outputs", "source")
         }
         assert cell["execution_count"] == number
+
+
+@each_notebook
+def test_links_of_notebook_resolve(path):
+    cells = [cell for cell in read(path)["cells"] if cell["cell_type"] == "markdown"]
+    texts = ["".join(cell["source"]) for cell in cells]
+    targets = [target for text in texts for target in links(text)]
+    assert targets
+    assert [target for target in targets if not (path.parent / target).exists()] == []
 
 
 def test_cell_outputs_are_what_is_printed_and_the_last_value():
