@@ -3,29 +3,35 @@
     python -m benchmarks.dtypes [--rounds 5] [--threads 2] [--only recurrent]
 
 The models and workloads of `benchmarks.decoding`, in one process: heedful in fp32, bf16 and int8
-as far as the processor has them, CTranslate2 through heedful's conversion, and Hugging Face's
-`generate`, where they are installed. Prints sentences per second, and how many times as fast
-heedful in fp32 is as each of the others.
+as far as the processor has them, its ONNX graphs (greedy alone: their runner has no beam search),
+CTranslate2 through heedful's conversion, and Hugging Face's `generate`, where they are installed.
+Prints sentences per second, and how many times as fast heedful in fp32 is as each of the others.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 
+import numpy as np
 import torch
 
 from benchmarks.harness import Table, add_rows, describe_machine, seconds_of, take_turns
 from benchmarks.peers import with_heedful
-from benchmarks.peers.workload import NUM_STEPS, Batch, Workload, batches
+from benchmarks.peers.workload import NUM_STEPS, VOCABULARY, Batch, Workload, batches
 from heedful.acceleration import ct2
 from heedful.acceleration.precision import check_dtype, convert_model
 from heedful.acceleration.registry import accelerate_for_inference
+from heedful.conversion.onnx_export import write_graphs
+from heedful.conversion.onnx_runner import OnnxModel
 from heedful.errors import ConfigError
 from heedful.search import LengthPenalty
 from heedful.search.stopping import heuristic_stopping
-from heedful.tokenization.vocabulary import EOS
+from heedful.tokenization.vocabulary import BOS, EOS
 
 TASKS = [
     Workload(beam, batch_size, num_sources)
@@ -71,6 +77,25 @@ def ct2_systems() -> dict[str, Decode]:
     }
 
 
+def onnx_systems(kind: str, num_threads: int) -> dict[str, Decode]:
+    """Return the graphs of `heedful export --to onnx`, run by onnxruntime step by step."""
+    if not (find_spec("onnxruntime") and find_spec("onnxscript")):
+        return {}
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder:
+        write_graphs(with_heedful.build_plain(kind), VOCABULARY, Path(folder))
+        model = OnnxModel(folder, num_threads=num_threads)
+
+    def decode(batch: Batch, beam: int) -> None:
+        assert beam == 1, "the runner has no beam search"
+        state, tokens = model.encode(batch), np.full(len(batch), BOS)
+        for _ in range(NUM_STEPS):
+            outputs, state = model.step(tokens, state)
+            tokens = outputs["log_probs"].argmax(axis=-1)
+
+    return {"ONNX fp32": decode}
+
+
 def hugging_face() -> dict[str, Decode]:
     try:
         from benchmarks.peers import with_transformers
@@ -95,7 +120,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     print(describe_machine())
     for kind in [arguments.only] if arguments.only else ["recurrent", "transformer"]:
-        systems = heedful_systems(kind)
+        systems = heedful_systems(kind) | onnx_systems(kind, arguments.threads)
         if kind == "transformer":
             systems |= hugging_face() | ct2_systems()
         table = Table(kind, "system", "sentences/s", f"{next(iter(systems))} is faster by")
@@ -105,6 +130,7 @@ def main() -> None:
                 measures = {
                     name: seconds_of(partial(decode_all, decode, task))
                     for name, decode in systems.items()
+                    if task.beam == 1 or not name.startswith("ONNX")
                 }
                 times = take_turns(measures, rounds=arguments.rounds)
                 add_rows(table, title, times, count=task.num_sources, style=",.1f")

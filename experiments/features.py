@@ -25,7 +25,7 @@ LANGUAGE_MODELS = ("lstm", "masked")
 PERCENTS = (1, 10, 100)
 ENCODER = {"type": "recurrent", "cell": "lstm", "embedding_size": 256, "hidden_size": 512}
 ENCODER |= {"num_layers": 2, "dropout": 0.5}  # as in the recipe
-MIX, FINE_TUNED = {"layers": "scalar-mix"}, {"fine_tune": True}
+MIX, FINE_TUNED = {"pool": "scalar-mix"}, {"tune": "all"}
 SYSTEMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "without": ("", {}),
     "LSTM, frozen, mixed layers": ("lstm", MIX),
@@ -61,8 +61,8 @@ def tagger_settings(system: str, part: Path, dev: str, folder: Path) -> dict[str
     }
     name, features = SYSTEMS[system]
     if name:
-        initial = str(folder / name)
-        encoder = {"type": "pretrained", "initial": initial, "dropout": 0.3, "encoder": ENCODER}
+        path = str(folder / name)
+        encoder = {"type": "pretrained", "path": path, "dropout": 0.3, "encoder": ENCODER}
         settings["model.encoder"] = {**encoder, **features}
     if features is FINE_TUNED:  # by smaller steps
         slow = {"pattern": "*features.model.*", "lr_scale": 0.2}

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from heedful.attention.additive_scores import ScoreFeatureConfig
 from heedful.attention.alignments import EntmaxAlignment, SoftmaxAlignment
 from heedful.attention.config import AlignmentConfig, ScoreConfig
+from heedful.attention.fixed_alignment import FixedAlignment
 from heedful.attention.hard_alignment import Baseline, SampledAlignment
 from heedful.attention.local_alignment import LocalAlignment, MonotonicCenter, PredictiveCenter
 from heedful.attention.monotonic_alignment import MonotonicAlignment, MonotonicChunkwiseAlignment
@@ -50,6 +51,8 @@ ALIGNMENTS["monotonic, expected"] = MonotonicAlignment(inference="expected")
 ALIGNMENTS["monotonic-chunkwise, expected"] = MonotonicChunkwiseAlignment(
     MonotonicAlignment(inference="expected"), chunk_size=3
 )
+ALIGNMENTS["fixed, last"] = FixedAlignment("last")
+ALIGNMENTS["fixed, diagonal"] = FixedAlignment("diagonal")
 ALIGNMENTS["sampled, expected"] = SampledAlignment(
     SoftmaxAlignment(), Baseline(), inference="expected"
 )
@@ -123,6 +126,9 @@ for member in types_in(ScoreFeatureConfig):
     SYSTEMS[f"feature {type_of(member)}"] = _system({"attention": {"score": features}})
 for member in types_in(AlignmentConfig):
     SYSTEMS[f"alignment {type_of(member)}"] = _system({"attention": {"alignment": member()}})
+SYSTEMS["alignment fixed, diagonal"] = _system(
+    {"attention": {"alignment": {"type": "fixed", "pattern": "diagonal"}}}
+)
 for alignment_type in ("softmax", "monotonic-marginal"):
     SYSTEMS[f"marginal over {alignment_type}"] = _system(
         {
@@ -381,6 +387,7 @@ SYSTEMS |= {
     ),
     "transformer, no positions": _transformer({"positional_encoding": None}),
     "transformer, learned positions": _transformer({"positional_encoding": {"type": "learned"}}),
+    "transformer, concatenated index": _transformer({"positional_encoding": {"type": "index"}}),
     "transformer, shared embeddings": _transformer(embeddings="shared"),
     "transformer, no output bias": _transformer(
         {"feed_forward": [{"intermediate_size": 12, "activation": "gelu-tanh"}]},
@@ -457,12 +464,12 @@ SYSTEMS |= {
         }
     ),
 }
-PRETRAINED = {"type": "pretrained", "initial": "runs/initial"}
+PRETRAINED = {"type": "pretrained", "path": "runs/initial"}
 SYSTEMS |= {
     "recurrence over a mixed language model": {
         "encoder": {
             **PRETRAINED,
-            "layers": "scalar-mix",
+            "pool": "scalar-mix",
             "model": {
                 "type": "language-model",
                 "embedding_size": 6,
@@ -475,7 +482,7 @@ SYSTEMS |= {
     "transformer over a fine-tuned transformer": {
         "encoder": {
             **PRETRAINED,
-            "fine_tune": True,
+            "tune": "all",
             "prepend_bos": True,
             "model": {"type": "transformer", **LAYERS},
         },
@@ -504,6 +511,12 @@ TAGGERS = {
         "crf over a mixed language model": {
             "encoder": SYSTEMS["recurrence over a mixed language model"]["encoder"],
             "output_head": "crf",
+        },
+        "softmax over pieces of words": {
+            "encoder": {
+                **SYSTEMS["transformer over a fine-tuned transformer"]["encoder"],
+                "splits_words": True,
+            },
         },
     }.items()
 }

@@ -64,6 +64,7 @@ def write_random_run(folder: Path, settings: dict, sources, targets, *, seed: in
     from heedful.config import validate_settings
     from heedful.recipes import Recipe
     from heedful.runs import Run
+    from heedful.storage.state_dict import unique_weights
 
     torch.manual_seed(seed)
     recipe = validate_settings(Recipe, settings, location="test")
@@ -74,7 +75,7 @@ def write_random_run(folder: Path, settings: dict, sources, targets, *, seed: in
     run = Run(folder)
     run.folder.mkdir()
     run.initialize(recipe, tokenizers)
-    run.save_model(model.state_dict(), step=0)
+    run.save_model(unique_weights(model), step=0)
     return run.folder
 
 

@@ -34,7 +34,7 @@ from heedful.config import (
 )
 from heedful.errors import RunError, check
 from heedful.evaluation.base import MetricScore
-from heedful.models.pretrained import load_initial_weights
+from heedful.models.pretrained import load_pretrained_weights
 from heedful.recipes import Recipe
 from heedful.storage.atomic import atomic_replace, explain_os_errors, remove_path, write_text
 from heedful.storage.json_files import parse_json, read_log_lines
@@ -164,7 +164,7 @@ class Run:
     def load_features_into(self, model: nn.Module) -> None:
         """Load the parameters into the pretrained encoder of another model."""
         path = self.folder / _WEIGHTS
-        load_initial_weights(model, read_weights(path), location=str(path))
+        load_pretrained_weights(model, read_weights(path), location=str(path))
 
     def append_metrics(self, entry: Mapping[str, Any]) -> None:
         """Append a line to the metrics."""

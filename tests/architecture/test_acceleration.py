@@ -17,6 +17,7 @@ CALL_SITES = {
     "heedful.tasks.classification.predictor": "a predictor",
     "heedful.tasks.forecasting.predictor": "a predictor",
     "heedful.tasks.tagging.predictor": "a predictor",
+    "heedful.conversion.ct2_export": "CTranslate2",
     "heedful.experiment.job": "each validation",
     "heedful.runs": "data types of inference",
     "heedful.tasks.translation.text_backend": "CTranslate2",

@@ -9,11 +9,11 @@ from heedful.config.base import type_of
 from heedful.tasks.registry import TASKS, all_tasks
 
 SOURCE = Path(heedful.__file__).parent
-# `runs` names two tasks in its typed loaders; models and objectives stand below tasks.
+BELOW = {"tasks", "models", "training", "acceleration", "conversion"}
+# `runs` names two tasks in its typed loaders; models and objectives stand below tasks; conversion
+# is about particular models.
 FILES = [
-    path
-    for path in sorted(SOURCE.rglob("*.py"))
-    if path.relative_to(SOURCE).parts[0] not in {"tasks", "models", "training", "acceleration"}
+    path for path in sorted(SOURCE.rglob("*.py")) if path.relative_to(SOURCE).parts[0] not in BELOW
 ]
 CLASSES = {
     "Translator",

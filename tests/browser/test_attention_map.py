@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from heedful.inspection import attention_lines
 from heedful.inspection.attention_map import (
     AttentionMap,
     render_html,
@@ -132,6 +133,18 @@ def test_links_lead_from_the_word_to_its_source_words(show):
         assert end == pytest.approx(box["x"] + box["width"] / 2, abs=0.5)
 
 
+def test_lines_are_as_thick_as_their_weights(show):
+    page = show(render_html([LATIN], title="Latin", form="lines"))
+    drawn = page.locator(".link").evaluate_all(
+        "paths => paths.map(path => [+path.dataset.row, +path.dataset.column,"
+        " parseFloat(getComputedStyle(path).strokeWidth), getComputedStyle(path).strokeOpacity])"
+    )
+    assert len(drawn) > len(LATIN.target)
+    for row, column, thickness, opacity in drawn:
+        assert thickness == pytest.approx(12 * LATIN.weights[row, column], rel=1e-3)
+        assert opacity == "0.75"
+
+
 LONG_TEXT = [f"word-{number}" for number in range(17)]
 LONG = AttentionMap(
     [*LONG_TEXT, "(end)"], LONG_TEXT, np.full((17, 18), 1 / 18), title="Long", output="A fox."
@@ -153,8 +166,9 @@ BEHIND_WORDS = """paths => {
 
 @pytest.mark.parametrize("width", [360, 800, 1400])
 @pytest.mark.parametrize("attention_map", [LATIN, HEBREW, LONG], ids=["latin", "hebrew", "long"])
-def test_links_never_run_behind_words(show, attention_map, width):
-    page = show(render_html([attention_map], title="Links"), width=width)
+@pytest.mark.parametrize("form", ["map", "lines"])
+def test_links_never_run_behind_words(show, attention_map, width, form):
+    page = show(render_html([attention_map], title="Links", form=form), width=width)
     links = page.locator(".link")
     assert links.count() > 0
     assert links.evaluate_all(BEHIND_WORDS) == []
@@ -319,8 +333,9 @@ def test_snippet_cannot_access_the_notebook(show):
     [LATIN, HEBREW, HOSTILE, replace(HEBREW, title=" ".join(LONG_TEXT), output=60 * "\u6f22")],
     ids=["latin", "hebrew", "hostile", "long"],
 )
-def test_svg_labels_are_not_cut_off(show, attention_map):
-    page = show(render_svg(attention_map), name="map.svg")
+@pytest.mark.parametrize("draw", [render_svg, attention_lines.render_svg], ids=["map", "lines"])
+def test_svg_labels_are_not_cut_off(show, attention_map, draw):
+    page = show(draw(attention_map), name="map.svg")
     boxes = page.locator("text").evaluate_all(
         """nodes => nodes.map(node => {
           const { left, top, right, bottom } = node.getBoundingClientRect();

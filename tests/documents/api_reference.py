@@ -52,6 +52,12 @@ SECTIONS = {
         "attention.hard_alignment",
         "attention.positional_encoding",
     ],
+    "Layers with the interfaces of Keras and torch.nn": [
+        "nn.keras_attention",
+        "nn.keras_multi_head",
+        "nn.torch_multihead",
+        "nn.mechanism",
+    ],
     "Layers and models": [
         "layers.pooling",
         "layers.self_attention",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import heedful
-from heedful.models.language_model import LanguageModelConfig
+from heedful.models.masked_language_model import MaskedLanguageModelConfig
 from heedful.models.pretrained import PretrainedEncoderConfig
 from heedful.recipes import load_recipe
 from tests.documents.commands import mistakes, shell_lines
@@ -53,8 +53,8 @@ def test_yaml_in_document_is_a_valid_recipe(document, tmp_path):
             file.write_text(block.text, encoding="utf-8")
             model = load_recipe(str(file)).model
             encoder = getattr(model, "encoder", None)
-            if isinstance(encoder, PretrainedEncoderConfig):  # as from a run of a language model
-                filled = encoder.with_model_of(LanguageModelConfig())
+            if isinstance(encoder, PretrainedEncoderConfig):  # as from BERT
+                filled = encoder.with_model_of(MaskedLanguageModelConfig())
                 model = model.model_copy(update={"encoder": filled})
             assert model.build(source_vocab_size=9, target_vocab_size=9)
 

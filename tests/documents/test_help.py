@@ -35,7 +35,7 @@ def printed_examples(name):
 
 @each_command
 def test_examples_are_printed_whole_on_80_columns(name):
-    command = next(command for command in _COMMANDS if command.__name__ == name)
+    command = next(command for command in _COMMANDS if command.__name__.rstrip("_") == name)
     written = re.findall(r"Example: (.+)", command.__doc__)
     assert printed_examples(name) == written
     assert max(map(len, written)) <= 80 - len("    ")

@@ -1,5 +1,6 @@
 """Pages of the lab agree with their charts and with the experiments."""
 
+import gzip
 import json
 import re
 import runpy
@@ -12,12 +13,13 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from experiments import copying, cost, features, gradients, length, markov
+from experiments import copying, cost, features, gradients, length, markov, transfer
 from heedful.attention.config import AttentionConfig
 from heedful.evaluation.base import compute_score
 from heedful.evaluation.registry import METRICS
 from heedful.recipes import load_recipe
 from tests.documents.markdown import ROOT, links
+from tests.hf_encoders import write_encoder
 
 LAB = ROOT / "docs" / "lab"
 NAMESPACE = "{http://www.w3.org/2000/svg}"
@@ -80,7 +82,7 @@ def test_charts_of_page_exist_with_description(name):
         assert ElementTree.parse(picture).getroot().find(f"{NAMESPACE}desc").text
 
 
-@pytest.mark.parametrize("name", ["gradients", "cost", "length", "markov", "names"])
+@pytest.mark.parametrize("name", ["gradients", "cost", "length", "markov", "names", "transfer"])
 def test_command_of_page_has_help(name, monkeypatch, capsys):
     (command,) = set(re.findall(r"^(?:\$ )?python -m (experiments\.\w+)", page(name), re.MULTILINE))
     monkeypatch.setattr(sys, "argv", [f"{command.replace('.', '/')}.py", "--help"])
@@ -598,3 +600,43 @@ def test_features_experiment_trains_taggers_on_parts_of_the_sentences(tmp_path, 
 def test_what_one_step_keeps_is_the_slope_of_a_fading_line():
     fading = [0.8**distance for distance in range(101)]
     assert gradients.kept_per_step(fading) == pytest.approx(0.8)
+
+
+def test_transfer_tables_have_mean_and_deviation_of_seeds(tmp_path):
+    fields = {"dataset": "trec", "system": "frozen"}
+    results = [
+        {**fields, "size": size, "seed": seed, "accuracy": accuracy}
+        for size, seed, accuracy in [(100, 1, 60.0), (100, 2, 64.0), (0, 1, 90.0)]
+    ]
+    (table,) = tables(transfer.format_tables(results))
+    assert table["frozen"] == {"100": "62.0 \u00b1 2.8", "all": "90.0"}  # sqrt(2 * 2^2 / (2 - 1))
+    assert table["tuned"] == {"100": "", "all": ""}
+    text = page("transfer")
+    (tmp_path / "transfer.md").write_text(text, encoding="utf-8")
+    for _ in range(2):  # written again, tables are replaced
+        transfer.write_tables(transfer.format_tables(results), tmp_path / "transfer.md")
+    written = (tmp_path / "transfer.md").read_text(encoding="utf-8")
+    assert written.count("| frozen | 62.0 \u00b1 2.8 | 90.0 |") == 1
+    assert written.partition("## Setup")[2] == text.partition("## Setup")[2]
+
+
+@pytest.mark.slow
+def test_transfer_experiment_trains_what_is_missing(tmp_path):
+    write_encoder(tmp_path / "bert", "bert", has_head=False)
+    folder = tmp_path / "data" / "trec"
+    folder.mkdir(parents=True)
+    lines = [f"{label}\tfine\tthe {label} walks {row}" for row in range(30) for label in "ab"]
+    for name in ("train", "test"):
+        with gzip.open(folder / f"{name}.tsv.gz", "wt") as file:
+            file.write("\n".join(lines) + "\n")
+    arguments = [str(tmp_path / "bert"), str(tmp_path / "data"), "--only", "trec", "--size", "100"]
+    arguments += ["--seeds", "1", "--jobs", "1", "--device", "cpu"]
+    arguments += ["--folder", str(tmp_path / "runs"), "--output-dir", str(tmp_path)]
+    first = run(transfer, *arguments)
+    assert first.exit_code == 0, first.output
+    (table,) = tables(first.stdout)
+    assert list(table) == list(transfer.SYSTEMS)
+    assert all(cells["100"] for cells in table.values())
+    again = run(transfer, *arguments)
+    assert " of " not in again.stdout  # nothing is trained
+    assert tables(again.stdout) == [table]

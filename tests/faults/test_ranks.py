@@ -184,16 +184,16 @@ def test_two_ranks_match_one(overrides, parallel, recipe, tmp_path):
         assert theirs["loss"] == pytest.approx(mine["loss"], rel=1e-4)
 
 
-@pytest.mark.parametrize("fine_tune", ["false", "true"], ids=["frozen", "fine-tuned"])
+@pytest.mark.parametrize("tune", ["frozen", "all"])
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
-def test_two_ranks_train_a_tagger_on_states_of_a_language_model(parallel, fine_tune, tmp_path):
+def test_two_ranks_train_a_tagger_on_states_of_a_language_model(parallel, tune, tmp_path):
     lm = write_text_recipe(tmp_path, tokenizer="whitespace", steps=2, every=2)
     lm.write_text(lm.read_text().replace("dropout: 0.1", "dropout: 0.0"))  # random on each rank
     heedful.train(str(lm), tmp_path / "lm")
     recipe, conll = write_tagging_recipe(
         tmp_path, steps=10, every=5, characters="null", metric="accuracy"
     )
-    encoder = f"{{type: pretrained, initial: {tmp_path / 'lm'}, fine_tune: {fine_tune}}}"
+    encoder = f"{{type: pretrained, path: {tmp_path / 'lm'}, tune: {tune}}}"
     overrides = [f"model.encoder={encoder}", f"data.train={{type: conll, path: {conll}}}"]
     overrides.append("tokenizers.source={type: whitespace}")
     one = train(recipe, tmp_path / "one", *overrides, ranks=1)

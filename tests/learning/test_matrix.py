@@ -54,6 +54,7 @@ ALIGNMENTS = {
     "sampled": {"type": "sampled", "credit": "future"},
     "straight-through": {"type": "straight-through"},
     "gumbel-softmax": {"type": "gumbel-softmax"},
+    "fixed diagonal": {"type": "fixed", "pattern": "diagonal"},
 }
 
 WIRINGS = ["attend-then-step", "step-then-attend"]

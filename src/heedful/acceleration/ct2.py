@@ -53,6 +53,13 @@ class BeamOptions(NamedTuple):
         return self.beam_size == 1 or (self.length_penalty.alpha == 0 and has_bound)
 
 
+class TokenStrings(NamedTuple):
+    """Distinct strings for the tokens of source and target, by id."""
+
+    source: Sequence[str]
+    target: Sequence[str]
+
+
 class CTranslate2Search:
     """A converted model."""
 
@@ -106,6 +113,8 @@ def why_unsupported(model: nn.Module) -> str | None:
     """Return why CTranslate2 cannot run a model; None if it can."""
     if not isinstance(model, EncoderDecoderModel):
         return "the model is no encoder-decoder"
+    if not model.source_eos:
+        return "sources must end with EOS"
     encoder, decoder = model.encoder, model.decoder
     if not isinstance(encoder, TransformerEncoder) or not isinstance(decoder, TransformerDecoder):
         return "encoder and decoder must be Transformers"
@@ -153,8 +162,13 @@ def _is_plain_embedding(embedding: TokenEmbedding) -> bool:
 # ----- conversion
 
 
-def convert(model: EncoderDecoderModel, folder: Path) -> None:
-    """Write a model that `why_unsupported` accepts in CTranslate2's format."""
+def convert(
+    model: EncoderDecoderModel, folder: Path, vocabularies: TokenStrings | None = None
+) -> None:
+    """Write a model that `why_unsupported` accepts in CTranslate2's format.
+
+    With vocabularies EOS is appended to sources; without them ids serve as tokens, EOS included.
+    """
     from ctranslate2.specs import common_spec, transformer_spec
 
     encoder: Any = model.encoder
@@ -175,12 +189,17 @@ def convert(model: EncoderDecoderModel, folder: Path) -> None:
     _set_stack(spec.encoder, embeddings_spec[0], encoder.embedding, encoder.stack)
     _set_stack(spec.decoder, spec.decoder.embeddings, decoder.embedding, decoder.stack)
     _set_linear(spec.decoder.projection, decoder.output_head.projection)
-    spec.config.unk_token, spec.config.bos_token = str(UNK), str(BOS)
-    spec.config.eos_token, spec.config.decoder_start_token = str(EOS), str(BOS)
+    spec.config.add_source_eos = vocabularies is not None
     spec.config.layer_norm_epsilon = first.feed_forward_residual.norm.eps
-    for side, embedding in (("source", encoder.embedding), ("target", decoder.embedding)):
-        vocabulary = [str(token) for token in range(embedding.embedding.num_embeddings)]
-        getattr(spec, f"register_{side}_vocabulary")(vocabulary)
+    embeddings = encoder.embedding, decoder.embedding
+    source, target = vocabularies or (
+        [str(token) for token in range(embedding.embedding.num_embeddings)]
+        for embedding in embeddings
+    )
+    spec.register_source_vocabulary(list(source))
+    spec.register_target_vocabulary(list(target))
+    spec.config.unk_token, spec.config.eos_token = target[UNK], target[EOS]
+    spec.config.bos_token = spec.config.decoder_start_token = target[BOS]
     spec.validate()
     spec.optimize()
     spec.save(str(folder))

@@ -14,6 +14,7 @@ from heedful.attention.attention import (
 )
 from heedful.attention.auxiliary_losses import AttentionLossConfig
 from heedful.attention.dot_product_scores import DotProductScoreConfig, ScaledDotScoreConfig
+from heedful.attention.fixed_alignment import FixedAlignmentConfig
 from heedful.attention.hard_alignment import HardAlignmentConfig
 from heedful.attention.local_alignment import LocalAlignmentConfig
 from heedful.attention.monotonic_alignment import AnyMonotonicAlignmentConfig
@@ -68,7 +69,11 @@ class SumScoreConfig(BaseConfig):
 
 ScoreConfig = Annotated[SumTermConfig | SumScoreConfig, Field(discriminator="type")]
 AlignmentConfig = Annotated[
-    SoftAlignmentConfig | LocalAlignmentConfig | AnyMonotonicAlignmentConfig | HardAlignmentConfig,
+    SoftAlignmentConfig
+    | LocalAlignmentConfig
+    | AnyMonotonicAlignmentConfig
+    | HardAlignmentConfig
+    | FixedAlignmentConfig,
     Field(discriminator="type"),
 ]
 

@@ -22,6 +22,7 @@ from heedful.attention.alignments import (
     upcast,
 )
 from heedful.attention.memory import MaybeState
+from heedful.ops import op
 from heedful.shapes import Bool, Mask, PerPosition, Queries, Scores, Weights
 
 PointerAlgorithm = Literal["recursive", "parallel"]
@@ -121,6 +122,7 @@ def advance_pointer(pointer: PerPosition, stop: PerPosition, move: PerPosition) 
     return stop * linear_recurrence(pointer, pad(move[..., :-1], (1, 0)))
 
 
+@op
 def linear_recurrence(gains: PerPosition, decays: PerPosition) -> PerPosition:
     """Compute x_j = gain_j + decay_j x_j-1 for all positions in log2(S) steps.
 

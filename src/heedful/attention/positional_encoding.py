@@ -1,4 +1,4 @@
-"""Positional encodings: sinusoidal or learned, added to vectors or concatenated with them.
+"""Positional encodings: sinusoidal, learned or the index itself, added to vectors or concatenated.
 
 Invariant: an encoding depends only on the position, so a text read in pieces, each from its own
 start position, gets the same encodings as the whole text.
@@ -21,6 +21,7 @@ from heedful.shapes import Float, Int
 DEFAULT_BASE = 10000.0
 
 CombineOperation = Literal["add", "concat"]
+SinusoidLayout = Literal["interleaved", "split"]
 Positions = Int[Tensor, "*B T"]
 Vectors = Float[Tensor, "*B T E"]
 
@@ -40,12 +41,20 @@ class PositionalEncoding(nn.Module, ABC):
 class SinusoidalEncoding(PositionalEncoding):
     """sin(p / 10000^(2 i / E)) in column 2 i, its cosine in 2 i + 1  (Vaswani et al. 2017, 3.5).
 
-    With an odd size the last sine has no cosine. Nothing is learned, and no length is too long.
+    With an odd size the last sine has no cosine. Nothing is learned, and no length is too long. In
+    the layout "split" all sines come before all cosines, as in Marian.
     """
+
+    def __init__(self, size: int, *, layout: SinusoidLayout = "interleaved") -> None:
+        super().__init__(size)
+        self.layout = layout
 
     @override
     def forward(self, positions: Positions, dtype: torch.dtype = torch.float32) -> Vectors:
-        return sinusoids(positions, self.size, dtype)
+        encodings = sinusoids(positions, self.size, dtype)
+        if self.layout == "split":
+            return torch.cat([encodings[..., 0::2], encodings[..., 1::2]], dim=-1)
+        return encodings
 
 
 @op
@@ -79,6 +88,23 @@ class LearnedEncoding(PositionalEncoding):
     @override
     def forward(self, positions: Positions, dtype: torch.dtype = torch.float32) -> Vectors:
         return self.embedding(positions.clamp(max=self.embedding.num_embeddings - 1)).to(dtype)
+
+
+class IndexEncoding(PositionalEncoding):
+    """scale * p, one number: the position itself, appended to the vector as [x; p].
+
+    It grows without a limit: a position beyond those of training is a number that no layer has
+    read. Half precision rounds it, bfloat16 from 256 on and float16 from 2048 on.
+    """
+
+    def __init__(self, size: int = 1, *, scale: float = 1.0) -> None:
+        assert size == 1, size
+        super().__init__(size)
+        self.scale = scale
+
+    @override
+    def forward(self, positions: Positions, dtype: torch.dtype = torch.float32) -> Vectors:
+        return (positions.unsqueeze(-1).to(widest_float(positions.device)) * self.scale).to(dtype)
 
 
 class PositionCombiner(nn.Module):
@@ -122,6 +148,12 @@ class PositionalEncodingConfigBase(BaseConfig):
             raise ValueError("size needs combine: concat")
         return self
 
+    def token_size(self, total_size: int) -> int:
+        """Return the size of a token embedding that has `total_size` with this encoding."""
+        if self.combine == "add":
+            return total_size
+        return total_size - (self.size or total_size // 2)
+
     def build(self, *, embedding_size: int) -> PositionCombiner:
         options = self.options()
         combine, size = options.pop("combine"), options.pop("size") or embedding_size
@@ -134,6 +166,9 @@ class SinusoidalEncodingConfig(PositionalEncodingConfigBase):
 
     module_class = SinusoidalEncoding
     type: Literal["sinusoidal"] = "sinusoidal"
+    layout: SinusoidLayout = "interleaved"
+    """Sine and cosine of a wavelength side by side (the paper), or all sines before all cosines
+    (split; Marian)."""
 
 
 class LearnedEncodingConfig(PositionalEncodingConfigBase):
@@ -148,6 +183,20 @@ class LearnedEncodingConfig(PositionalEncodingConfigBase):
     to, and less suits the cells of an image, which are smaller."""
 
 
+class IndexEncodingConfig(PositionalEncodingConfigBase):
+    """The position itself, appended to the embedding as one number; naive, for comparison."""
+
+    module_class = IndexEncoding
+    type: Literal["index"] = "index"
+    combine: Literal["concat"] = "concat"
+    """Always concatenated with the embedding."""
+    size: Annotated[int, Field(ge=1, le=1)] = 1
+    """Always one number."""
+    scale: PositiveFloat = 1.0
+    """Factor of the position: with 0.01, position 100 is 1."""
+
+
 PositionalEncodingConfig = Annotated[
-    SinusoidalEncodingConfig | LearnedEncodingConfig, Field(discriminator="type")
+    SinusoidalEncodingConfig | LearnedEncodingConfig | IndexEncodingConfig,
+    Field(discriminator="type"),
 ]

@@ -79,7 +79,11 @@ def data(
     name: Annotated[str | None, Argument(help="corpus to print")] = None,
     *,
     split: Annotated[
-        str, Option(help="train, dev or test; latin also has names, formulas has long")
+        str,
+        Option(
+            help="train, dev or test; latin also has names, copy, reverse and sort have longer, "
+            "formulas has long"
+        ),
     ] = "train",
     size: Annotated[
         int | None,

@@ -22,7 +22,9 @@ from heedful.cli.compare import compare
 from heedful.cli.demos import demo
 from heedful.cli.evaluate import evaluate
 from heedful.cli.examples import data, recipes
+from heedful.cli.export import export
 from heedful.cli.features import features
+from heedful.cli.import_ import import_
 from heedful.cli.options import with_run
 from heedful.cli.runs import runs
 from heedful.cli.show import report, show
@@ -72,7 +74,7 @@ app = typer.Typer(
 _COMMANDS: list[Callable[..., None]] = [demo, train]
 _COMMANDS += [with_run(command, task) for task, command in task_commands()]
 _COMMANDS += [evaluate, compare, show, report, runs, bench, average, prepare, align, features]
-_COMMANDS += [recipes, data]
+_COMMANDS += [import_, export, recipes, data]
 
 
 def _command_help(text: str) -> tuple[str, str]:
@@ -90,7 +92,8 @@ def _command_help(text: str) -> tuple[str, str]:
 
 for command in _COMMANDS:
     short_help, full_help = _command_help(str(command.__doc__))
-    app.command(short_help=short_help, help=full_help)(command)
+    name = command.__name__.removesuffix("_")  # of a Python keyword
+    app.command(name, short_help=short_help, help=full_help)(command)
 
 
 def _print_version(requested: bool) -> None:

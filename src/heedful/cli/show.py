@@ -12,7 +12,7 @@ import typer
 from typer import Argument, Option
 
 from heedful.errors import RunError, check
-from heedful.inspection.attention_map import AttentionMap
+from heedful.inspection.attention_map import AttentionMap, FigureForm
 from heedful.terminal import BeamSize, Device, RunFolder, handle_stdout_errors
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ Layers = Annotated[list[str] | None, Option("--layer", help=_NUMBERS, show_defau
 Heads = Annotated[list[str] | None, Option("--head", help=_NUMBERS, show_default="mean")]
 JoinWords = Annotated[bool, Option("--words", help="join tokens into words")]
 HTMLFile = Annotated[Path | None, Option(help="write a page; hover over a word to see its weights")]
+ShowLines = Annotated[
+    bool, Option("--lines", help="draw lines between the tokens, as thick as their weights")
+]
 ShowTree = Annotated[
     bool, Option("--search-tree", help="draw the beam search for the first text instead")
 ]
@@ -49,6 +52,7 @@ def show(
     beam: BeamSize = None,
     svg: SVGFile = None,
     html: HTMLFile = None,
+    lines: ShowLines = False,
     show_tree: ShowTree = False,
     as_json: Annotated[bool, Option("--json", help="print JSON lines instead")] = False,
     device: Device = "auto",
@@ -57,6 +61,7 @@ def show(
 
     Example: heedful show runs/demo "Caecilius est in horto." --html page.html
     Example: heedful show runs/mine "A text." --kind encoder-self --layer 1 --head 1,2
+    Example: heedful show runs/demo "Caecilius est in horto." --lines --svg lines.svg
     Example: heedful show runs/demo "Caecilius est in horto." --search-tree --beam 3
     Example: heedful show runs/captions dog.jpg --words --html page.html
     """
@@ -65,6 +70,8 @@ def show(
     from heedful.runs import load
 
     overrides = [f"decoding.beam_size={beam}"] if beam else []
+    message, hint = "--search-tree draws no attention", "remove --lines, or --search-tree"
+    check(not (lines and show_tree), "--lines", message, hint)
     if show_tree:
         translator = load(run, device=device, settings=overrides, task_name="translation")
         check_search_tree(translator.decoding, "--search-tree")
@@ -84,10 +91,14 @@ def show(
     results = list(predictor.predict_with_attention(texts))
     maps = [_select_maps(result, selection, run) for result in results]
     columns = selection.count_heads(results[0].attention_layers)
-    write_figures(maps, svg=svg, html=html, columns=columns)
+    form: FigureForm = "lines" if lines else "map"
+    is_text = all(drawn.grid is None for drawn in chain.from_iterable(maps))
+    message, hint = "the source is a picture, and lines join tokens of texts", "remove --lines"
+    check(is_text or not lines, "--lines", message, hint)
+    write_figures(maps, svg=svg, html=html, columns=columns, form=form)
     with handle_stdout_errors():
         if not as_json:
-            print_attention(maps)
+            print_attention(maps, form)
         elif any(selection):
             pairs = zip(results, maps, strict=True)
             _print_json_lines(
@@ -118,7 +129,7 @@ def _print_json_lines(objects: Iterable[object]) -> None:
         typer.echo(json.dumps(fields, ensure_ascii=False))
 
 
-def print_attention(maps: Sequence[Sequence[AttentionMap]]) -> None:
+def print_attention(maps: Sequence[Sequence[AttentionMap]], form: FigureForm = "map") -> None:
     """Draw the attention maps of each text in the terminal."""
     from rich.console import Console
     from rich.markup import escape
@@ -133,7 +144,10 @@ def print_attention(maps: Sequence[Sequence[AttentionMap]]) -> None:
             caption = f"[dim]{escape(attention_map.caption)}[/]\n" if attention_map.caption else ""
             console.print(caption)
             has_color = console.color_system is not None
-            console.print(render_terminal(attention_map, width=console.width, has_color=has_color))
+            drawn = render_terminal(
+                attention_map, width=console.width, has_color=has_color, form=form
+            )
+            console.print(drawn)
 
 
 def write_figures(
@@ -142,15 +156,17 @@ def write_figures(
     svg: Path | None = None,
     html: Path | None = None,
     columns: int = 1,
+    form: FigureForm = "map",
 ) -> None:
     """Write a figure of the first text and a page of all, and print their paths."""
     from heedful.inspection.figures import render_html, render_svg
     from heedful.storage.atomic import write_text
 
     if svg:
-        write_text(svg, render_svg(maps[0], columns=columns))
+        write_text(svg, render_svg(maps[0], columns=columns, form=form))
     if html:
-        write_text(html, render_html(list(chain.from_iterable(maps)), title="Attention"))
+        page = render_html(list(chain.from_iterable(maps)), title="Attention", form=form)
+        write_text(html, page)
     for path in filter(None, (svg, html)):
         typer.echo(f"wrote {path}", err=True)
 

@@ -34,7 +34,8 @@ def find_test_source(recipe: Recipe, files: Files) -> Any:
     check_columns([setting], {"test": files})
     if setting:  # columns that are not named are those of the training file
         train = recipe.data.train
-        trained = {name: getattr(train, name, None) for name in options.columns}
+        is_alike = getattr(train, "type", None) == setting["type"]
+        trained = {name: getattr(train, name) for name in options.columns if is_alike}
         return _data_source({**trained, **setting})
     message = "the recipe of the run names no test set"
     check(recipe.data.test is not None, "data.test", message, f"give {options.usage('test')}")

@@ -130,12 +130,12 @@ def prepare(
     from heedful.data.sharded_dataset import PreparedDataConfig
     from heedful.experiment import build_prepared_dataset, load_training_recipe
     from heedful.experiment.data_modules import print_source_warnings, require_training_data
-    from heedful.experiment.initial_run import with_initial_run
+    from heedful.experiment.pretrained_encoder import with_pretrained_model
     from heedful.runs import Run
     from heedful.storage.atomic import lock_folder
 
     settings = [*file_overrides(files), *(overrides or [])]
-    config = with_initial_run(load_training_recipe(recipe, settings), Run(output_dir))
+    config = with_pretrained_model(load_training_recipe(recipe, settings), Run(output_dir))
     check_dev_files(config, files)
     require_training_data(config)
     message = "this data is already tokenized"

@@ -45,6 +45,7 @@ from heedful.data.pair_dataset import (
 from heedful.data.sources import SourceConfig
 from heedful.errors import ConfigError, DataError, check
 from heedful.tokenization.ragged_array import Integers, RaggedArray
+from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.tokenizer_pair import TokenizerPair, TokenizersConfig
 from heedful.tokenization.vocabulary import EOS, UNK
 from heedful.tokenization.whitespace import split_spaces
@@ -200,6 +201,13 @@ class TaggedTextFormat(LabeledTextFormat):
         return super().tokenize(examples, tokenizers, filtering)
 
 
+def encode_lines(lines: Sequence[str], tokenizer: Tokenizer) -> list[list[int]]:
+    """Encode lines with their ends: EOS, or the line break of the tokenizer."""
+    if tokenizer.has_line_breaks:
+        return tokenizer.encode_batch([line + "\n" for line in lines])
+    return [[*ids, EOS] for ids in tokenizer.encode_batch(lines)]
+
+
 class LineFormat(ExampleFormat):
     """Lines of running text, in the order of the text; the dev set is its end."""
 
@@ -233,8 +241,7 @@ class LineFormat(ExampleFormat):
     def tokenize(
         self, examples: Sequence[str], tokenizers: TokenizerPair, filtering: ChunkFilter
     ) -> TokenizedChunk:
-        encoded = tokenizers.target.encode_batch(examples)
-        lines = RaggedArray.from_sequences([*ids, EOS] for ids in encoded)
+        lines = RaggedArray.from_sequences(encode_lines(examples, tokenizers.target))
         counts = {"lines": len(examples), "unknown": int((lines.values == UNK).sum())}
         return TokenizedChunk(lines.values, lines.lengths, counts)
 

@@ -1,4 +1,4 @@
-"""Files that hold both texts of a pair: TSV, CSV, JSON lines and Parquet; CoNLL has its own file.
+"""Files that hold both texts of a pair: TSV, CSV, JSON lines, Parquet, Arrow; CoNLL has its own.
 
 Each is read row by row. Invariant: the same pairs in any of the formats, compressed or not, are
 the same examples; what breaks a format is an error that names file and line.
@@ -8,17 +8,17 @@ import csv
 import json
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
-from itertools import chain
+from contextlib import suppress
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 from typing_extensions import override
 
+from heedful.data.columnar_files import ColumnarSource
 from heedful.data.conll_files import ConllConfig
 from heedful.data.pair_dataset import Pair
 from heedful.data.sources import ParallelFilesConfig, SourceConfig, SyntheticPairsConfig
-from heedful.data.text_files import display_name, nonempty_lines, open_file, read_error
+from heedful.data.text_files import display_name, nonempty_lines
 from heedful.errors import DataError, check, did_you_mean
 from heedful.storage.json_files import MAX_BYTES, parse_json
 from heedful.tokenization.tokenizer import check_no_surrogates
@@ -228,10 +228,9 @@ def read_json_objects(path: str, hint: str) -> Iterator[tuple[str, dict[str, Any
         yield location, record
 
 
-class ParquetConfig(PairFileConfig):
-    """A Parquet file; needs the extra `parquet` (pyarrow)."""
+class ColumnarPairsConfig(PairFileConfig):
+    """A file of columns; needs the extra `parquet` (pyarrow)."""
 
-    type: Literal["parquet"] = "parquet"
     source_column: PositiveInt | str = "source"
     """Column of the source texts: its name, or its number, counted from 1; `translation.fr` for
     the field `fr` of the column `translation`."""
@@ -240,50 +239,58 @@ class ParquetConfig(PairFileConfig):
 
     row_name = "row"
 
+    @property
+    def columnar_source(self) -> ColumnarSource:
+        """How the file is read."""
+        return ColumnarSource(self.path, self.type)  # type: ignore[arg-type]
+
     @override
     def stream(self) -> Iterator[Pair]:
-        location = display_name(self.path)
-        try:
-            parquet, errors = import_module("pyarrow.parquet"), import_module("pyarrow").lib
-        except ImportError:
-            message = "reading Parquet needs the package pyarrow"
-            hint = "install it with: pip install 'heedful[parquet]'"
-            raise DataError(location, message, hint) from None
+        source, columns = self.columnar_source, (self.source_column, self.target_column)
+        names = source.column_names(columns, options=_COLUMN_OPTIONS)
         row = -1
-        try:
-            with open_file(self.path) as stream:
-                file = parquet.ParquetFile(stream)
-                names = file.schema_arrow.names
-                columns = [
-                    self._column_name(column, names)
-                    for column in (self.source_column, self.target_column)
-                ]
-                batches = file.iter_batches(columns=[_top_level(name, names) for name in columns])
-                records = chain.from_iterable(batch.to_pylist() for batch in batches)
-                for row, record in enumerate(records):
-                    texts = (_get_text(record, name, self.locate(row)) for name in columns)
-                    yield Pair(*texts)
-        except errors.ArrowException as error:
-            message = f"cannot be read as Parquet ({str(error).splitlines()[0]})"
-            raise DataError(location, message, "copy or download the file again") from None
-        except OSError as error:
-            raise read_error(self.path, error) from None
-        check(row >= 0, location, "contains no rows", "give a file with text in it", DataError)
-
-    def _column_name(self, column: int | str, names: Sequence[str]) -> str:
-        location, hint = display_name(self.path), f"give {_COLUMN_OPTIONS}; columns found: "
-        if isinstance(column, str):
-            message = f"no column is called {column!r}{did_you_mean(column, names)}"
-            is_known = _top_level(column, names) in names
-            check(is_known, location, message, hint + ", ".join(names), DataError)
-            return column
-        message = f"there is no column {column}"
-        check(column <= len(names), location, message, hint + ", ".join(names), DataError)
-        return names[column - 1]
+        for row, record in enumerate(source.rows(columns, options=_COLUMN_OPTIONS)):
+            yield Pair(*(_get_text(record, name, self.locate(row)) for name in names))
+        location, hint = display_name(self.path), "give a file with text in it"
+        check(row >= 0, location, "contains no rows", hint, DataError)
 
     @override
     def describe(self) -> str:
         return f"{display_name(self.path)}, columns {self.source_column} and {self.target_column}"
+
+
+class ParquetConfig(ColumnarPairsConfig):
+    """A Parquet file; needs the extra `parquet` (pyarrow)."""
+
+    type: Literal["parquet"] = "parquet"
+
+
+class ArrowConfig(ColumnarPairsConfig):
+    """An Arrow (IPC) file or stream, also Feather; needs the extra `parquet` (pyarrow)."""
+
+    type: Literal["arrow"] = "arrow"
+
+
+class DatasetFolderConfig(ColumnarPairsConfig):
+    """A folder that `save_to_disk` of the package datasets wrote; needs the extra `parquet`."""
+
+    type: Literal["datasets"] = "datasets"
+    path: str
+    """The folder."""
+    split: str | None = None
+    """Split, if the folder has several."""
+
+    @property
+    @override
+    def columnar_source(self) -> ColumnarSource:
+        return ColumnarSource(self.path, self.type, self.split)
+
+    @property
+    @override
+    def paths(self) -> Sequence[str]:
+        with suppress(DataError):
+            return self.columnar_source.data_files()
+        return (self.path,)
 
 
 PAIR_SOURCES: tuple[type[SourceConfig], ...] = (
@@ -292,6 +299,8 @@ PAIR_SOURCES: tuple[type[SourceConfig], ...] = (
     CSVConfig,
     JSONLConfig,
     ParquetConfig,
+    ArrowConfig,
+    DatasetFolderConfig,
     SyntheticPairsConfig,
 )
 PairSourceConfig = Annotated[
@@ -300,14 +309,12 @@ PairSourceConfig = Annotated[
     | CSVConfig
     | JSONLConfig
     | ParquetConfig
+    | ArrowConfig
+    | DatasetFolderConfig
     | ConllConfig
     | SyntheticPairsConfig,
     Field(discriminator="type"),
 ]
-
-
-def _top_level(column: str, names: Sequence[str]) -> str:
-    return column if column in names else column.partition(".")[0]
 
 
 def _get_text(record: Mapping[str, Any], key: str, location: str) -> str:

@@ -7,6 +7,7 @@ whoever uses it reads it to the end before training on it.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -15,6 +16,7 @@ from pydantic import Field, PositiveInt, model_validator
 from typing_extensions import override
 
 from heedful.config import BaseConfig
+from heedful.data.columnar_files import ColumnarSource, columnar_format
 from heedful.data.pair_dataset import Pair
 from heedful.data.text_files import STANDARD_INPUT, display_name, nonempty_lines, read_lines
 from heedful.errors import DataError, check
@@ -166,6 +168,53 @@ class TextFilesConfig(SourceConfig):
         return ", ".join(map(display_name, self.paths)) or "no file"
 
 
+class TextColumnConfig(SourceConfig):
+    """Running text in a column of a Parquet or Arrow file, or of a folder that `datasets` saved.
+
+    A text may have several lines. Needs the extra `parquet` (pyarrow).
+    """
+
+    type: Literal["text-column"] = "text-column"
+    path: str
+    """The file (.parquet, .arrow, .feather; also .gz and .xz), or the folder."""
+    text_column: PositiveInt | str = "text"
+    """Column of the texts: its name, or its number, counted from 1."""
+    split: str | None = None
+    """Split, if the folder has several."""
+
+    @property
+    def columnar_source(self) -> ColumnarSource:
+        """How the file is read."""
+        return ColumnarSource(self.path, columnar_format(self.path) or "arrow", self.split)
+
+    @property
+    @override
+    def paths(self) -> Sequence[str]:
+        with suppress(DataError):
+            return self.columnar_source.data_files()
+        return (self.path,)
+
+    @override
+    def stream(self) -> Iterator[str]:
+        source, options, is_empty = self.columnar_source, "--text-column", True
+        (name,) = source.column_names([self.text_column], options=options)
+        for row, record in enumerate(source.rows([self.text_column], options=options)):
+            text: Any = record
+            for part in [name] if name in record else name.split("."):
+                text = text.get(part) if isinstance(text, dict) else None
+            message = f"the value of {name!r} is not a text"
+            hint = "every value must be a text; convert or remove the others"
+            check(isinstance(text, str), self.locate(row), message, hint, DataError)
+            is_empty = is_empty and not text.strip()
+            yield from text.split("\n")
+        if is_empty:
+            raise DataError(self.describe(), "contains no text", "give a file with text in it")
+
+    @override
+    def describe(self) -> str:
+        return f"{self.path}, column {self.text_column}"
+
+
 class SyntheticTextConfig(SyntheticConfig):
     """One side of a corpus that heedful generates, as running text."""
 
@@ -183,4 +232,6 @@ class SyntheticTextConfig(SyntheticConfig):
         return f"built-in {self.name}, {self.side}, {self.split}, {size}"
 
 
-TextSourceConfig = Annotated[TextFilesConfig | SyntheticTextConfig, Field(discriminator="type")]
+TextSourceConfig = Annotated[
+    TextFilesConfig | TextColumnConfig | SyntheticTextConfig, Field(discriminator="type")
+]

@@ -1,8 +1,9 @@
 """Running text as one row of token ids, and the windows that language models read.
 
 Each line ends with EOS, and one EOS precedes the first line, so a line end is predicted and
-generated like any other token. Invariants: in an epoch no token is predicted twice; a position
-in the data is an epoch and a number of batches.
+generated like any other token; a tokenizer with a token for line breaks has that instead.
+Invariants: in an epoch no token is predicted twice; a position in the data is an epoch and a number
+of batches.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from heedful.config import BaseConfig
 from heedful.data.batching import DataCursor, with_last_flag
-from heedful.data.examples import CHUNK_SIZE
+from heedful.data.examples import CHUNK_SIZE, encode_lines
 from heedful.data.pair_dataset import permute_indices
 from heedful.data.sharded_dataset import ShardedTokenStream
 from heedful.shapes import Bool, Lengths, TokenIds
@@ -75,13 +76,14 @@ def concatenate_lines(lines: Sequence[str], tokenizer: Tokenizer) -> Tokens:
     """Encode lines as one row of tokens."""
     parts = [np.array([EOS], dtype=np.int32)]
     for some_lines in _batched(lines, CHUNK_SIZE):
-        encoded = tokenizer.encode_batch(some_lines)
-        parts += [np.array([*ids, EOS], dtype=np.int32) for ids in encoded]
+        parts += [np.array(ids, dtype=np.int32) for ids in encode_lines(some_lines, tokenizer)]
     return np.concatenate(parts)
 
 
 def encode_prompt(text: str, tokenizer: Tokenizer) -> list[int]:
     """Encode the beginning of a text, whose last line may be continued."""
+    if tokenizer.has_line_breaks:
+        return [EOS, *tokenizer.encode(text)]
     lines = tokenizer.encode_batch(text.split("\n"))
     return [token for line in lines for token in (EOS, *line)]
 

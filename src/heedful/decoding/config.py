@@ -62,6 +62,11 @@ class DecodingConfig(BaseConfig):
     """No n-gram of this size occurs twice (Paulus et al. 2018); 0 turns it off."""
     repetition_penalty: Annotated[float, Field(ge=1)] = 1.0
     """Factor of log p of tokens that were generated before (Keskar et al. 2019)."""
+    suppress_tokens: tuple[NonNegativeInt, ...] = ()
+    """Ids of tokens that no output contains."""
+    forced_bos_token_id: NonNegativeInt | None = None
+    """Id of the token that every output begins with, at no cost, such as BART's <s> or the language
+    of mBART; default: none."""
     stopping: StoppingConfig = HeuristicStoppingConfig()
     """When the search for a sentence stops."""
     diversity: BeamGroupsConfig = BeamGroupsConfig()
@@ -126,7 +131,8 @@ class DecodingConfig(BaseConfig):
     def greedy(self) -> Self:
         """Return greedy search with the same limits on lengths and batches."""
         limits = {"max_source_length", "max_length_ratio", "max_length_offset", "max_length"}
-        kept = self.model_dump(include={*limits, "max_batch_tokens"})
+        tokens = {"suppress_tokens", "forced_bos_token_id"}
+        kept = self.model_dump(include={*limits, *tokens, "max_batch_tokens"})
         return type(self)(beam_size=1, **kept)
 
 

@@ -207,9 +207,9 @@ def tokenize_constraints(
 
 
 def _tokenizations(tokenizer: Tokenizer, phrase: str, location: str) -> list[list[int]]:
-    tokenizations = [tokenizer.encode(phrase)]
+    tokenizations = [tokenizer.encode_phrase(phrase)]
     if not phrase[:1].isalnum():
-        before, after = tokenizer.encode("a"), tokenizer.encode("a" + phrase)
+        before, after = tokenizer.encode_phrase("a"), tokenizer.encode_phrase("a" + phrase)
         if after[: len(before)] == before:
             tokenizations.append(after[len(before) :])
     known = [ids for ids in tokenizations if ids and UNK not in ids]

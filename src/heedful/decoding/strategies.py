@@ -16,6 +16,8 @@ from heedful.models.base import DecodableModel
 from heedful.search import BeamSearchOptions, Hypothesis, LogitsProcessor, Node, Trellis
 from heedful.search.hypotheses import drop_impossible
 from heedful.search.logits_processors import (
+    ForbiddenTokens,
+    ForcedBOSToken,
     ForcedPrefix,
     MinLength,
     NoRepeatNGram,
@@ -130,15 +132,11 @@ class DecodingStrategy:
         return samples[indices[best]]._replace(score=float(expected[best]))
 
     def _build_processors(self, requests: Sequence[EncodedRequest]) -> tuple[LogitsProcessor, ...]:
-        config = self.config
         processors: list[LogitsProcessor] = []
         min_lengths = [request.min_length for request in requests]
         if any(min_lengths):
             processors.append(MinLength(self._to_tensor(min_lengths), eos=EOS))
-        if config.no_repeat_ngram_size:
-            processors.append(NoRepeatNGram(config.no_repeat_ngram_size))
-        if config.repetition_penalty > 1:
-            processors.append(RepetitionPenalty(config.repetition_penalty))
+        processors += self._build_general_processors()
         forbidden = [request.forbidden_phrases for request in requests]
         if any(processor is not forbidden[0] for processor in forbidden):
             processors.append(PerSentenceProcessor(forbidden))
@@ -147,6 +145,20 @@ class DecodingStrategy:
         if any(request.prefix for request in requests):
             processors.append(ForcedPrefix([request.prefix for request in requests]))
         return tuple(processors)
+
+    def _build_general_processors(self) -> list[LogitsProcessor]:
+        """Return the processors that are the same for all requests."""
+        config = self.config
+        processors: list[LogitsProcessor] = []
+        if config.suppress_tokens:
+            processors.append(ForbiddenTokens(config.suppress_tokens))
+        if config.no_repeat_ngram_size:
+            processors.append(NoRepeatNGram(config.no_repeat_ngram_size))
+        if config.repetition_penalty > 1:
+            processors.append(RepetitionPenalty(config.repetition_penalty))
+        if config.forced_bos_token_id is not None:
+            processors.append(ForcedBOSToken(config.forced_bos_token_id))
+        return processors
 
     def _collate(self, requests: Sequence[EncodedRequest]) -> SourceBatch:
         sources = self._collate_requests(requests)

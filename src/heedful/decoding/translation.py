@@ -269,11 +269,12 @@ class TokenTextMapper:
         for token in set(ids) - self._lengths.keys():
             self._lengths[token] = len(decode([UNK, token])) - offset
         lengths = [self._lengths[token] for token in ids]
-        if sum(lengths) > len(text):  # some bytes form a character only together
+        # Some bytes form a character only together, and some tokens are spaces only within a text.
+        if sum(lengths) != len(text):
             starts = [max(0, position - _MAX_CONTEXT) for position in range(len(ids))]
             windows = [[UNK, *ids[start : end + 1]] for end, start in enumerate(starts)]
             lengths = [len(decode(window)) - len(decode(window[:-1])) for window in windows]
-        ends = [*accumulate(lengths)]
+        ends = [*accumulate(lengths[:-1]), len(text)][: len(ids)]
         parts = [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
         return _strip_leading_space(parts, len(text) - len(decode(ids)))
 

@@ -21,7 +21,7 @@ from heedful.data.filtering import FilterConfig
 from heedful.data.mixing import MixtureConfig
 from heedful.data.sharded_dataset import TOKENIZER_FOLDER, PreparedDataConfig, PreparedDataset
 from heedful.errors import ConfigError, DataError, check
-from heedful.experiment.initial_run import check_initial_tokenizer, initial_tokenizer
+from heedful.experiment.pretrained_encoder import check_pretrained_tokenizer, pretrained_tokenizer
 from heedful.experiment.token_cache import CachedTokens, TokenCache
 from heedful.recipes import Recipe
 from heedful.runs import Run
@@ -135,7 +135,7 @@ def _build_in_memory(
         with console.status("training the tokenizers"):
             joined = [example for corpus in corpora for example in corpus.examples]
             texts = recipe.task.example_format.tokenizer_texts(joined)
-            tokenizers = recipe.tokenizers.train(*texts, initial_tokenizer(recipe))
+            tokenizers = recipe.tokenizers.train(*texts, pretrained_tokenizer(recipe))
             run.initialize(recipe, tokenizers)
 
     def tokenize(tokenizers: TokenizerPair) -> TrainData:
@@ -236,7 +236,7 @@ def build_prepared_dataset(
             log_message=lambda line: print_line(console, line),
             on_progress=on_progress,
             tokenizers=tokenizers,
-            source_tokenizer=initial_tokenizer(recipe) if tokenizers is None else None,
+            source_tokenizer=pretrained_tokenizer(recipe) if tokenizers is None else None,
             workers=workers,
             replaces_other_tokens=replaces_other_tokens,
         ).build()
@@ -274,7 +274,7 @@ def _build_from_prepared(
     """Build the data module of prepared tokens; a new run takes over their tokenizers."""
     saved = prepared.folder / TOKENIZER_FOLDER
     if not run.exists:
-        check_initial_tokenizer(recipe, prepared.folder)
+        check_pretrained_tokenizer(recipe, prepared.folder)
         run.initialize(recipe, recipe.tokenizers.load(saved))
     is_same = folder_digest(run.folder / TOKENIZER_FOLDER) == folder_digest(saved)
     tokens = f"the tokens in {prepared.folder}"

@@ -21,7 +21,7 @@ from heedful.errors import DiskFullError, RunError, check
 from heedful.experiment.debug_dumps import BAD_STEPS_FOLDER, NonFiniteError, write_debug_dump
 from heedful.experiment.environment import environment_info, peak_memory
 from heedful.experiment.flops import training_flops_per_target
-from heedful.experiment.initial_run import pretrained_encoder
+from heedful.experiment.pretrained_encoder import load_encoder_weights, pretrained_encoder
 from heedful.experiment.trainer_setup import build_trainer
 from heedful.pytree import map_tensors
 from heedful.recipes import Recipe
@@ -125,9 +125,9 @@ class TrainingJob:
         num_parameters = sum(parameter.numel() for parameter in self.trainer.model.parameters())
         self.log(f"model: {num_parameters:,} parameters on {self.device}")
         if (encoder := pretrained_encoder(self.recipe)) is not None:
-            Run(encoder.initial).load_features_into(self.trainer.model)
-            use = "fine-tuned" if encoder.fine_tune else "frozen"
-            self.log(f"encoder: states of {encoder.initial}, {use}, with its tokenizer")
+            load_encoder_weights(encoder, self.trainer.model)
+            tuned = "frozen" if encoder.tune == "frozen" else f"tuned: {encoder.tune}"
+            self.log(f"encoder: states of {encoder.path}, {tuned}, with its tokenizer")
         if self.config.init_from is not None:
             Run(self.config.init_from).load_weights_into(self.trainer.model)
             self.log(f"initialized from {self.config.init_from}")

@@ -36,8 +36,8 @@ from heedful.experiment.environment import (
     notify_on_signal,
 )
 from heedful.experiment.flops import check_trainable
-from heedful.experiment.initial_run import with_initial_run
 from heedful.experiment.job import TrainingJob
+from heedful.experiment.pretrained_encoder import with_pretrained_model
 from heedful.recipes import Recipe
 from heedful.recipes.recipe import RecipeArgument
 from heedful.runs import Run, resolve_device
@@ -144,7 +144,7 @@ def _train(
 ) -> TrainingResult:
     require_training_data(recipe)
     check_trackers(report_to)
-    recipe = with_initial_run(recipe, run)
+    recipe = with_pretrained_model(recipe, run)
     check_trainable(recipe)
     with ExitStack() as stack:
         ranks = init_distributed(device, recipe.training.distributed_strategy)

@@ -61,6 +61,12 @@ def without_words(tokens: Sequence[str]) -> TokenAxis:
     return TokenAxis(tokens, (), [NO_WORD_ID] * len(tokens))
 
 
+def encoder_axis(record: TraceRecord, tokens: TokenAxis, *, bos_label: str) -> TokenAxis:
+    """Return the tokens that an encoder attends to: a pretrained one may read BOS before them."""
+    has_bos = record.weights.size(-1) == len(tokens.tokens) + 1
+    return without_words([bos_label]).followed_by(tokens) if has_bos else tokens
+
+
 class AttentionLayer(NamedTuple):
     """Attention weights of one layer for one text."""
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 TOLERANCE = 0.01  # of a row sum, in half precision
 HALF_A_PERCENT = 0.005
+
+FigureForm = Literal["map", "lines"]
+"""A heat map, or lines between tokens; a page of maps has lines, too, beside each map."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,10 +180,10 @@ def render_svg(attention_map: AttentionMap) -> str:
         [svg.truncate(escape_invisible(token), MAX_LABEL_WIDTH) for token in tokens]
         for tokens in (attention_map.source, attention_map.target)
     )
-    parts = zip(("title", "", "note"), _heading(attention_map), strict=True)
+    parts = zip(("title", "", "note"), heading_parts(attention_map), strict=True)
     heading_lines = [(css_class, text) for css_class, text in parts if text]
     grid = _Grid(sources, targets, attention_map.notes, heading_lines)
-    title, description = heading or default_title, _description(attention_map)
+    title, description = heading or default_title, describe_links(attention_map)
     size = grid.width, grid.height
     root = svg.svg_document(*size, title=title, description=description, heading="")
     for index, (css_class, line) in enumerate(grid.heading):
@@ -212,13 +215,13 @@ def _bands(attention_map: AttentionMap) -> list[AttentionMap]:
     return [replace(first, caption=caption), *bands[1:]]
 
 
-def _heading(attention_map: AttentionMap) -> tuple[str, str, str]:
+def heading_parts(attention_map: AttentionMap) -> tuple[str, str, str]:
     """Return the source, the output and what the weights are, each on one line."""
     title, output = map(escape_line, (attention_map.title, attention_map.output))
     return title, output, escape_line(attention_map.caption)
 
 
-def _description(attention_map: AttentionMap) -> str:
+def describe_links(attention_map: AttentionMap) -> str:
     """Return the strongest link of each output token, for those who cannot see the figure."""
     links = []
     rows = zip(attention_map.target, attention_map.weights, attention_map.notes, strict=True)
@@ -262,7 +265,9 @@ def _draw_legend(root: Element, *, left: float, bottom: float) -> None:
 MAX_SNIPPET_HEIGHT = 720  # pixels; a taller map scrolls inside its frame
 
 
-def render_html(maps: Sequence[AttentionMap], *, title: str, page_type: str = "page") -> str:
+def render_html(
+    maps: Sequence[AttentionMap], *, title: str, page_type: str = "page", form: FigureForm = "map"
+) -> str:
     """Return a self-contained page that shows attention maps interactively.
 
     Consecutive maps of one text (equal titles and outputs) share a card, which shows one at a time.
@@ -272,7 +277,7 @@ def render_html(maps: Sequence[AttentionMap], *, title: str, page_type: str = "p
         title=title,
         styles=["attention_map.css"],
         scripts=["attention_map.js"],
-        data={"maps": attention_data(maps)},
+        data={"maps": attention_data(maps, form)},
         page_type=page_type,
     )
 
@@ -282,7 +287,7 @@ def render_notebook_html(attention_map: AttentionMap) -> str:
     # The height is an estimate: a sandboxed frame cannot ask for it.
     rows, columns = attention_map.weights.shape
     alignment_height = 260 if columns > 9 else 0  # a wide map moves below the words
-    heading_height = 28 * sum(map(bool, _heading(attention_map)))
+    heading_height = 28 * sum(map(bool, heading_parts(attention_map)))
     height = min(MAX_SNIPPET_HEIGHT, 182 + heading_height + 33 * rows + alignment_height)
     page = render_html([attention_map], title=attention_map.title, page_type="snippet")
     return (
@@ -292,11 +297,11 @@ def render_notebook_html(attention_map: AttentionMap) -> str:
     )
 
 
-def attention_data(maps: Sequence[AttentionMap]) -> dict[str, object]:
+def attention_data(maps: Sequence[AttentionMap], form: FigureForm = "map") -> dict[str, object]:
     """Return the data that attention_map.js draws."""
     sentences: list[dict[str, Any]] = []
     for attention_map in maps:
-        title, output, caption = _heading(attention_map)
+        title, output, caption = heading_parts(attention_map)
         card = {"title": title, "output": output}
         if not (title and sentences and card.items() <= sentences[-1].items()):
             sentences.append({**card, "views": []})
@@ -311,4 +316,5 @@ def attention_data(maps: Sequence[AttentionMap]) -> dict[str, object]:
             ],
         }
         sentences[-1]["views"].append(view)
-    return {"strong": svg.DARK_TEXT_THRESHOLD, "faint": svg.FAINT_THRESHOLD, "sentences": sentences}
+    thresholds = {"strong": svg.DARK_TEXT_THRESHOLD, "faint": svg.FAINT_THRESHOLD}
+    return {**thresholds, "form": form, "sentences": sentences}

@@ -46,7 +46,7 @@ class TokenEmbedding(nn.Module):
         self.reset_vectors(std=embedding_size**-0.5 if is_short else 1.0)
         self.segment_embedding: nn.Module | None = None
         if num_segments:
-            self.segment_embedding = nn.Embedding(num_segments, embedding_size)
+            self.segment_embedding = nn.Embedding(num_segments, self.embedding_size)
         self.character_encoder: nn.Module | None = None
 
     def reset_vectors(self, *, std: float) -> None:

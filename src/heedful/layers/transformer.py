@@ -336,7 +336,8 @@ class EmbeddedTransformerConfigBase(TransformerConfigBase):
     """Transformer layers with their token embedding."""
 
     positional_encoding: PositionalEncodingConfig | None = SinusoidalEncodingConfig()
-    """Positional encoding of the tokens; null where the score of attention uses distances."""
+    """Positional encoding of the tokens; null where the score of attention uses distances. Token
+    embeddings have `hidden_size`, less the size of an encoding that is concatenated with them."""
     scale_embeddings: bool = True
     """Multiply embeddings by the square root of their size (Vaswani et al. 2017), or do not (Devlin
     et al. 2019)."""
@@ -344,19 +345,31 @@ class EmbeddedTransformerConfigBase(TransformerConfigBase):
     """Normalize embeddings before the first layer (Devlin et al. 2019)."""
 
     @model_validator(mode="after")
-    def _check_positions_are_added(self) -> "EmbeddedTransformerConfigBase":
-        if self.positional_encoding and self.positional_encoding.combine == "concat":
-            raise ValueError("positional_encoding needs combine: add, as all layers have one size")
+    def _check_concatenated_size(self) -> "EmbeddedTransformerConfigBase":
+        encoding, size = self.positional_encoding, self.hidden_size
+        if encoding is None or encoding.combine == "add":
+            return self
+        if encoding.size is None and size % 2:
+            raise ValueError(
+                f"a concatenated positional_encoding takes half of hidden_size, but {size} is odd: "
+                f"set its size"
+            )
+        if encoding.token_size(size) < 1:
+            raise ValueError(
+                f"the size of a concatenated positional_encoding, {encoding.size}, must be smaller "
+                f"than hidden_size {size}"
+            )
         return self
 
     def build_embedding(self, vocab_size: int, *, num_segments: int = 0) -> TokenEmbedding:
         """Build the token embedding."""
         encoding = self.positional_encoding
+        size = encoding.token_size(self.hidden_size) if encoding else self.hidden_size
         return TokenEmbedding(
             vocab_size,
-            self.hidden_size,
+            size,
             dropout=self.dropout,
-            position_combiner=encoding.build(embedding_size=self.hidden_size) if encoding else None,
+            position_combiner=encoding.build(embedding_size=size) if encoding else None,
             scale_embeddings=self.scale_embeddings,
             norm=self._build_norm() if self.embedding_norm else None,
             num_segments=num_segments,

@@ -29,12 +29,19 @@ from heedful.tokenization.vocabulary import PAD, UNK
 
 
 class EncoderDecoderModel(Seq2SeqModel):
-    """An encoder for the source and a decoder for the target."""
+    """An encoder for the source and a decoder for the target.
 
-    def __init__(self, encoder: base.Encoder, decoder: base.Decoder) -> None:
+    With `source_eos` false the EOS at the end of a source is masked as padding is, unless the
+    source is empty.
+    """
+
+    def __init__(
+        self, encoder: base.Encoder, decoder: base.Decoder, *, source_eos: bool = True
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
+        self.source_eos = source_eos
 
     @override
     def forward(self, batch: Batch, *, need_weights: bool = False) -> ModelOutput:
@@ -64,6 +71,8 @@ class EncoderDecoderModel(Seq2SeqModel):
 
     def _encode(self, sources: SourceBatch) -> base.EncoderOutput:
         need_cell_states = self.decoder.needs_cell_states
+        if not self.source_eos:
+            sources = sources._replace(lengths=(sources.lengths - 1).clamp(min=1))
         if not self.decoder.output_head.copies_source:
             return self.encoder(*sources, need_cell_states=need_cell_states)
         tokens, lengths = sources
@@ -131,6 +140,8 @@ class EncoderDecoderConfig(BaseConfig):
     """The decoder of the target."""
     embeddings: Literal["separate", "tied", "shared"] = "separate"
     """Tie the output head to the target embeddings (tied), and these to the source's (shared)."""
+    source_eos: bool = True
+    """Encode the EOS at the end of a source; false leaves it out, as OpenNMT-py does."""
     init: InitConfig = DefaultInitConfig()
     """Initial values of the parameters."""
 
@@ -167,7 +178,7 @@ class EncoderDecoderConfig(BaseConfig):
             memory_size=encoder.output_size,
             encoder_sizes=encoder.state_sizes,
         )
-        model = EncoderDecoderModel(encoder, decoder)
+        model = EncoderDecoderModel(encoder, decoder, source_eos=self.source_eos)
         self.init.initialize(model)
         message = "an output head that points has no weights to tie"
         is_valid = self.embeddings == "separate" or not self.points_to_source

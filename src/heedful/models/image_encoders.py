@@ -57,7 +57,8 @@ def build_grid_encoding(
     """Build the encoding of a grid whose cells have `size` channels."""
     if config is None:
         return None
-    location, hint = "encoder.positional_encoding.combine", "set it to 'add'"
+    location = "encoder.positional_encoding.combine"
+    hint = "set it to 'add'; the type 'index' has only 'concat'"
     check(config.combine == "add", location, "cells of a grid need combine: add", hint)
     options = {
         key: value

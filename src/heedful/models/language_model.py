@@ -238,17 +238,18 @@ class LanguageModel(nn.Module):
     def encode_prompt(self, tokens: TokenIds) -> LanguageModelState:
         """Return the state after a prompt."""
         state = self.initial_state(tokens)
-        return self._advance(tokens, state)[1] if tokens.size(1) else state
+        return self.advance(tokens, state)[1] if tokens.size(1) else state
 
     def step(self, tokens: StepTokens, state: LanguageModelState) -> StepOutput[LanguageModelState]:
         """Process one token per row and predict the next; there is no source to attend to."""
-        outputs, next_state = self._advance(tokens.unsqueeze(1), state)
+        outputs, next_state = self.advance(tokens.unsqueeze(1), state)
         log_probs = log_softmax(self.lm_head(self.dropout(outputs))).squeeze(1)
         return StepOutput(log_probs, next_state, log_probs.new_zeros(len(tokens), 0))
 
-    def _advance(
+    def advance(
         self, tokens: TokenIds, state: LanguageModelState
     ) -> tuple[HiddenStates, LanguageModelState]:
+        """Read the next tokens; return the hidden state of each, and the state after them."""
         embedded = self.embedding(tokens, state.start_positions)
         lengths = torch.full_like(state.start_positions, tokens.size(1))
         output: BackboneOutput = self.backbone(embedded, lengths, state.backbone_state)

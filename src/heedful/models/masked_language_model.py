@@ -102,7 +102,8 @@ class MaskedLanguageModel(nn.Module):
     """p(x_t | unmasked tokens), by an encoder and W norm(gelu(V h + c)) + b.
 
     The encoder's vocabulary has one more token, the mask symbol, which comes last: `mask_id`. With
-    `next_sentence_prediction` BOS precedes every row, as [CLS] does in the paper, and -log p(is
+    `prepend_bos` BOS precedes every row, as [CLS] does in the paper. So it does with
+    `next_sentence_prediction`, and -log p(is
     next) = -log softmax(W tanh(V h_BOS + c) + b) is an auxiliary loss. A row counts in it as often
     as it has targets, which makes it a mean, too; in the paper rows count equally.
     """
@@ -114,9 +115,11 @@ class MaskedLanguageModel(nn.Module):
         vocab_size: int,
         norm_eps: float = 1e-5,
         next_sentence_prediction: bool = False,
+        prepend_bos: bool = False,
     ) -> None:
         super().__init__()
         self.encoder = encoder
+        self.prepend_bos = prepend_bos
         self.vocab_size = self.mask_id = vocab_size
         size = encoder.output_size
         norm = nn.LayerNorm(size, eps=norm_eps)
@@ -130,7 +133,7 @@ class MaskedLanguageModel(nn.Module):
     @override
     def forward(self, batch: LMBatch, *, need_weights: bool = False) -> ModelOutput:
         """Score every token at the positions of targets; there are no weights to return."""
-        num_added = 0 if self.next_sentence is None else 1
+        num_added = int(self.prepend_bos or self.next_sentence is not None)
         inputs = pad(batch.inputs, (num_added, 0), value=BOS)
         options = (
             {} if batch.segments is None else {"segments": pad(batch.segments, (num_added, 0))}
@@ -164,6 +167,8 @@ class MaskedLanguageModelConfig(BaseConfig):
     next_sentence_prediction: bool = False
     """Also predict whether the second half of a text follows the first (Devlin et al. 2019); one
     position more than `context_length` is needed, and `encoder.num_segments` 2."""
+    prepend_bos: bool = False
+    """Read BOS before every text, as BERT reads [CLS]; next-sentence prediction always does."""
     tie_embeddings: bool = True
     """Tie the output projection to the token embeddings."""
     init: InitConfig = DefaultInitConfig()
@@ -182,6 +187,7 @@ class MaskedLanguageModelConfig(BaseConfig):
             vocab_size=target_vocab_size,
             norm_eps=getattr(self.encoder, "norm_eps", 1e-5),
             next_sentence_prediction=self.next_sentence_prediction,
+            prepend_bos=self.prepend_bos,
         )
         self.init.initialize(model)
         if self.tie_embeddings:

@@ -1,15 +1,15 @@
 """Pretrained encoders: the states of a trained model as features of another one.
 
 The model is a language model (Peters et al. 2018), a masked language model (Devlin et al. 2019) or
-any other with an encoder. Invariant: features equal the states of that model; only fine-tuning
-changes its parameters.
+any other with an encoder, as a run or as a folder of Hugging Face. Invariant: features equal the
+states of that model; only what is tuned changes.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import pad
 from typing_extensions import override
@@ -19,6 +19,7 @@ from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
 from heedful.errors import ConfigError, check
 from heedful.layers.embeddings import TokenEmbedding
+from heedful.layers.transformer import TransformerStack
 from heedful.models.base import Encoder, EncoderOutput
 from heedful.models.bytenet import DilatedEncoderConfig
 from heedful.models.convolutional import ConvolutionalEncoderConfig
@@ -41,6 +42,13 @@ NewEncoderConfig = Annotated[
 """Encoders with new parameters."""
 PretrainedModelConfig = Annotated[_NewEncoders | LanguageModelConfig, Field(discriminator="type")]
 """What has states that can be features: an encoder, or a language model without its output head."""
+_WHOLE, _TOP = ("frozen", "all"), "top-"
+
+
+def find_stack(model: Encoder) -> TransformerStack | None:
+    """Return the Transformer layers of an encoder, or None if it has others."""
+    stack = getattr(getattr(model, "backbone", model), "stack", None)
+    return stack if isinstance(stack, TransformerStack) else None
 
 
 class CausalEncoder(Encoder):
@@ -101,9 +109,9 @@ class ScalarMix(nn.Module):
 class PretrainedFeatures(nn.Module):
     """The states of a trained model at each token.
 
-    Without `fine_tune` the model stays as it is: in eval mode, without dropout and gradients. With
-    `prepend_bos` it reads BOS first, as it was trained to; that position is no feature. Auxiliary
-    losses of the model are left out.
+    What is not tuned stays as it is: in eval mode, without dropout and gradients. With
+    `prepend_bos` the model reads BOS first, as it was trained to; that position is no feature.
+    Auxiliary losses of the model are left out.
     """
 
     def __init__(
@@ -111,27 +119,40 @@ class PretrainedFeatures(nn.Module):
         model: Encoder,
         mix: ScalarMix | None,
         *,
-        fine_tune: bool,
+        tune: str,
         dropout: float,
         prepend_bos: bool,
     ) -> None:
         super().__init__()
-        self.model = model.requires_grad_(fine_tune)
+        self.model = model
         self.mix = mix
-        self.fine_tune = fine_tune
+        self.tune = tune
         self.dropout = nn.Dropout(dropout)
         self.prepend_bos = prepend_bos
         self.output_size = model.output_size
+        model.requires_grad_(False)
+        for part in self._tuned_parts():
+            part.requires_grad_()
+
+    def _tuned_parts(self) -> list[nn.Module]:
+        if self.tune in _WHOLE:
+            return [self.model] if self.tune == "all" else []
+        stack = find_stack(self.model)
+        assert stack is not None, "layers to count from the top"
+        parts: list[nn.Module] = [*stack.layers[-int(self.tune.removeprefix(_TOP)) :]]
+        return [*parts, *([] if stack.norm is None else [stack.norm])]
 
     @override
     def train(self, mode: bool = True) -> "PretrainedFeatures":
         super().train(mode)
-        self.model.train(mode and self.fine_tune)
+        self.model.eval()
+        for part in self._tuned_parts():
+            part.train(mode)
         return self
 
     @override
     def forward(self, tokens: Int[Tensor, "B S"]) -> SourceStates:
-        with torch.set_grad_enabled(self.fine_tune and torch.is_grad_enabled()):
+        with torch.set_grad_enabled(self.tune != "frozen" and torch.is_grad_enabled()):
             layers = self._layer_states(tokens)
         if self.mix is None:
             return self.dropout(layers[-1])
@@ -186,31 +207,39 @@ class PretrainedEncoderConfig(BaseConfig):
     """The states of a trained model, as features (Peters et al. 2018; Devlin et al. 2019)."""
 
     type: Literal["pretrained"] = "pretrained"
-    initial: str
-    """Run folder of a language model, or of any model with an encoder. Its parameters and its
-    (source) tokenizer are copied when training starts; it is not needed afterwards."""
-    fine_tune: bool = False
-    """Train the parameters of the initial run, too; false: they are frozen, without dropout."""
-    layers: Literal["last", "scalar-mix"] = "last"
+    path: str
+    """Run folder of a language model, or of any model with an encoder; or a Hugging Face folder of
+    BERT, RoBERTa, DistilBERT, GPT-2 or another model that can be imported. Parameters and (source)
+    tokenizer are copied when training starts; the folder is not needed afterwards."""
+    layers: Literal["all"] | PositiveInt = "all"
+    """Layers to keep, counted from the bottom."""
+    tune: Annotated[str, Field(pattern=r"^(frozen|all|top-[1-9][0-9]*)$")] = "frozen"
+    """Which pretrained parameters are trained, too: none (frozen), those of the top layers of a
+    Transformer (top-2), or all. What is not trained has no dropout."""
+    pool: Literal["last", "scalar-mix"] = "last"
     """States of the last layer, or a learned mix of all layers (ELMo; Peters et al. 2018)."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout probability of the features."""
     encoder: NewEncoderConfig | None = None
     """Encoder that reads the features in place of token embeddings; null: they are the states."""
     model: PretrainedModelConfig | None = None
-    """Architecture of the initial run; filled in when training starts."""
+    """Architecture of the pretrained model; filled in when training starts."""
     prepend_bos: bool = False
-    """Whether the initial run reads BOS before each text; filled in when training starts."""
+    """Whether the model reads BOS before each text; filled in when training starts."""
+    splits_words: bool = False
+    """Whether words may have several tokens, the first of which stands for a word in taggers;
+    filled in when training starts."""
 
     def build(self, *, vocab_size: int) -> Encoder:
-        message, hint = "not filled in", "`heedful train` reads it from the run of `initial`"
+        message, hint = "not filled in", "`heedful train` reads it from the folder of `path`"
         if self.model is None:
             raise ConfigError("model.encoder.model", message, hint)
         model = _build_model(self.model, vocab_size)
+        self._check_tuned_layers(model)
         features = PretrainedFeatures(
             model,
-            self._build_mix(model) if self.layers == "scalar-mix" else None,
-            fine_tune=self.fine_tune,
+            self._build_mix(model) if self.pool == "scalar-mix" else None,
+            tune=self.tune,
             dropout=self.dropout,
             prepend_bos=self.prepend_bos,
         )
@@ -222,12 +251,24 @@ class PretrainedEncoderConfig(BaseConfig):
         encoder.embedding.embedding = FeatureEmbedding(features, size)  # type: ignore[assignment]
         return encoder
 
+    def _check_tuned_layers(self, model: Encoder) -> None:
+        if self.tune in _WHOLE:
+            return
+        stack = find_stack(model)
+        message = f"{self.tune!r} counts the layers of a Transformer, and this model has none"
+        hint = "set it to 'frozen' or 'all'"
+        check(stack is not None, "model.encoder.tune", message, hint)
+        num_layers = len(stack.layers) if stack else 0
+        message = f"is {self.tune!r}, but the model has {num_layers} layers"
+        is_valid = int(self.tune.removeprefix(_TOP)) <= num_layers
+        check(is_valid, "model.encoder.tune", message, "lower it, or set it to 'all'")
+
     def _build_mix(self, model: Encoder) -> ScalarMix:
         sizes = [*model.layer_input_sizes, model.output_size]
-        message = f"the initial run (type: {self.model and self.model.type}) has one layer to mix"
-        hint = "use a recurrent or Transformer model with several layers, or set layers to 'last'"
+        message = f"that model (type: {self.model and self.model.type}) has one layer to mix"
+        hint = "use a recurrent or Transformer model with several layers, or set pool to 'last'"
         num_layers = sizes.count(model.output_size)
-        check(num_layers > 1, "model.encoder.layers", message, hint)
+        check(num_layers > 1, "model.encoder.pool", message, hint)
         return ScalarMix(num_layers)
 
     def with_model_of(self, model_config: Any) -> "PretrainedEncoderConfig":
@@ -235,13 +276,27 @@ class PretrainedEncoderConfig(BaseConfig):
         model = model_config
         if not isinstance(model, LanguageModelConfig):
             model = getattr(model_config, "encoder", None)
-        location = f"model.encoder.initial={self.initial}"
+        location = f"model.encoder.path={self.path}"
         has = f"has an encoder of type '{model.type}'" if model else "has no encoder"
-        message = f"that run (type: {model_config.type}) {has}, so its states cannot be features"
-        hint = "name a run of a language model, or of a model with an encoder trained from scratch"
+        message = f"that model (type: {model_config.type}) {has}, so its states cannot be features"
+        hint = "name a language model, or a model with an encoder trained from scratch"
         check(isinstance(model, _NewEncoders | LanguageModelConfig), location, message, hint)
-        prepend_bos = getattr(model_config, "next_sentence_prediction", False)
-        return self.model_copy(update={"model": model, "prepend_bos": prepend_bos})
+        prepends = ("next_sentence_prediction", "prepend_bos")
+        prepend_bos = any(getattr(model_config, name, False) for name in prepends)
+        filled = {"model": self._keep_layers(model), "prepend_bos": prepend_bos}
+        return self.model_copy(update=filled)
+
+    def _keep_layers(self, model: Any) -> Any:
+        """Return the architecture with the layers to keep."""
+        if self.layers == "all":
+            return model
+        stack = model.backbone if isinstance(model, LanguageModelConfig) else model
+        num_layers = getattr(stack, "num_layers", None)
+        message = f"is {self.layers}, but the model of {self.path} has {num_layers} layers"
+        is_valid = num_layers is not None and self.layers <= num_layers
+        check(is_valid, "model.encoder.layers", message, "lower it, or set it to 'all'")
+        kept = stack.model_copy(update={"num_layers": self.layers})
+        return kept if stack is model else model.model_copy(update={"backbone": kept})
 
 
 def _build_model(config: BaseConfig, vocab_size: int) -> Encoder:
@@ -252,8 +307,10 @@ def _build_model(config: BaseConfig, vocab_size: int) -> Encoder:
     return CausalEncoder(embedding, config.backbone.build(input_size=embedding.embedding_size))
 
 
-def load_initial_weights(model: nn.Module, weights: Mapping[str, Tensor], *, location: str) -> None:
-    """Load the parameters of the initial run: of its encoder, or of its language model.
+def load_pretrained_weights(
+    model: nn.Module, weights: Mapping[str, Tensor], *, location: str
+) -> None:
+    """Load the parameters of a run into the features: of its encoder, or of its language model.
 
     A masked language model has one more token, the mask symbol, which comes last.
     """

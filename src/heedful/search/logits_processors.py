@@ -1,8 +1,9 @@
 """Logits processors: they lower or forbid tokens before the next one is selected.
 
 They receive log-probabilities, as in Hugging Face's beam search, and depend on the generated tokens
-alone. Invariants: a processor never raises a log-probability and never creates NaN; rows are
-independent; processors together never forbid every token, as EOS or the forced token remains.
+alone. Invariants: a processor never raises a log-probability, but for a forced first token, and
+never creates NaN; rows are independent; processors together never forbid every token, as EOS or the
+forced token remains.
 """
 
 from abc import ABC, abstractmethod
@@ -129,6 +130,23 @@ class ForcedPrefix(LogitsProcessor):
             message = f"the prefix has {len(prefix)} tokens, but max_length is {limit}"
             hint = "shorten the prefix, or raise max_length"
             check(len(prefix) <= limit, f"prefix of sentence {index + 1}", message, hint)
+
+
+class ForcedBOSToken(LogitsProcessor):
+    """The token that every output begins with, at no cost, as in Hugging Face's search."""
+
+    is_hard = True
+
+    def __init__(self, token: int) -> None:
+        self.token = token
+
+    @override
+    def apply(self, log_probs: LogProbs, generated: Tokens, sentence_ids: SentenceIds) -> LogProbs:
+        if generated.size(1):
+            return log_probs
+        forced = torch.full_like(log_probs, -torch.inf)
+        forced[:, self.token] = 0
+        return forced
 
 
 class PerSentenceProcessor(LogitsProcessor):

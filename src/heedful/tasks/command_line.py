@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 from typer import Option
 
+from heedful.data.columnar_files import columnar_format
 from heedful.errors import ConfigError, check
 
 Split = Literal["train", "dev", "test"]
@@ -53,8 +54,7 @@ class PairFileOption(NamedTuple):
     def data_setting(self, files: Files) -> dict[str, Any]:
         """Return the data setting of the file, with the columns that are given."""
         path = files[self.option.name]
-        suffixes = [suffix for suffix in Path(path).suffixes if suffix not in (".gz", ".xz")]
-        data_type = _PAIR_FILE_TYPES.get(suffixes[-1].lower() if suffixes else "", "tsv")
+        data_type = _file_type(path) or "tsv"
         is_table = data_type in ("tsv", "csv")
         setting: dict[str, Any] = {"type": data_type, "path": path}
         defaults = self.columns if is_table else self.names
@@ -74,7 +74,29 @@ class ConllFileOption(NamedTuple):
     def data_setting(self, files: Files) -> dict[str, Any]:
         """Return the data setting of the file, with the columns that are given."""
         columns = {name: parse_column(files.get(name), name) for name in COLUMN_OPTIONS}
-        return {"type": "conll", "path": files[self.option.name], **columns}
+        path = files[self.option.name]
+        if (data_type := _file_type(path)) in COLUMNAR_TYPES:
+            names = zip(COLUMN_OPTIONS, ("tokens", "tags"), strict=True)
+            columns = {name: columns[name] or default for name, default in names}
+            return {"type": data_type, "path": path, **columns}
+        return {"type": "conll", "path": path, **columns}
+
+
+class TextFileOption(NamedTuple):
+    """A file of running text, or of a column of texts, by its name."""
+
+    option: FileOption
+
+    def data_setting(self, files: Files) -> dict[str, Any]:
+        """Return the data setting of the file, with the column that is given."""
+        path, column = files[self.option.name], files.get(TEXT_COLUMN)
+        if _file_type(path) in COLUMNAR_TYPES:
+            column = {TEXT_COLUMN: parse_column(column, TEXT_COLUMN)} if column else {}
+            return {"type": "text-column", "path": path, **column}
+        message = f"{path} is a file of lines, which has no columns"
+        hint = "leave it out, or give a .parquet or .arrow file, or a folder of datasets"
+        check(column is None, column_flag(TEXT_COLUMN), message, hint)
+        return {"type": "text", "path": path}
 
 
 class FileOptions(NamedTuple):
@@ -82,7 +104,7 @@ class FileOptions(NamedTuple):
 
     options: tuple[FileOption, ...]
     settings: Mapping[str, Any]  # the data setting without its files
-    pair_file: PairFileOption | ConllFileOption | None = None
+    pair_file: PairFileOption | ConllFileOption | TextFileOption | None = None
     columns: Mapping[str, str] = {}  # options that name a column, with their help
     optional: tuple[FileOption, ...] = ()  # further files that the data may have
 
@@ -142,16 +164,23 @@ def parse_column(column: Any, name: str) -> Any:
     return int(column)
 
 
+def _file_type(path: str) -> str | None:
+    """Return the type of the data setting of a file, by its name; a folder is one of datasets."""
+    suffixes = [suffix for suffix in Path(path).suffixes if suffix not in (".gz", ".xz")]
+    return columnar_format(path) or _FILE_TYPES.get(suffixes[-1].lower() if suffixes else "")
+
+
 COLUMN_OPTIONS = ("source_column", "target_column")
-_PAIR_FILE_TYPES = {
+TEXT_COLUMN = "text_column"
+COLUMNAR_TYPES = ("parquet", "arrow", "datasets")
+_FILE_TYPES = {
     ".csv": "csv",
     ".json": "jsonl",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
-    ".parquet": "parquet",
 }
 _TEXT_HELP: Mapping[Split, str] = {
-    "train": "running text for a language model; also .gz and .xz",
+    "train": "running text for a language model: lines, .parquet, .arrow or a folder of datasets",
     "dev": "text to validate on; default: the end of the training text",
     "test": "running text for a language model",
 }
@@ -166,11 +195,16 @@ _TARGET_HELP: Mapping[Split, str] = {
     "test": "reference texts, one per line; repeatable",
 }
 _PAIRS_HELP: Mapping[Split, str] = {
-    "train": "both texts in one file: .tsv, .csv, .jsonl or .parquet; also .gz and .xz",
+    "train": "both texts in one file: .tsv, .csv, .jsonl, .parquet, .arrow, or a datasets folder",
     "dev": "pairs to validate on, in a file as for --pairs",
     "test": "sources and references in one file: .tsv, .csv, .jsonl or .parquet",
 }
-TEXT_FILES = FileOptions((FileOption("text", "path", _TEXT_HELP),), settings={"type": "text"})
+TEXT_FILES = FileOptions(
+    (),
+    settings={"type": "text"},
+    pair_file=TextFileOption(FileOption("text", "path", _TEXT_HELP)),
+    columns={TEXT_COLUMN: "column of the texts of a Parquet or Arrow file or a datasets folder"},
+)
 PARALLEL_FILES = FileOptions(
     (
         FileOption("source", "source", _SOURCE_HELP),

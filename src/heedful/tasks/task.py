@@ -137,6 +137,8 @@ class Task(ABC):
     """The files that `train`, `prepare`, `evaluate` and `compare` take for it."""
     metrics: ClassVar[Mapping[str, MetricSpec]]
     """What a validation can be judged by; "loss" first."""
+    labels_words: ClassVar[bool] = False
+    """Whether outputs are labels of words, so that tokens must show where a word begins."""
     gpu_precision: ClassVar[PrecisionName] = "fp32"
     """Of training on a GPU where the recipe names none."""
     validation_metrics: ClassVar[tuple[str, ...]] = ()

@@ -13,7 +13,7 @@ from heedful.config import BaseConfig
 from heedful.data.batching import DataCursor
 from heedful.data.examples import LINES, LocatedExamples
 from heedful.data.sharded_dataset import PreparedDataConfig, PreparedDataset, ShardedTokenStream
-from heedful.data.sources import SyntheticTextConfig, TextFilesConfig
+from heedful.data.sources import SyntheticTextConfig, TextColumnConfig, TextFilesConfig
 from heedful.data.token_stream import (
     LMBatch,
     LMBatchingConfig,
@@ -24,17 +24,19 @@ from heedful.data.token_stream import (
     overlapping_windows,
     tokens_fingerprint,
 )
-from heedful.decoding.translation import TokenTextMapper, token_axis
+from heedful.decoding.translation import BOS_LABEL, TokenTextMapper, token_axis
 from heedful.errors import ConfigError, check
 from heedful.evaluation.base import Direction
 from heedful.evaluation.registry import ACCURACY, LOSS, MetricSpec
 from heedful.inspection.attention_layers import (
     AttentionLayer,
+    Axes,
     TokenAxis,
     collect_layers,
+    encoder_axis,
     mark_default,
 )
-from heedful.inspection.attention_trace import trace_attention
+from heedful.inspection.attention_trace import TraceRecord, trace_attention
 from heedful.tasks.command_line import TEXT_FILES
 from heedful.tasks.prediction import format_predictor
 from heedful.tasks.task import (
@@ -101,7 +103,12 @@ class TextPredictor:
         tokens = torch.tensor([inputs], device=self.device)
         with trace_attention(self.model, device="cpu") as records:
             self.model(LMBatch(tokens, tokens))
-        layers = collect_layers(records, lambda record: (record.role, queries, keys))
+
+        def axes_of(record: TraceRecord) -> Axes:
+            axes = [encoder_axis(record, axis, bos_label=BOS_LABEL) for axis in (queries, keys)]
+            return record.role, axes[0], axes[1]
+
+        layers = collect_layers(records, axes_of)
         return mark_default(layers, "self")
 
     def _token_axis(self, ids: Sequence[int]) -> TokenAxis:
@@ -138,7 +145,7 @@ class TextTask(Task):
     """A task whose examples are the lines of a running text."""
 
     example_format = LINES
-    source_configs = (TextFilesConfig, SyntheticTextConfig)
+    source_configs = (TextFilesConfig, TextColumnConfig, SyntheticTextConfig)
     train_source_configs = (PreparedDataConfig,)
     file_options = TEXT_FILES
     metrics: ClassVar[Mapping[str, MetricSpec]] = {"loss": LOSS, "accuracy": ACCURACY}

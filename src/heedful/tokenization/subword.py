@@ -94,6 +94,8 @@ class SubwordTokenizer(Tokenizer):
         self._processor = SentencePieceProcessor()
         self._processor.LoadFromSerializedProto(model)
         names = [self._processor.IdToPiece(piece_id) for piece_id in range(len(self._processor))]
+        self.piece_names = names
+        """SentencePiece's name of each id."""
         learned = names[len(_FIXED_NAMES) :]
         if names[: len(_FIXED_NAMES)] != _FIXED_NAMES:
             raise ValueError("the first ids of this model are not the special tokens and bytes")

@@ -130,6 +130,8 @@ class Tokenizer(ABC):
 
     is_open = False
     """Whether `for_source` gives ids to tokens beyond the vocabulary."""
+    has_line_breaks = False
+    """Whether a line break is a token of the text; if not, running text has EOS in its place."""
 
     def __init__(self, normalizer: Normalizer, displayed_tokens: Iterable[str]) -> None:
         self.normalizer = normalizer
@@ -147,6 +149,10 @@ class Tokenizer(ABC):
         """Encode a text, without BOS and EOS."""
         check_no_surrogates(text, location="text")
         return self._encode([self.normalizer(text)])[0]
+
+    def encode_phrase(self, text: str) -> list[int]:
+        """Encode a part of a text, without what stands before whole texts."""
+        return self.encode(text)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode multiple texts."""

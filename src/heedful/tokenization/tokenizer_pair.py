@@ -11,6 +11,12 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from heedful.config import BaseConfig
+from heedful.tokenization.bart import BartTokenizerConfig
+from heedful.tokenization.byte_level_bpe import ByteLevelBPETokenizerConfig
+from heedful.tokenization.imported import (
+    SentencePieceTokenizerConfig,
+    SubwordNMTTokenizerConfig,
+)
 from heedful.tokenization.position import PositionTokenizerConfig
 from heedful.tokenization.smiles import SMILESTokenizerConfig
 from heedful.tokenization.subword import SubwordTokenizerConfig
@@ -28,6 +34,7 @@ from heedful.tokenization.whitespace import (
     WhitespaceTokenizerConfig,
     WordCharacterTokenizerConfig,
 )
+from heedful.tokenization.wordpiece import WordPieceTokenizerConfig
 
 TokenizerConfig = Annotated[
     WordTokenizerConfig
@@ -37,7 +44,12 @@ TokenizerConfig = Annotated[
     | PositionTokenizerConfig
     | SMILESTokenizerConfig
     | WhitespaceTokenizerConfig
-    | WordCharacterTokenizerConfig,
+    | WordCharacterTokenizerConfig
+    | SentencePieceTokenizerConfig
+    | SubwordNMTTokenizerConfig
+    | WordPieceTokenizerConfig
+    | ByteLevelBPETokenizerConfig
+    | BartTokenizerConfig,
     Field(discriminator="type"),
 ]
 

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from heedful.attention.positional_encoding import (
+    IndexEncoding,
+    IndexEncodingConfig,
     LearnedEncoding,
     LearnedEncodingConfig,
     PositionalEncodingConfig,
@@ -15,6 +17,7 @@ from heedful.attention.positional_encoding import (
 )
 from heedful.config import BaseConfig, validate_settings
 from heedful.errors import ConfigError
+from heedful.models.transformer import TransformerEncoderConfig
 
 POSITIONS = [0, 1, 2, 31, 5000, 100_000]
 
@@ -31,6 +34,19 @@ def test_sinusoidal_encoding_matches_formula(size):
 
     expected = [[entry(position, column) for column in range(size)] for position in POSITIONS]
     assert sinusoids(POSITIONS, size).tolist() == [pytest.approx(row, abs=1e-9) for row in expected]
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 8])
+def test_split_layout_has_all_sines_before_all_cosines(size):
+    angles = [10000 ** (-2 * pair / size) for pair in range((size + 1) // 2)]
+    expected = [
+        [math.sin(position * angle) for angle in angles]
+        + [math.cos(position * angle) for angle in angles[: size // 2]]
+        for position in POSITIONS
+    ]
+    encoding = SinusoidalEncoding(size, layout="split")
+    actual = encoding(torch.tensor(POSITIONS), torch.double).tolist()
+    assert actual == [pytest.approx(row, abs=1e-9) for row in expected]
 
 
 @pytest.mark.parametrize("step", [1, 7, 1000])
@@ -77,6 +93,25 @@ def test_learned_encoding_gradient_reaches_used_rows():
     assert encoding.embedding.weight.grad.tolist() == [[0, 0], [1, 1], [0, 0], [2, 2]]
 
 
+def test_index_encoding_appends_the_position_without_a_limit():
+    combiner = IndexEncodingConfig().build(embedding_size=2)
+    vectors = torch.tensor([[0.5, -1.0], [2.0, 3.0]])
+    assert combiner(vectors, 7).tolist() == [[0.5, -1, 7], [2, 3, 8]]
+    assert combiner(vectors, 10**6)[:, 2].tolist() == [1_000_000, 1_000_001]
+    assert combiner.output_size == 3
+    assert dict(combiner.state_dict()) == {}
+
+
+def test_index_encoding_is_scaled():
+    encoding = IndexEncodingConfig(scale=0.01).build(embedding_size=2).encoding
+    assert encoding(torch.tensor([0, 1, 250]), torch.double).flatten().tolist() == [0, 0.01, 2.5]
+
+
+def test_bfloat16_rounds_the_index_from_256_on():
+    positions = torch.tensor([255, 256, 257, 258])
+    assert IndexEncoding()(positions, torch.bfloat16).flatten().tolist() == [255, 256, 256, 258]
+
+
 def test_added_encoding_keeps_size():
     combiner, vectors = PositionCombiner(SinusoidalEncoding(4), input_size=4), torch.randn(2, 3, 4)
     encoded = combiner(vectors)
@@ -100,6 +135,7 @@ def test_concatenated_encoding_leaves_vectors_unchanged():
         (SinusoidalEncodingConfig(combine="concat"), 5, 10),
         (LearnedEncodingConfig(combine="concat", size=3), 3, 8),
         (LearnedEncodingConfig(max_positions=7), 5, 5),
+        (IndexEncodingConfig(), 1, 6),
     ],
 )
 def test_config_passes_settings_to_encoding(settings, size, output_size):
@@ -110,14 +146,38 @@ def test_config_passes_settings_to_encoding(settings, size, output_size):
         assert combiner.encoding.embedding.weight.shape == (settings.max_positions, size)
 
 
-def test_size_with_added_encoding_is_reported():
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"type": "learned", "size": 3}, "size needs combine: concat"),
+        ({"type": "index", "combine": "add"}, "'add' is not allowed"),
+        ({"type": "index", "size": 2}, "should be less than or equal to 1, got 2"),
+    ],
+)
+def test_impossible_combination_is_reported(settings, message):
     class ExampleConfig(BaseConfig):
         positional_encoding: PositionalEncodingConfig = SinusoidalEncodingConfig()
 
     with pytest.raises(ConfigError) as error:
-        validate_settings(
-            ExampleConfig,
-            {"positional_encoding": {"type": "learned", "size": 3}},
-            location="recipe.yaml",
+        validate_settings(ExampleConfig, {"positional_encoding": settings}, location="recipe.yaml")
+    assert error.value.message == message
+
+
+def test_transformer_splits_its_size_between_token_and_concatenated_position():
+    sinusoids = {"type": "sinusoidal", "combine": "concat"}
+    for settings, token_size in (
+        ({**sinusoids, "size": 2}, 6),
+        (sinusoids, 4),
+        ({"type": "index"}, 7),
+    ):
+        config = TransformerEncoderConfig.model_validate(
+            {
+                "hidden_size": 8,
+                "num_layers": 1,
+                "attention": {"multi_head": {"num_heads": 2}, "score": {"type": "scaled-dot"}},
+                "positional_encoding": settings,
+            }
         )
-    assert error.value.message == "size needs combine: concat"
+        embedding = config.build_embedding(5)
+        assert embedding.embedding.weight.shape == (5, token_size)
+        assert embedding(torch.tensor([[1, 2, 3]])).shape == (1, 3, 8)

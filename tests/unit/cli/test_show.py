@@ -51,6 +51,23 @@ def test_figures_are_written_to_files(show, tmp_path):
     assert html.read_text().count('"title"') == 2
 
 
+def test_lines_are_drawn_in_terminal_figure_and_page(show, tmp_path):
+    svg, html = tmp_path / "a.svg", tmp_path / "a.html"
+    result = show("a b c", "--lines", "--svg", svg, "--html", html)
+    assert result.code == 0
+    assert "\u2836" in result.out or "\u28f6" in result.out  # Braille dots of the legend
+    assert 'class="line"' in svg.read_text()
+    assert '"form":"lines"' in html.read_text()
+
+
+def test_lines_with_a_search_tree_are_refused(show):
+    result = show("a", "--lines", "--search-tree")
+    assert result.code == 2
+    assert result.err == (
+        "heedful: --lines: --search-tree draws no attention\n  remove --lines, or --search-tree\n"
+    )
+
+
 def test_json_has_weights_and_on_request_the_tree(show):
     fields = json.loads(show("a b", "--json").out)
     assert fields["tokens"] == ["a", "b"]
@@ -252,6 +269,16 @@ def test_picture_is_shown_with_the_grid_of_each_word(show_picture):
     assert lines[2:4] == [fields["text"], "cross-attention"]
     assert lines[6].split() == fields["tokens"]
     assert lines[7].count("gate ") == len(fields["tokens"])
+
+
+def test_lines_to_a_picture_are_refused(show_picture, tmp_path):
+    result = show_picture("--lines", "--svg", tmp_path / "a.svg")
+    assert result.code == 2
+    assert result.err == (
+        "heedful: --lines: the source is a picture, and lines join tokens of texts\n"
+        "  remove --lines\n"
+    )
+    assert not (tmp_path / "a.svg").exists()
 
 
 def test_figures_of_a_caption_are_pictures(show_picture, tmp_path):

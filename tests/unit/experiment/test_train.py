@@ -482,14 +482,24 @@ def test_what_a_recipe_cannot_do_is_reported_before_anything_is_written(name, tm
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
-def test_concatenated_positions_of_a_transformer_are_refused_by_the_schema(side, tmp_path):
-    positions = "{type: sinusoidal, combine: concat}"
-    override = f"model.{side}={{type: transformer, positional_encoding: {positions}}}"
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        (
+            8,
+            "the size of a concatenated positional_encoding, 8, must be smaller than hidden_size 8",
+        ),
+        (None, "a concatenated positional_encoding takes half of hidden_size, but 9 is odd"),
+    ],
+)
+def test_concatenated_positions_must_leave_values_for_tokens(side, size, message, tmp_path):
+    encoding = f"{{type: sinusoidal, combine: concat, size: {size or 'null'}}}"
+    settings = f"hidden_size: {size or 9}, attention: {{score: {{type: scaled-dot}}}}"
+    override = f"model.{side}={{type: transformer, {settings}, positional_encoding: {encoding}}}"
     recipe = str(write_recipe(tmp_path))
     (tmp_path / "source.txt").unlink()  # nothing is read, either
     with pytest.raises(ConfigError) as caught:
         load_recipe(recipe, [override])
-    message = "positional_encoding needs combine: add, as all layers have one size\n"
     assert str(caught.value).startswith(f"--set model.{side}: {message}")
 
 

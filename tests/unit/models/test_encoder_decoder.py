@@ -8,6 +8,7 @@ import torch
 from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.auxiliary_losses import CoverageLoss, DoublyStochasticLoss
 from heedful.attention.hard_alignment import MovingAverageBaseline, SampledAlignment
+from heedful.data.batching import SourceBatch
 from heedful.tokenization.vocabulary import PAD
 from tests.catalogue import batch, build, store
 
@@ -64,3 +65,18 @@ def test_eval_mode_samples_nothing_and_has_no_losses():
     first, second = model(examples), model(examples)
     assert first.auxiliary_losses == {}
     torch.testing.assert_close(first.log_probs, second.log_probs)
+
+
+@pytest.mark.parametrize("name", ["gru, attend-then-step", "transformer"])
+def test_model_without_source_eos_sees_what_is_before_it(name):
+    """As if the sources had no EOS: their last token takes its place."""
+    model = copy.deepcopy(build(name))
+    examples = batch(store(), [0, 3, 5, 6])
+    tokens, lengths = examples.sources
+    shorter = examples._replace(sources=SourceBatch(tokens, (lengths - 1).clamp(min=1)))
+    expected = model(shorter, need_weights=True)
+    model.source_eos = False
+    output = model(examples, need_weights=True)
+    torch.testing.assert_close(output.log_probs, expected.log_probs)
+    for row, length in enumerate(lengths.tolist()):
+        assert (output.weights[row, :, max(1, length - 1) :] == 0).all()

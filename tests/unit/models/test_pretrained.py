@@ -13,7 +13,7 @@ from heedful.models.pretrained import (
     PretrainedEncoderConfig,
     PretrainedFeatures,
     ScalarMix,
-    load_initial_weights,
+    load_pretrained_weights,
 )
 from heedful.recipes.recipe import ModelConfig
 from heedful.storage.state_dict import unique_weights
@@ -68,11 +68,11 @@ def build_pair(name, **settings):
     torch.manual_seed(0)
     config = TypeAdapter(ModelConfig).validate_python(INITIAL[name])
     model = config.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY).eval()
-    encoder_config = PretrainedEncoderConfig(initial="runs/a", **settings).with_model_of(config)
+    encoder_config = PretrainedEncoderConfig(path="runs/a", **settings).with_model_of(config)
     # As from a run folder, where the configuration is text.
     restored = PretrainedEncoderConfig.model_validate_json(encoder_config.model_dump_json())
     encoder = restored.build(vocab_size=VOCABULARY)
-    load_initial_weights(encoder, unique_weights(model), location="runs/a")
+    load_pretrained_weights(encoder, unique_weights(model), location="runs/a")
     return model, encoder.eval()
 
 
@@ -107,7 +107,7 @@ def test_features_equal_the_states_of_the_model(name):
 
 @pytest.mark.parametrize("name", LAYERED)
 def test_mix_of_the_last_layer_alone_equals_its_states(name):
-    model, encoder = build_pair(name, layers="scalar-mix")
+    model, encoder = build_pair(name, pool="scalar-mix")
     mix = encoder.features.mix
     with torch.no_grad():
         mix.weights[-1], mix.gamma[...] = 1e4, 1.0
@@ -118,7 +118,7 @@ def test_mix_of_the_last_layer_alone_equals_its_states(name):
 
 @pytest.mark.parametrize("name", ["recurrent LM", "Transformer LM", "masked LM"])
 def test_mix_begins_with_the_embeddings_and_has_every_layer(name):
-    model, encoder = build_pair(name, layers="scalar-mix")
+    model, encoder = build_pair(name, pool="scalar-mix")
     assert len(encoder.features.mix.weights) == 3  # embeddings and two layers
     with torch.no_grad():
         encoder.features.mix.weights[0] = 1e4
@@ -128,7 +128,7 @@ def test_mix_begins_with_the_embeddings_and_has_every_layer(name):
 
 
 def test_embeddings_of_another_size_are_not_mixed():
-    _, encoder = build_pair("classifier", layers="scalar-mix")  # embeddings 5, layers 6
+    _, encoder = build_pair("classifier", pool="scalar-mix")  # embeddings 5, layers 6
     assert len(encoder.features.mix.weights) == 2
 
 
@@ -150,7 +150,7 @@ def test_new_scalar_mix_is_the_mean_of_the_layers():
     torch.testing.assert_close(ScalarMix(4)(layers), torch.stack(layers).mean(dim=0))
 
 
-@pytest.mark.parametrize("settings", [{}, {"encoder": SMALL}, {"layers": "scalar-mix"}])
+@pytest.mark.parametrize("settings", [{}, {"encoder": SMALL}, {"pool": "scalar-mix"}])
 def test_frozen_features_have_no_dropout_and_no_gradient(settings):
     _, encoder = build_pair("recurrent LM", **settings)
     (features,) = (part for part in encoder.modules() if isinstance(part, PretrainedFeatures))
@@ -166,7 +166,7 @@ def test_frozen_features_have_no_dropout_and_no_gradient(settings):
 
 
 def test_fine_tuned_features_have_dropout_and_gradients():
-    _, encoder = build_pair("recurrent LM", fine_tune=True)
+    _, encoder = build_pair("recurrent LM", tune="all")
     before = encoder(TOKENS, LENGTHS).states
     after = encoder.train()(TOKENS, LENGTHS).states
     assert not torch.equal(after, before)
@@ -206,8 +206,8 @@ class ConstantVectors(torch.nn.Module):
 
 @pytest.mark.parametrize("name", INITIAL)
 def test_features_do_not_depend_on_padding_and_other_rows(name):
-    layers = "scalar-mix" if name in LAYERED else "last"
-    _, encoder = build_pair(name, layers=layers, encoder=CONVOLUTIONAL)
+    pool = "scalar-mix" if name in LAYERED else "last"
+    _, encoder = build_pair(name, pool=pool, encoder=CONVOLUTIONAL)
     together = encoder(TOKENS, LENGTHS).states
     for row, length in enumerate(LENGTHS.tolist()):
         alone = encoder(TOKENS[row : row + 1, :length], LENGTHS[row : row + 1]).states
@@ -215,7 +215,7 @@ def test_features_do_not_depend_on_padding_and_other_rows(name):
 
 
 def test_states_of_a_language_model_do_not_depend_on_later_tokens():
-    _, encoder = build_pair("Transformer LM", layers="scalar-mix")
+    _, encoder = build_pair("Transformer LM", pool="scalar-mix")
     changed = TOKENS.clone()
     changed[:, 2:] = 4
     first, second = (encoder(tokens, torch.tensor([5] * 3)).states for tokens in (TOKENS, changed))
@@ -233,34 +233,34 @@ def test_bos_is_read_first_where_the_model_was_trained_so():
 
 def test_mix_of_an_encoder_without_layers_is_an_error():
     with pytest.raises(ConfigError) as error:
-        build_pair("translation, dilated", layers="scalar-mix")
+        build_pair("translation, dilated", pool="scalar-mix")
     assert str(error.value) == (
-        "model.encoder.layers: the initial run (type: dilated) has one layer to mix\n"
-        "  use a recurrent or Transformer model with several layers, or set layers to 'last'"
+        "model.encoder.pool: that model (type: dilated) has one layer to mix\n"
+        "  use a recurrent or Transformer model with several layers, or set pool to 'last'"
     )
 
 
 def test_run_without_an_encoder_is_an_error():
     config = TypeAdapter(ModelConfig).validate_python({"type": "prefix-lm"})
     with pytest.raises(ConfigError) as error:
-        PretrainedEncoderConfig(initial="runs/a").with_model_of(config)
+        PretrainedEncoderConfig(path="runs/a").with_model_of(config)
     assert str(error.value) == (
-        "model.encoder.initial=runs/a: that run (type: prefix-lm) has no encoder, so its states "
+        "model.encoder.path=runs/a: that model (type: prefix-lm) has no encoder, so its states "
         "cannot be features\n"
-        "  name a run of a language model, or of a model with an encoder trained from scratch"
+        "  name a language model, or a model with an encoder trained from scratch"
     )
 
 
 def test_pretrained_encoder_of_a_pretrained_run_is_an_error():
-    encoder = {"type": "pretrained", "initial": "runs/b"}
+    encoder = {"type": "pretrained", "path": "runs/b"}
     settings = {"type": "text-classifier", "encoder": encoder}
     config = TypeAdapter(ModelConfig).validate_python(settings)
     with pytest.raises(ConfigError, match="has an encoder of type 'pretrained'"):
-        PretrainedEncoderConfig(initial="runs/a").with_model_of(config)
+        PretrainedEncoderConfig(path="runs/a").with_model_of(config)
 
 
 def test_unknown_architecture_and_shared_embeddings_are_errors():
-    config = PretrainedEncoderConfig(initial="runs/a")
+    config = PretrainedEncoderConfig(path="runs/a")
     with pytest.raises(ConfigError, match=r"model\.encoder\.model: not filled in"):
         config.build(vocab_size=VOCABULARY)
     settings = {"encoder": config.model_dump(), "decoder": SMALL, "embeddings": "shared"}
@@ -268,3 +268,45 @@ def test_unknown_architecture_and_shared_embeddings_are_errors():
         TypeAdapter(ModelConfig).validate_python(settings).build(
             source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "tune", "tuned"),
+    [
+        ("masked LM", "frozen", []),
+        ("masked LM", "top-1", ["stack.layers.1"]),
+        ("Transformer LM", "top-1", ["backbone.stack.layers.1", "backbone.stack.norm"]),
+        ("masked LM", "all", [""]),
+    ],
+)
+def test_tuned_parts_have_gradients_and_dropout(name, tune, tuned):
+    _, encoder = build_pair(name, tune=tune)
+    model = encoder.train().features.model
+    for path, parameter in model.named_parameters():
+        assert parameter.requires_grad == path.startswith(tuple(tuned)), path
+    for path, module in model.named_modules():
+        if not list(module.children()):
+            assert module.training == path.startswith(tuple(tuned)), path
+
+
+@pytest.mark.parametrize("name", ["masked LM", "Transformer LM", "recurrent LM"])
+def test_kept_layers_are_those_at_the_bottom(name):
+    model, encoder = build_pair(name, layers=1)
+    whole, kept = unique_weights(model), unique_weights(encoder.features.model)
+    prefix = "encoder." if "masked" in name else ""
+    is_first = [path for path in kept if ".1." not in path and prefix + path in whole]
+    assert sorted(is_first) == sorted(kept)
+    rows = len(kept["embedding.embedding.weight"])
+    for path, weight in kept.items():
+        assert torch.equal(
+            whole[prefix + path][:rows] if "embedding.e" in path else whole[prefix + path], weight
+        )
+
+
+def test_top_layers_need_a_transformer():
+    with pytest.raises(ConfigError) as error:
+        build_pair("recurrent LM", tune="top-1")
+    assert str(error.value) == (
+        "model.encoder.tune: 'top-1' counts the layers of a Transformer, and this model has none\n"
+        "  set it to 'frozen' or 'all'"
+    )

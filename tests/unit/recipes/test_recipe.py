@@ -73,7 +73,8 @@ def test_language_model_rejects_pairs(split):
     assert text == (
         f"data.{split}.type: the model (type: language-model) learns from running text, "
         "not from 'synthetic'\n"
-        f"  choose from: {'prepared, ' if split == 'train' else ''}synthetic-text, text"
+        f"  choose from: {'prepared, ' if split == 'train' else ''}synthetic-text, text, "
+        "text-column"
     )
 
 
@@ -82,7 +83,8 @@ def test_translation_model_rejects_data_of_other_tasks(source):
     assert message(data={"train": source}) == (
         "data.train.type: the model (type: encoder-decoder) learns from pairs of texts, "
         f"not from '{source['type']}'\n"
-        "  choose from: csv, jsonl, mixture, parallel-files, parquet, prepared, synthetic, tsv"
+        "  choose from: arrow, csv, datasets, jsonl, mixture, parallel-files, parquet, prepared, "
+        "synthetic, tsv"
     )
 
 
@@ -91,7 +93,7 @@ def test_corpora_of_a_mixture_are_of_the_same_task():
     assert message(data={"train": {"type": "mixture", "corpora": corpora}}) == (
         "data.train.corpora.1.source.type: the model (type: encoder-decoder) learns from pairs of "
         "texts, not from 'conll'\n"
-        "  choose from: csv, jsonl, parallel-files, parquet, synthetic, tsv"
+        "  choose from: arrow, csv, datasets, jsonl, parallel-files, parquet, synthetic, tsv"
     )
 
 

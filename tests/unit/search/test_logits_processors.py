@@ -10,6 +10,7 @@ from heedful.search import BeamGroups, BeamSearchOptions, require_phrase
 from heedful.search.logits_processors import (
     ForbiddenPhrases,
     ForbiddenTokens,
+    ForcedBOSToken,
     ForcedPrefix,
     MinLength,
     NoRepeatNGram,
@@ -105,6 +106,19 @@ def test_processors_without_eos_fall_back_to_every_token():
 def test_neutral_processor_changes_nothing(processor, seed, depth):
     log_probs, generated, sentence_ids = random_step(seed, depth)
     assert torch.equal(processor.apply(log_probs, generated, sentence_ids), log_probs)
+
+
+def test_forced_first_token_costs_nothing():
+    log_probs, generated, sentence_ids = random_step(0, 0)
+    forced = ForcedBOSToken(4).apply(log_probs, generated, sentence_ids)
+    assert forced[:, 4].tolist() == [0.0] * NUM_ROWS
+    assert (forced.exp().sum(-1) == 1).all()
+
+
+@step_cases
+def test_forced_first_token_changes_nothing_after_the_first(seed, depth):
+    log_probs, generated, sentence_ids = random_step(seed, depth + 1)
+    assert ForcedBOSToken(4).apply(log_probs, generated, sentence_ids) is log_probs
 
 
 def test_processors_keep_nan():

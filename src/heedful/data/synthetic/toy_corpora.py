@@ -157,21 +157,31 @@ class DatesCorpus(Corpus):
 
 
 MAX_LENGTH = 20
+_LONGER_LENGTHS = (MAX_LENGTH + 1, MAX_LENGTH + 5)
 
 
 @dataclass(frozen=True)
 class SequenceCorpus(Corpus):
-    """Random letters and the same letters transformed; the smallest tasks that need attention."""
+    """Random letters and the same letters transformed; the smallest tasks that need attention.
+
+    The split `longer` has 21 to 25 letters, more than any other split.
+    """
 
     name: str
     description: str
     transform: Callable[[list[str]], list[str]]
+    splits: tuple[str, ...] = ("train", "dev", "test", _LONGER)
 
     @override
     def generate(self, split: str, random: Random) -> Iterator[Pair]:
+        lengths = _LONGER_LENGTHS if split == _LONGER else (1, MAX_LENGTH)
         while True:
-            letters = random.choices(ascii_lowercase, k=random.randint(1, MAX_LENGTH))
+            letters = random.choices(ascii_lowercase, k=random.randint(*lengths))
             yield Pair(" ".join(letters), " ".join(self.transform(letters)))
+
+    @override
+    def is_in_split(self, pair: Pair, split: str) -> bool:
+        return split == _LONGER or super().is_in_split(pair, split)
 
 
 class ArgsortCorpus(Corpus):

@@ -7,6 +7,7 @@ other parts of a state are empty.
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
+import torch
 from pydantic import Field, PositiveInt
 from torch import nn
 from typing_extensions import override
@@ -17,6 +18,8 @@ from heedful.layers.rnn_cells import CellState
 from heedful.models.base import EncoderOutput, EncoderStateSizes
 from heedful.models.recurrent.wiring import AttentionWiring, RecurrentDecoderConfigBase, Wiring
 from heedful.shapes import Embedded, Hidden, Summary
+
+MLPActivation = Literal["tanh", "linear"]
 
 
 class Bridge(nn.Module):
@@ -66,13 +69,21 @@ class MLPBridge(Bridge):
     """h_0 = tanh(W_h f + b), c_0 = tanh(W_c f + b), f = relu(W summary + b)  (Xu et al. 2015).
 
     (Section 3.1.2.) The summary is the mean of the annotations. As in the authors' code, the ReLU
-    layers, all but one of `num_layers`, have the size of the summary and serve both.
+    layers, all but one of `num_layers`, have the size of the summary and serve both. The last layer
+    can be linear instead.
     """
 
     def __init__(
-        self, input_size: int, hidden_size: int, cell_state_sizes: Sequence[int], num_layers: int
+        self,
+        input_size: int,
+        hidden_size: int,
+        cell_state_sizes: Sequence[int],
+        num_layers: int,
+        *,
+        activation: MLPActivation = "tanh",
     ) -> None:
         super().__init__("mlp", input_size, hidden_size, len(cell_state_sizes))
+        self.activation = nn.Tanh() if activation == "tanh" else nn.Identity()
         relu_layers = [nn.Linear(input_size, input_size) for _ in range(num_layers - 1)]
         self.relu_layers = nn.ModuleList(relu_layers)
         cell_layers = [nn.Linear(input_size, size) for size in cell_state_sizes if size]
@@ -81,17 +92,48 @@ class MLPBridge(Bridge):
     @override
     def forward(self, encoder_output: EncoderOutput) -> list[Hidden]:
         features = self._compute_features(encoder_output.summary)
-        return [layer(features).tanh() for layer in self.layers]
+        return [self.activation(layer(features)) for layer in self.layers]
 
     @override
     def cell_states(self, encoder_output: EncoderOutput) -> Sequence[CellState]:
         features = self._compute_features(encoder_output.summary)
-        return [layer(features).tanh() for layer in self.cell_layers]
+        return [self.activation(layer(features)) for layer in self.cell_layers]
 
     def _compute_features(self, summary: Summary) -> Summary:
         for layer in self.relu_layers:
             summary = layer(summary).relu()
         return summary
+
+
+class AllLayersBridge(Bridge):
+    """[h_0^1; ...; h_0^L] = relu(W [h^1; ...; h^L] + b), and the cell states likewise.
+
+    h^l is the final state of encoder layer l, both directions together. This is OpenNMT-py's
+    `bridge`, which splits the concatenated states of a bidirectional encoder into two halves and
+    applies one matrix, of half the size, to each: `num_parts` 2.
+    """
+
+    def __init__(self, hidden_size: int, num_layers: int, num_parts: int, has_cells: bool) -> None:
+        size = hidden_size * num_layers // num_parts
+        super().__init__("all-layers", size, hidden_size, 0)
+        self.num_decoder_layers = num_layers
+        self.hidden_projection = nn.Linear(size, size)
+        self.cell_projection = nn.Linear(size, size) if has_cells else None
+
+    @override
+    def forward(self, encoder_output: EncoderOutput) -> list[Hidden]:
+        return self._project(encoder_output.final_states, self.hidden_projection)
+
+    @override
+    def cell_states(self, encoder_output: EncoderOutput) -> Sequence[CellState]:
+        if self.cell_projection is None or not encoder_output.final_cell_states:
+            return ()
+        return self._project(encoder_output.final_cell_states, self.cell_projection)
+
+    def _project(self, states: Sequence[Hidden], projection: nn.Module) -> list[Hidden]:
+        parts = torch.cat(list(states), dim=-1).unflatten(-1, (-1, self.input_size))
+        projected = projection(parts).relu().flatten(-2)
+        return list(projected.chunk(self.num_decoder_layers, dim=-1))
 
 
 class FirstInputBridge(Bridge):
@@ -177,12 +219,18 @@ class CopyBridgeConfig(BridgeConfigBase):
         decoder: RecurrentDecoderConfigBase,
         wiring: Wiring,
     ) -> Bridge:
-        actual = ", ".join(map(str, encoder.final_state_sizes)) or "unknown"
-        needed = ", ".join([str(decoder.hidden_size)] * decoder.num_layers)
-        message = f"'copy' needs encoder layers of sizes {needed}, but they are {actual}"
-        hint = "give both the same num_layers and hidden_size, or choose 'tanh'"
-        check(actual == needed, "bridge.type", message, hint)
+        _check_equal_layers(self.type, encoder, decoder)
         return super().build(summary_size, encoder, decoder, wiring)
+
+
+def _check_equal_layers(
+    bridge_type: str, encoder: EncoderStateSizes, decoder: RecurrentDecoderConfigBase
+) -> None:
+    actual = ", ".join(map(str, encoder.final_state_sizes)) or "unknown"
+    needed = ", ".join([str(decoder.hidden_size)] * decoder.num_layers)
+    message = f"{bridge_type!r} needs encoder layers of sizes {needed}, but they are {actual}"
+    hint = "give both the same num_layers and hidden_size, or choose 'tanh'"
+    check(actual == needed, "bridge.type", message, hint)
 
 
 class ZerosBridgeConfig(BridgeConfigBase):
@@ -199,7 +247,9 @@ class MLPBridgeConfig(BridgeConfigBase):
 
     type: Literal["mlp"] = "mlp"
     num_layers: PositiveInt = 2
-    """Number of layers: the last has tanh, the others ReLU and the size of the summary."""
+    """Number of layers: the others but the last have ReLU and the size of the summary."""
+    activation: MLPActivation = "tanh"
+    """Activation of the last layer; `linear` for none."""
 
     @override
     def build(
@@ -210,7 +260,38 @@ class MLPBridgeConfig(BridgeConfigBase):
         wiring: Wiring,
     ) -> Bridge:
         sizes = [cell.cell_state_size for cell in wiring.cells.cells]
-        return MLPBridge(summary_size, decoder.hidden_size, sizes, self.num_layers)
+        return MLPBridge(
+            summary_size,
+            decoder.hidden_size,
+            sizes,
+            self.num_layers,
+            activation=self.activation,
+        )
+
+
+class AllLayersBridgeConfig(BridgeConfigBase):
+    """A ReLU layer from the final states of all encoder layers to those of the decoder."""
+
+    type: Literal["all-layers"] = "all-layers"
+    num_parts: PositiveInt = 1
+    """Parts of the concatenated states that the layer is applied to one by one; OpenNMT-py has as
+    many as the encoder has directions."""
+
+    @override
+    def build(
+        self,
+        summary_size: int,
+        encoder: EncoderStateSizes,
+        decoder: RecurrentDecoderConfigBase,
+        wiring: Wiring,
+    ) -> Bridge:
+        _check_equal_layers(self.type, encoder, decoder)
+        size = decoder.hidden_size * decoder.num_layers
+        message = f"must divide {size}, the size of all states, but is {self.num_parts}"
+        check(size % self.num_parts == 0, "bridge.num_parts", message, "choose 1 or 2")
+        return AllLayersBridge(
+            decoder.hidden_size, decoder.num_layers, self.num_parts, wiring.cells.has_cell_states
+        )
 
 
 class FirstInputBridgeConfig(BridgeConfigBase):
@@ -248,6 +329,7 @@ BridgeConfig = Annotated[
     | CopyBridgeConfig
     | ZerosBridgeConfig
     | MLPBridgeConfig
+    | AllLayersBridgeConfig
     | FirstInputBridgeConfig,
     Field(discriminator="type"),
 ]

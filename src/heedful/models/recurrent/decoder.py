@@ -83,7 +83,8 @@ class RecurrentDecoder(Decoder):
         self.bridge = bridge
         self.wiring = wiring
         self.output_head = output_head
-        self.needs_cell_states = bridge.kind == "copy" and wiring.cells.has_cell_states
+        uses_cell_states = bridge.kind in ("copy", "all-layers")
+        self.needs_cell_states = uses_cell_states and wiring.cells.has_cell_states
 
     @override
     def initial_state(self, encoder_output: EncoderOutput) -> RecurrentDecoderState:
@@ -265,7 +266,8 @@ class RecurrentDecoderConfig(RecurrentDecoderConfigBase):
         if self.experts:
             check_parallel(decoder.output_head)
         if decoder.needs_cell_states and encoder_sizes is not None:
-            _check_copied_cell_states(wiring, encoder_sizes.final_cell_state_sizes)
+            sizes = encoder_sizes.final_cell_state_sizes
+            _check_cell_states(self.bridge.type, wiring, sizes)
         if isinstance(wiring, AttentionWiring):
             self._check_attention(wiring, decoder.output_head)
             check_copying(decoder.output_head, wiring.attention, self.output_head.type, "attention")
@@ -320,9 +322,9 @@ class RecurrentDecoderConfig(RecurrentDecoderConfigBase):
         check(is_normalized, "attention.alignment.type", message, hint)
 
 
-def _check_copied_cell_states(wiring: Wiring, encoder_sizes: Sequence[int]) -> None:
+def _check_cell_states(bridge_type: str, wiring: Wiring, encoder_sizes: Sequence[int]) -> None:
     sizes = [cell.cell_state_size for cell in wiring.cells.cells]
     actual, needed = (", ".join(map(str, parts)) for parts in (encoder_sizes, sizes))
-    message = f"'copy' needs encoder cell states of sizes {needed}, but they are {actual}"
+    message = f"{bridge_type!r} needs encoder cell states of sizes {needed}, but they are {actual}"
     hint = "give both the same cell.cell_state_size, or choose 'tanh'"
     check(not any(encoder_sizes) or actual == needed, "bridge.type", message, hint)

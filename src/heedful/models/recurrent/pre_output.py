@@ -49,6 +49,7 @@ class PreOutput(nn.Module):
     """Features from the vectors of a step: their concatenation, or a layer over it.
 
     tanh: tanh(W [parts] + b)  (Luong et al. 2015, equation 5)
+    linear: W [parts] + b
     maxout: t_j = max(t~_2j, t~_2j+1), t~ = U s + V y + C c + b  (Bahdanau et al. 2015, A.2.2)
 
     U, V and C are one matrix, because the parts are concatenated. In the paper s is the state
@@ -61,7 +62,7 @@ class PreOutput(nn.Module):
         parts: Sequence[StepPart],
         part_sizes: PartSizes,
         *,
-        activation: Literal["tanh", "maxout"] | None = None,
+        activation: Literal["tanh", "linear", "maxout"] | None = None,
         size: int | None = None,
         dropout: float,
     ) -> None:
@@ -144,6 +145,15 @@ class TanhPreOutputConfig(BaseConfig):
         return PreOutput(parts.shallow, sizes, activation="tanh", dropout=dropout)
 
 
+class LinearPreOutputConfig(BaseConfig):
+    """A linear layer (OpenNMT-py, with `global_attention: mlp`)."""
+
+    type: Literal["linear"] = "linear"
+
+    def build(self, parts: PreOutputParts, sizes: PartSizes, dropout: float) -> PreOutput:
+        return PreOutput(parts.shallow, sizes, activation="linear", dropout=dropout)
+
+
 class MaxoutPreOutputConfig(BaseConfig):
     """A maxout layer over state, token embedding and context (Bahdanau et al. 2015).
 
@@ -211,6 +221,7 @@ def _without_embedding(parts: PreOutputParts) -> tuple[StepPart, ...]:
 
 PreOutputConfig = Annotated[
     TanhPreOutputConfig
+    | LinearPreOutputConfig
     | MaxoutPreOutputConfig
     | ConcatPreOutputConfig
     | StateOnlyPreOutputConfig

@@ -6,11 +6,12 @@
 //
 // Tokens are untrusted. They enter the page as text (textContent), never as markup.
 
-const { sentences, strong, faint } = JSON.parse(document.getElementById("maps").textContent);
+const { sentences, strong, faint, form } = JSON.parse(document.getElementById("maps").textContent);
 
 const WHOLE_MAP = { row: null, column: null };
 const MIN_LINK_WEIGHT = 0.01;
 const MAX_LINKED = 64; // more words than these are running text without links
+const MAX_THICKNESS = 12; // pixels of a line of weight one, where lines are the figure
 const SVG = "http://www.w3.org/2000/svg";
 
 function create(tag, className, text = "") {
@@ -71,8 +72,12 @@ function drawLinks(weights) {
     if (weight < MIN_LINK_WEIGHT) return;
     const link = document.createElementNS(SVG, "path");
     link.classList.add("link");
-    link.setAttribute("stroke-opacity", weight);
-    link.setAttribute("stroke-width", 1 + 4 * weight);
+    if (form === "lines") {
+      link.setAttribute("stroke-width", MAX_THICKNESS * weight);
+    } else {
+      link.setAttribute("stroke-opacity", weight);
+      link.setAttribute("stroke-width", 1 + 4 * weight);
+    }
     Object.assign(link.dataset, { row, column });
     svg.append(link);
   }));
@@ -203,7 +208,7 @@ function drawView(figure, attentionMap) {
   alignment.append(links, sourceRow, targetRow);
   const map = create("div", "map");
   map.append(table);
-  const views = create("div", "views");
+  const views = create("div", form === "lines" ? "views lines" : "views");
   views.append(alignment, map);
   figure.append(views);
 

@@ -16,7 +16,7 @@ from typing_extensions import override
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.batching import collate_sources
 from heedful.data.pair_dataset import Pair
-from heedful.decoding.translation import EOS_LABEL, TokenTextMapper, token_axis
+from heedful.decoding.translation import BOS_LABEL, EOS_LABEL, TokenTextMapper, token_axis
 from heedful.evaluation.base import (
     Array,
     Metric,
@@ -30,6 +30,7 @@ from heedful.inspection.attention_layers import (
     AttentionLayer,
     Axes,
     collect_layers,
+    encoder_axis,
     mark_default,
     without_words,
 )
@@ -197,7 +198,8 @@ class Classifier:
         def axes_of(record: TraceRecord) -> Axes:
             if record.module_path == _POOLING:
                 return "pooling", label, source
-            return f"encoder-{record.role}", source, source
+            tokens = encoder_axis(record, source, bos_label=BOS_LABEL)
+            return f"encoder-{record.role}", tokens, tokens
 
         return mark_default(collect_layers(records, axes_of), "pooling")
 

@@ -223,9 +223,13 @@ class ForecastingModelConfig(BaseConfig):
         combiner = positions.build(embedding_size=size) if positions else None
         size = combiner.output_size if combiner else size
         backbone_size: Any = self.backbone.hidden_size
-        message = f"must be {backbone_size}, the size of the Transformer, but is {self.input_size}"
+        needed = positions.token_size(backbone_size) if positions else backbone_size
+        owner = "the size of the Transformer" + ", less that of positions" * (
+            needed < backbone_size
+        )
+        message = f"must be {needed}, {owner}, but is {self.input_size}"
         is_valid = self.backbone.type != "transformer" or size == backbone_size
-        check(is_valid, "model.input_size", message, f"set it to {backbone_size}")
+        check(is_valid, "model.input_size", message, f"set it to {needed}")
         backbone = self.backbone.build(input_size=size)
         model = ForecastingModel(
             backbone,

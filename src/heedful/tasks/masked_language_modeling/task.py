@@ -29,6 +29,7 @@ from heedful.models.masked_language_model import (
 from heedful.models.scheduled_sampling import TeacherForcingConfig
 from heedful.tasks.task import ExperimentConfig, LoadedRun, RunLoader
 from heedful.tasks.text_task import PredictedText, TextDataModule, TextPredictor, TextTask
+from heedful.tokenization.pretrained import PretrainedTokenizer
 from heedful.tokenization.subword import SPACE_MARK
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import EOS, UNK
@@ -114,11 +115,15 @@ class MaskFiller(TextPredictor):
         )
 
     def _encode_whole(self, text: str) -> list[int]:
+        if self.model.prepend_bos:
+            return [*self.tokenizer.encode(text), EOS]
         return [*encode_prompt(text, self.tokenizer), EOS]
 
     def _encode_masked(self, text: str) -> list[int]:
         """Return token ids with mask ids; a placeholder shows where the masks are."""
         check(MASK in text, "text", f"contains no {MASK}", f"add {MASK} to the text", DataError)
+        if isinstance(self.tokenizer, PretrainedTokenizer):
+            return self._encode_around_masks(text)
         # The placeholder may be tokenized with or without a space before it.
         placeholder, mask_id = self.tokenizer.encode(_MASK_PLACEHOLDER), self.model.mask_id
         ids = encode_prompt(text.replace(MASK, _MASK_PLACEHOLDER), self.tokenizer)
@@ -128,6 +133,13 @@ class MaskFiller(TextPredictor):
         hint = "use words of the training data"
         check(ids.count(mask_id) == text.count(MASK), "text", message, hint, DataError)
         return ids
+
+    def _encode_around_masks(self, text: str) -> list[int]:
+        """Encode the text between masks; a mask takes the place of the space before it, too."""
+        *parts, last = text.split(MASK)
+        encoded = self.tokenizer.encode_batch([*(part.rstrip() for part in parts), last])
+        ids = [token for part in encoded for token in (*part, self.model.mask_id)][:-1]
+        return [*ids, EOS] if self.model.prepend_bos else [EOS, *ids, EOS]
 
 
 def _replace_subsequence(ids: list[int], subsequence: list[int], token: int) -> list[int]:

@@ -9,7 +9,9 @@ from typing import Literal, NamedTuple
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
+from heedful.attention.memory import padding_mask
 from heedful.config import BaseConfig
 from heedful.data.batching import Batch, SourceBatch
 from heedful.errors import check
@@ -17,7 +19,7 @@ from heedful.layers.characters import CharacterEncoderConfig
 from heedful.layers.crf import Emissions, SoftmaxTagHeadConfig, TagHead, TagHeadConfig, Tags
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
-from heedful.models.base import Encoder
+from heedful.models.base import Encoder, EncoderOutput
 from heedful.models.encoder_decoder import EncoderConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.shapes import Float, Int, Lengths, Losses, TargetMask
@@ -43,7 +45,11 @@ class TagScores(NamedTuple):
 
 
 class SequenceTagger(nn.Module):
-    """A tagger of words; what `encoder` reads ends with EOS, which has no tag."""
+    """A tagger of words; what `encoder` reads ends with EOS, which has no tag.
+
+    With `splits_words` it reads pieces of words, and the state of the first piece is that of a word
+    (Devlin et al. 2019, section 5.3).
+    """
 
     def __init__(
         self,
@@ -53,6 +59,7 @@ class SequenceTagger(nn.Module):
         vocab_size: int,
         num_labels: int,
         has_characters: bool,
+        splits_words: bool = False,
         dropout: float,
         word_dropout: float,
     ) -> None:
@@ -61,6 +68,7 @@ class SequenceTagger(nn.Module):
         self.head = head
         self.vocab_size = vocab_size
         self.has_characters = has_characters
+        self.splits_words = splits_words
         self.dropout = nn.Dropout(dropout)
         self.word_dropout = word_dropout
         self.output_projection = nn.Linear(encoder.output_size, num_labels)
@@ -79,11 +87,28 @@ class SequenceTagger(nn.Module):
 
     def score_tags(self, sources: SourceBatch, max_words: int) -> TagScores:
         """Return the scores of tags for at most `max_words` words, EOS included."""
-        tokens, lengths = self._split_words(sources, max_words)
-        encoded = self.encoder(self._drop_words(tokens), lengths)
+        if self.splits_words:
+            encoded, lengths = self._encode_pieces(sources, max_words)
+        else:
+            tokens, lengths = self._split_words(sources, max_words)
+            encoded = self.encoder(self._drop_words(tokens), lengths)
         emissions = self.output_projection(self.dropout(encoded.states))
         positions = torch.arange(max_words, device=lengths.device)
         return TagScores(emissions, positions < lengths[:, None] - 1, encoded.auxiliary_losses)
+
+    def _encode_pieces(self, sources: SourceBatch, max_words: int) -> tuple[EncoderOutput, Lengths]:
+        """Return the states of words, which are those of their first pieces, and their number.
+
+        Ids below the size of the vocabulary are first pieces; others continue a word.
+        """
+        tokens, num_tokens = sources
+        is_first = padding_mask(num_tokens, tokens.size(1)).squeeze(1) & (tokens < self.vocab_size)
+        encoded = self.encoder(self._drop_words(tokens % self.vocab_size), num_tokens)
+        # A stable sort puts the positions of first pieces, in their order, before all others.
+        positions = is_first.int().sort(dim=1, descending=True, stable=True).indices
+        positions = pad(positions, (0, max(0, max_words - tokens.size(1))))[:, :max_words]
+        states = encoded.states.take_along_dim(positions.unsqueeze(-1), dim=1)
+        return encoded._replace(states=states), is_first.sum(dim=1).clamp(max=max_words)
 
     def _split_words(
         self, sources: SourceBatch, max_words: int
@@ -162,6 +187,7 @@ class SequenceTaggerConfig(BaseConfig):
             vocab_size=source_vocab_size,
             num_labels=num_labels,
             has_characters=self.characters is not None,
+            splits_words=getattr(self.encoder, "splits_words", False),
             dropout=self.dropout,
             word_dropout=self.word_dropout,
         )

@@ -4,7 +4,7 @@ Invariant: the prediction for a sentence does not depend on the other sentences.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -15,14 +15,16 @@ from torch import Tensor
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.batching import collate_sources
 from heedful.data.pair_dataset import Pair
-from heedful.decoding.translation import EOS_LABEL
+from heedful.decoding.translation import BOS_LABEL, EOS_LABEL
 from heedful.evaluation.annotation_metrics import Span, are_span_tags, extract_spans
 from heedful.evaluation.base import MetricScore
 from heedful.evaluation.registry import compute_metrics
 from heedful.inspection.attention_layers import (
     AttentionLayer,
+    Axes,
     TokenAxis,
     collect_layers,
+    encoder_axis,
     mark_default,
     without_words,
 )
@@ -205,9 +207,22 @@ class Tagger:
     def _collect_layers(
         self, records: list[TraceRecord], words: Sequence[str]
     ) -> list[AttentionLayer]:
-        axis = TokenAxis(words, words, range(len(words))).followed_by(without_words([EOS_LABEL]))
-        layers = collect_layers(records, lambda record: (f"encoder-{record.role}", axis, axis))
-        return mark_default(layers, "encoder-self")
+        axis = self._source_axis(words).followed_by(without_words([EOS_LABEL]))
+
+        def axes_of(record: TraceRecord) -> Axes:
+            tokens = encoder_axis(record, axis, bos_label=BOS_LABEL)
+            return f"encoder-{record.role}", tokens, tokens
+
+        return mark_default(collect_layers(records, axes_of), "encoder-self")
+
+    def _source_axis(self, words: Sequence[str]) -> TokenAxis:
+        """Return the words, or their pieces if the encoder reads these."""
+        if not self.model.splits_words:
+            return TokenAxis(words, words, range(len(words)))
+        tokenizer = self.tokenizers.source
+        ids = tokenizer.encode(join_spaces(words))
+        word_ids = [*accumulate(int(token < len(tokenizer)) for token in ids)]
+        return TokenAxis(tokenizer.ids_to_tokens(ids), words, [index - 1 for index in word_ids])
 
     def evaluate(self, examples: Sequence[Pair]) -> list[MetricScore]:
         """Return token accuracy on tagged sentences, and span F1 if the tags have spans."""

@@ -128,6 +128,7 @@ class TaggingTask(PairTask):
     default_metrics = ("token-accuracy",)
     has_evaluation_page = True
     dev_evaluator = DevTagger
+    labels_words = True
 
     @override
     def check_config(self, config: ExperimentConfig) -> None:
@@ -135,7 +136,8 @@ class TaggingTask(PairTask):
         hint = "set `tokenizers: {type: separate, source: {type: word-character}, "
         hint += "target: {type: whitespace}}`"
         has_characters = isinstance(source, WordCharacterTokenizerConfig)
-        is_valid = has_characters or isinstance(source, WhitespaceTokenizerConfig)
+        has_words = isinstance(source, WhitespaceTokenizerConfig)
+        is_valid = has_characters or has_words or getattr(source, "mark_words", False)
         message = "a sequence-tagger needs words that are separated by spaces"
         check(is_valid, "tokenizers.source.type", message, hint)
         is_valid = isinstance(target, WhitespaceTokenizerConfig)

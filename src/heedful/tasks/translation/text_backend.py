@@ -18,7 +18,7 @@ _LOCATION = "--backend"
 _SETTINGS = (  # that must be at their defaults
     *("n_best", "coverage_penalty", "diversity", "pruning", "min_length", "min_length_ratio"),
     *("sampling", "mbr", "no_repeat_ngram_size", "repetition_penalty", "required_phrases"),
-    *("forbidden_phrases", "unk_replacement"),
+    *("forbidden_phrases", "unk_replacement", "suppress_tokens", "forced_bos_token_id"),
 )
 
 

@@ -33,6 +33,7 @@ from heedful.inspection.attention_layers import (
     Axes,
     TokenAxis,
     collect_layers,
+    encoder_axis,
     mark_default,
     without_words,
 )
@@ -268,7 +269,8 @@ class Translator:
             if record.role in ("cross", "copy"):
                 return record.role, target, source
             if part == "encoder":
-                return f"encoder-{record.role}", source, source
+                tokens = encoder_axis(record, source, bos_label=BOS_LABEL)
+                return f"encoder-{record.role}", tokens, tokens
             if part == "decoder":
                 return f"decoder-{record.role}", target, target_inputs
             # One stack reads the source, then the target with the source.

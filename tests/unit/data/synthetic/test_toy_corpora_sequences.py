@@ -28,6 +28,12 @@ def test_sequence_lengths_cover_range(name):
     assert lengths == set(range(1, MAX_LENGTH + 1))
 
 
+@pytest.mark.parametrize("name", EXPECTED)
+def test_longer_split_has_more_letters_than_any_other(name):
+    lengths = {len(pair.source.split()) for pair in islice(get_corpus(name).pairs("longer"), 200)}
+    assert lengths == set(range(MAX_LENGTH + 1, MAX_LENGTH + 6))
+
+
 def test_argsort_targets_are_positions_that_sort_the_letters():
     for source, target in islice(get_corpus("argsort").pairs("train"), 2000):
         letters, positions = source.split(), [int(position) for position in target.split()]

@@ -186,3 +186,37 @@ def test_first_input_is_dropped_out_as_token_embeddings_are():
     decoder = build("first-input", dropout=0.5, wiring={"type": "final-state"}, embedding_size=900)
     share = (decoder.bridge.first_input(source()) == 0).float().mean()
     assert 0.4 < share < 0.6
+
+
+def test_mlp_bridge_with_linear_activation_has_no_tanh():
+    bridge = build({"type": "mlp", "num_layers": 1, "activation": "linear"}, cell="lstm").bridge
+    encoded = source()
+    expected = [layer(encoded.summary) for layer in bridge.layers]
+    torch.testing.assert_close(bridge(encoded), expected)
+    expected = [layer(encoded.summary) for layer in bridge.cell_layers]
+    torch.testing.assert_close(list(bridge.cell_states(encoded)), expected)
+
+
+@pytest.mark.parametrize("num_parts", [1, 2, 4])
+def test_all_layers_bridge_projects_each_part_of_all_states(num_parts):
+    cells = (torch.randn(2, 4), torch.randn(2, 4))
+    encoded = source(final_cell_states=cells)
+    decoder = build({"type": "all-layers", "num_parts": num_parts}, cell="lstm")
+    for states, projection, actual in (
+        (encoded.final_states, decoder.bridge.hidden_projection, decoder.bridge(encoded)),
+        (cells, decoder.bridge.cell_projection, decoder.bridge.cell_states(encoded)),
+    ):
+        joined = [torch.cat([layer[row] for layer in states]) for row in range(2)]
+        projected = [
+            torch.cat([projection(part).relu() for part in row.chunk(num_parts)]) for row in joined
+        ]
+        expected = [torch.stack([row[start : start + 4] for row in projected]) for start in (0, 4)]
+        torch.testing.assert_close(list(actual), expected)
+
+
+def test_all_layers_bridge_needs_parts_of_equal_size():
+    with pytest.raises(ConfigError) as caught:
+        build({"type": "all-layers", "num_parts": 3})
+    assert str(caught.value) == (
+        "bridge.num_parts: must divide 8, the size of all states, but is 3\n  choose 1 or 2"
+    )

@@ -6,6 +6,7 @@ import torch
 from heedful.models.recurrent.pre_output import (
     ConcatPreOutputConfig,
     DeepOutputConfig,
+    LinearPreOutputConfig,
     MaxoutPreOutputConfig,
     PreOutput,
     PreOutputParts,
@@ -52,6 +53,13 @@ def test_tanh_layer_matches_formula():
     output, step = TanhPreOutputConfig().build(PARTS, PART_SIZES, 0.0), step_vectors()
     C, S = output.projection.weight.split([3, 2], dim=1)
     expected = (step.context @ C.T + step.state @ S.T + output.projection.bias).tanh()
+    torch.testing.assert_close(output(output.concat_parts(step)), expected)
+
+
+def test_linear_layer_is_tanh_layer_without_tanh():
+    output, step = LinearPreOutputConfig().build(PARTS, PART_SIZES, 0.0), step_vectors()
+    C, S = output.projection.weight.split([3, 2], dim=1)
+    expected = step.context @ C.T + step.state @ S.T + output.projection.bias
     torch.testing.assert_close(output(output.concat_parts(step)), expected)
 
 

@@ -57,7 +57,7 @@ def train_classifier(lm_run, tmp_path):
     (tmp_path / "labeled.tsv").write_text("\n".join(labeled_lines(40)) + "\n")
 
     def run(name, encoder=None, **settings):
-        encoder = {"type": "pretrained", "initial": str(initial), **(encoder or {})}
+        encoder = {"type": "pretrained", "path": str(initial), **(encoder or {})}
         changes = {"model.encoder": encoder, **settings}
         labeled = tmp_path / "labeled.tsv"
         train(CLASSIFIER, tmp_path / name, labeled=labeled, settings=changes, device="cpu")
@@ -86,8 +86,8 @@ def copied_weights(run, prefix="encoder.features.model."):
 
 
 def test_frozen_parameters_stay_bit_equal_and_the_others_change(train_classifier, tmp_path):
-    short = train_classifier("short", {"layers": "scalar-mix"}, **{"training.max_steps": 1})
-    run = train_classifier("run", {"layers": "scalar-mix"})
+    short = train_classifier("short", {"pool": "scalar-mix"}, **{"training.max_steps": 1})
+    run = train_classifier("run", {"pool": "scalar-mix"})
     initial = weights_of(tmp_path / "lm")
     copied = copied_weights(run)
     assert copied.keys() == {name for name in initial if not name.startswith("lm_head")}
@@ -99,7 +99,7 @@ def test_frozen_parameters_stay_bit_equal_and_the_others_change(train_classifier
 
 
 def test_fine_tuned_parameters_change(train_classifier, tmp_path):
-    run = train_classifier("run", {"fine_tune": True}, **{"training.metric_for_best_model": "loss"})
+    run = train_classifier("run", {"tune": "all"}, **{"training.metric_for_best_model": "loss"})
     initial, copied = weights_of(tmp_path / "lm"), copied_weights(run)
     assert not any(torch.equal(weight, initial[name]) for name, weight in copied.items())
     close = [torch.allclose(weight, initial[name], atol=0.1) for name, weight in copied.items()]
@@ -129,10 +129,10 @@ def test_tokenizer_is_that_of_the_initial_run(train_classifier, tmp_path):
 
 
 def test_run_is_complete_without_the_initial_run(train_classifier, tmp_path):
-    whole = train_classifier("whole", {"fine_tune": True})
-    part = train_classifier("part", {"fine_tune": True}, **{"training.max_steps": 2})
+    whole = train_classifier("whole", {"tune": "all"})
+    part = train_classifier("part", {"tune": "all"}, **{"training.max_steps": 2})
     shutil.rmtree(tmp_path / "lm")
-    part = train_classifier("part", {"fine_tune": True})
+    part = train_classifier("part", {"tune": "all"})
     expected = weights_of(whole)
     assert all(torch.equal(weight, expected[name]) for name, weight in weights_of(part).items())
     single = heedful.load(part, device="cpu").classify(TEXTS[:3])
@@ -145,15 +145,15 @@ def test_initial_run_must_stay_the_same_on_resume(train_classifier, tmp_path):
     train_classifier("run")
     shutil.copytree(tmp_path / "lm", tmp_path / "other")
     with pytest.raises(RunError) as error:
-        train_classifier("run", {"initial": str(tmp_path / "other")})
-    assert "this run was started with model.encoder.initial=" in str(error.value)
+        train_classifier("run", {"path": str(tmp_path / "other")})
+    assert "this run was started with model.encoder.path=" in str(error.value)
 
 
 def test_missing_or_incomplete_initial_run_is_reported_before_anything_is_written(
     train_classifier, tmp_path
 ):
     with pytest.raises(HeedfulError, match="name a folder written by `heedful train`"):
-        train_classifier("run", {"initial": str(tmp_path / "none")})
+        train_classifier("run", {"path": str(tmp_path / "none")})
     (tmp_path / "lm" / "weights.safetensors").unlink()
     with pytest.raises(HeedfulError, match=r"weights\.safetensors"):
         train_classifier("run")
@@ -161,8 +161,8 @@ def test_missing_or_incomplete_initial_run_is_reported_before_anything_is_writte
 
 
 def test_unfitting_initial_run_is_reported_before_anything_is_written(train_classifier, tmp_path):
-    with pytest.raises(ConfigError, match=r"model\.encoder\.layers: the initial run"):
-        train_classifier("run", {"layers": "scalar-mix", "initial": _shallow_run(tmp_path)})
+    with pytest.raises(ConfigError, match=r"model\.encoder\.pool: that model"):
+        train_classifier("run", {"pool": "scalar-mix", "path": _shallow_run(tmp_path)})
     assert not (tmp_path / "run").exists()
 
 
@@ -176,7 +176,7 @@ def _shallow_run(folder):
 
 def test_prepared_tokens_have_the_tokenizer_of_the_initial_run(train_classifier, tmp_path):
     recipe = tmp_path / "classifier.yaml"
-    encoder = {"type": "pretrained", "initial": str(tmp_path / "lm")}
+    encoder = {"type": "pretrained", "path": str(tmp_path / "lm")}
     model = {**CLASSIFIER["model"], "encoder": encoder}
     recipe.write_text(json.dumps({**CLASSIFIER, "model": model}))
     labeled, tokens = tmp_path / "labeled.tsv", tmp_path / "tokens"
@@ -195,7 +195,7 @@ def test_prepared_tokens_have_the_tokenizer_of_the_initial_run(train_classifier,
 
 
 def test_average_of_checkpoints_keeps_frozen_parameters(train_classifier, tmp_path):
-    run, averaged = train_classifier("run", {"layers": "scalar-mix"}), tmp_path / "mean"
+    run, averaged = train_classifier("run", {"pool": "scalar-mix"}), tmp_path / "mean"
     invoke("average", run, "--num-last", 2, "-o", averaged)
     initial, weights = weights_of(tmp_path / "lm"), weights_of(averaged)
     assert all(torch.equal(w, initial[name]) for name, w in copied_weights(averaged).items())

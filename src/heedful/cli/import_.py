@@ -1,0 +1,36 @@
+"""`heedful import`: models of other libraries become runs."""
+
+from pathlib import Path
+from shlex import quote
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from heedful.terminal import Quiet, program_name, stderr_console
+
+ModelToImport = Annotated[
+    Path, Argument(metavar="FOLDER|FILE", help="folder of a Hugging Face model, or a checkpoint")
+]
+RunToWrite = Annotated[Path, Option("--run", "-o", help="run folder to write")]
+
+
+def import_(model: ModelToImport, *, run: RunToWrite, quiet: Quiet = False) -> None:
+    """Import a model of another library as a run.
+
+    A Hugging Face folder has config.json, model.safetensors (or shards with an index) and the
+    files of its tokenizer. Pickled weights are never opened; checkpoints of JoeyNMT (.ckpt) and
+    OpenNMT-py (.pt) are read without executing anything in them. The run is complete in itself:
+    the folder is not needed afterwards. Everything is checked first: a model that is not
+    understood is refused by name, and nothing is written.
+
+    Example: heedful import opus-mt-en-de --run runs/opus-en-de
+    Example: heedful import bart-large-cnn --run runs/bart
+    Example: heedful import joey/best.ckpt --run runs/joey
+    """
+    from heedful.conversion.importing import import_run
+
+    console = stderr_console(quiet=quiet)
+    recipe = import_run(model, run, console.print)
+    next_command = recipe.task.next_command.format(run=quote(str(run)))
+    typer.echo(f"{run}: imported; try: {program_name()} {next_command}")

@@ -1,0 +1,1 @@
+"""Models of other libraries as runs, and runs as models of other libraries."""

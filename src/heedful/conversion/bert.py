@@ -1,0 +1,278 @@
+"""BERT, RoBERTa and DistilBERT of Hugging Face: masked language models, or their encoders alone.
+
+MiniLM and many sentence encoders are BERT, too. The encoder is ours: post-norm layers, learned
+positions, segments (token types) and a norm of the embeddings. Invariant: hidden states, attention
+weights and logits equal those of the library.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.conversion.hf_folder import CONFIG, HFFolder
+from heedful.conversion.hf_tokenizers import read_hf_tokenizer, require_special_tokens
+from heedful.conversion.hf_transformer import ACTIVATIONS
+from heedful.conversion.importing import ImportedRun, build_model
+from heedful.conversion.special_tokens import VocabularyOrder
+from heedful.conversion.tensor_names import (
+    TensorLayout,
+    TensorRule,
+    TensorTable,
+    affine,
+    layout_of_one,
+    nested,
+    tensor,
+)
+from heedful.errors import DataError, check
+from heedful.recipes import Recipe, load_recipe
+from heedful.storage.state_dict import unique_weights
+from heedful.tokenization.tokenizer_pair import TokenizerPair
+
+_SPECIAL_TOKENS = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+_REMEDY = "use a model without it; nothing was written"
+_OTHER_HEADS = (r"pooler\..*", r"cls\.seq_relationship\..*", r"classifier\..*", r"qa_outputs\..*")
+_IGNORED = (*_OTHER_HEADS, r"pre_classifier\..*", r"embeddings\.position_ids")
+_SUPPORTED = {
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+}
+
+
+class _Architecture(NamedTuple):
+    """What the three model types have of their own: settings of config.json, and tensor names."""
+
+    title: str
+    settings: Mapping[str, str]
+    """Their names of sizes."""
+    layers: str
+    layer_names: Mapping[str, str]
+    """Their names of the parts of a layer, by ours."""
+    head: tuple[str, str, str]
+    """Their names of the dense layer, the norm and the bias of the masked-LM head."""
+    tied_weights: tuple[str, ...]
+    """Copies of the embedding table and the bias that a file may also have."""
+    counts_positions_from_padding: bool = False
+    """Whether the first position follows the id of padding, so that rows before it are unused."""
+
+    def num_unused_positions(self, folder: HFFolder) -> int:
+        """Return the number of rows before that of the first position."""
+        is_shifted = self.counts_positions_from_padding
+        return folder.setting("pad_token_id", int, 1) + 1 if is_shifted else 0
+
+
+def _bert_layer(attention: str) -> dict[str, str]:
+    inner = {name: f"{attention}.self.{name}" for name in ("query", "key", "value")}
+    return {
+        **{f"self_attention.attention.{ours}_projection": name for ours, name in inner.items()},
+        "self_attention.attention.output_projection": f"{attention}.output.dense",
+        "self_attention_residual.norm": f"{attention}.output.LayerNorm",
+        "feed_forward.input_projection": "intermediate.dense",
+        "feed_forward.output_projection": "output.dense",
+        "feed_forward_residual.norm": "output.LayerNorm",
+    }
+
+
+_BERT_SETTINGS = {
+    "hidden_size": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "activation": "hidden_act",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+}
+_DISTILBERT_SETTINGS = {
+    "hidden_size": "dim",
+    "num_layers": "n_layers",
+    "num_heads": "n_heads",
+    "intermediate_size": "hidden_dim",
+    "activation": "activation",
+    "dropout": "dropout",
+    "attention_dropout": "attention_dropout",
+}
+_ROBERTA_HEAD = ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias")
+_BERT_TRANSFORM = "cls.predictions.transform"
+_ARCHITECTURES = {
+    "bert": _Architecture(
+        "BERT",
+        _BERT_SETTINGS,
+        "encoder.layer.",
+        _bert_layer("attention"),
+        (f"{_BERT_TRANSFORM}.dense", f"{_BERT_TRANSFORM}.LayerNorm", "cls.predictions.bias"),
+        ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"),
+    ),
+    "roberta": _Architecture(
+        "RoBERTa",
+        _BERT_SETTINGS,
+        "encoder.layer.",
+        _bert_layer("attention"),
+        _ROBERTA_HEAD,
+        ("lm_head.decoder.weight", "lm_head.decoder.bias"),
+        counts_positions_from_padding=True,
+    ),
+    "distilbert": _Architecture(
+        "DistilBERT",
+        _DISTILBERT_SETTINGS,
+        "transformer.layer.",
+        {
+            **{
+                f"self_attention.attention.{ours}_projection": f"attention.{theirs}_lin"
+                for ours, theirs in {
+                    "query": "q",
+                    "key": "k",
+                    "value": "v",
+                    "output": "out",
+                }.items()
+            },
+            "self_attention_residual.norm": "sa_layer_norm",
+            "feed_forward.input_projection": "ffn.lin1",
+            "feed_forward.output_projection": "ffn.lin2",
+            "feed_forward_residual.norm": "output_layer_norm",
+        },
+        ("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
+        ("vocab_projector.weight",),
+    ),
+}
+
+
+def tensor_table(
+    architecture: _Architecture, order: VocabularyOrder, num_unused_positions: int = 0
+) -> TensorTable:
+    """Return the names of all tensors of a masked language model."""
+    dense, norm, bias = architecture.head
+    embeddings = [
+        tensor("embedding.weight", "word_embeddings.weight", order.table_layout),
+        tensor(
+            "position_combiner.encoding.embedding.weight",
+            "position_embeddings.weight",
+            _without_first_rows(num_unused_positions),
+        ),
+        tensor("segment_embedding.weight", "token_type_embeddings.weight"),
+        *affine("norm", "LayerNorm"),
+    ]
+    layer: list[TensorRule] = []
+    for ours, theirs in architecture.layer_names.items():
+        layer += affine(ours, theirs)
+    return TensorTable(
+        [
+            *nested("encoder.embedding.", "embeddings.", embeddings),
+            *nested("encoder.stack.layers.*.", f"{architecture.layers}*.", layer),
+            *affine("head.0", dense),
+            *affine("head.2", norm),
+            tensor("projection.bias", bias, order.table_layout),
+        ]
+    )
+
+
+def _without_first_rows(count: int) -> TensorLayout:
+    def to_theirs(ours: Tensor) -> Tensor:
+        return torch.cat([ours.new_zeros(count, *ours.shape[1:]), ours]) if count else ours
+
+    return layout_of_one(to_theirs, lambda theirs: theirs[count:])
+
+
+def read_run(folder: HFFolder) -> ImportedRun:
+    """Read a masked language model; raise DataError for an encoder without its output layer."""
+    imported = read_encoder(folder)
+    architecture = _ARCHITECTURES[folder.model_type]
+    dense = f"{architecture.head[0]}.weight"
+    message = f"has no masked-LM head: the tensor {dense} is missing"
+    hint = f"use it as an encoder: `encoder: {{type: pretrained, path: {folder.path}}}`"
+    has_head = any(name.startswith("head.") for name in imported.weights)
+    check(has_head, str(folder.path), message, hint, DataError)
+    activation = folder.setting(architecture.settings["activation"], str, "gelu")
+    message = f"{architecture.settings['activation']} is {activation!r}; the head here has GELU"
+    is_gelu = activation == "gelu" or architecture.title == "RoBERTa"
+    check(is_gelu, str(folder.path / CONFIG), message, hint, DataError)
+    return imported
+
+
+def read_encoder(folder: HFFolder) -> ImportedRun:
+    """Read the run of a masked language model, whose output layer may be missing."""
+    architecture = _ARCHITECTURES[folder.model_type]
+    for name, value in _SUPPORTED.items():
+        actual = folder.config.get(name, value)
+        message = f"{name} is {actual!r}, which the encoder here does not have"
+        check(actual in (value, None), str(folder.path / CONFIG), message, _REMEDY, DataError)
+    tokenizer = read_hf_tokenizer(folder, vocab_size=folder.setting("vocab_size", int))
+    require_special_tokens(tokenizer, folder, _SPECIAL_TOKENS)
+    pad, unk, cls, sep, mask = (tokenizer.special_ids[name] for name in _SPECIAL_TOKENS)
+    special = {pad, unk, cls, sep, mask}
+    others = [row for row in range(len(tokenizer.tokens)) if row not in special]
+    order = VocabularyOrder((pad, unk, cls, sep, *others, mask), len(tokenizer.tokens))
+    shared = tokenizer.build([tokenizer.tokens[row] for row in others])
+    recipe = _recipe(folder, architecture, tokenizer.config.model_dump(mode="json"))
+    tokenizers = TokenizerPair(shared, shared)
+    tensors = _normalized_names(folder.read_tensors(), folder.model_type)
+    has_head = f"{architecture.head[0]}.weight" in tensors
+    with torch.device("meta"):
+        expected = unique_weights(build_model(recipe, tokenizers))
+    if not has_head:
+        expected = {name: t for name, t in expected.items() if name.startswith("encoder.")}
+    table = tensor_table(architecture, order, architecture.num_unused_positions(folder))
+    weights = table.to_ours(
+        tensors,
+        expected,
+        location=str(folder.path),
+        ignored=[*_IGNORED, *architecture.tied_weights],
+    )
+    return ImportedRun(recipe, tokenizers, weights)
+
+
+def _normalized_names(tensors: Mapping[str, Tensor], model_type: str) -> dict[str, Tensor]:
+    """Return tensors in fp32, without the prefix of the encoder and with torch's names of norms."""
+
+    def rename(name: str) -> str:
+        inner = name.removeprefix(f"{model_type}.")
+        return inner.replace(".gamma", ".weight").replace(".beta", ".bias")
+
+    return {rename(name): value.float() for name, value in tensors.items()}
+
+
+def _recipe(folder: HFFolder, architecture: _Architecture, tokenizer: dict[str, Any]) -> Recipe:
+    def setting(name: str, kind: type, default: Any = None) -> Any:
+        return folder.setting(architecture.settings[name], kind, default)
+
+    activation = setting("activation", str, "gelu")
+    message = f"{architecture.settings['activation']} is {activation!r}, which is not known here"
+    hint = f"these are: {', '.join(ACTIVATIONS)}"
+    check(activation in ACTIVATIONS, str(folder.path / CONFIG), message, hint, DataError)
+    positions = folder.setting("max_position_embeddings", int)
+    positions -= architecture.num_unused_positions(folder)
+    has_segments = architecture.title != "DistilBERT"
+    encoder = {
+        "type": "transformer",
+        "hidden_size": setting("hidden_size", int),
+        "num_layers": setting("num_layers", int),
+        "attention": {
+            "score": {"type": "scaled-dot"},
+            "multi_head": {"num_heads": setting("num_heads", int), "bias": True},
+            "dropout": folder.config.get(architecture.settings["attention_dropout"], 0.1),
+        },
+        "feed_forward": [
+            {
+                "intermediate_size": setting("intermediate_size", int),
+                "activation": ACTIVATIONS[activation],
+            }
+        ],
+        "norm_eps": folder.config.get("layer_norm_eps", 1e-12) if has_segments else 1e-12,
+        "dropout": folder.config.get(architecture.settings["dropout"], 0.1),
+        "positional_encoding": {"type": "learned", "max_positions": positions},
+        "scale_embeddings": False,
+        "embedding_norm": True,
+        "num_segments": folder.setting("type_vocab_size", int, 2) if has_segments else 0,
+    }
+    return load_recipe(
+        {
+            "info": {
+                "name": folder.path.name,
+                "summary": f"{architecture.title} of {folder.path.name}",
+            },
+            "tokenizers": {"type": "shared", "tokenizer": tokenizer},
+            "data": {"lm_batching": {"context_length": max(2, positions - 1)}},
+            "model": {"type": "masked-language-model", "prepend_bos": True, "encoder": encoder},
+        }
+    )

@@ -1,0 +1,98 @@
+"""Runs as CTranslate2 folders: standard Transformers for translation.
+
+Tokens are those of the tokenizer as strings, so that SentencePiece's pieces can be passed as they
+are. The conversion is that of `--backend ct2` (`acceleration/ct2.py`).
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from typing_extensions import override
+
+from heedful.acceleration import ct2
+from heedful.conversion.exporting import Exporter, check_equal_outputs, greedy_outputs
+from heedful.conversion.model_card import TOKENIZERS, tokenizer_code
+from heedful.models.encoder_decoder import EncoderDecoderModel
+from heedful.tasks.task import LoadedRun
+from heedful.tokenization.subword import SubwordTokenizer
+from heedful.tokenization.tokenizer import Tokenizer, VocabularyTokenizer
+from heedful.tokenization.vocabulary import SPECIAL_TOKENS
+
+_USAGE = """\
+## Use
+
+Needs `pip install ctranslate2{package}`; run in this folder.
+
+```python
+import ctranslate2
+{tokenizer}
+translator = ctranslate2.Translator(".", compute_type="float32")
+
+def translate(text, beam_size=4):
+    [result] = translator.translate_batch([encode(text)], beam_size=beam_size)
+    return decode(result.hypotheses[0])
+```
+
+Other values of `compute_type`, such as `int8`, are smaller and faster, and change some outputs.
+"""
+
+
+class CTranslate2Exporter(Exporter):
+    """CTranslate2 folders."""
+
+    name = "ct2"
+    description = "a CTranslate2 folder"
+    packages = ("ctranslate2",)
+    extra = "ct2"
+
+    @override
+    def why_unsupported(self, run: LoadedRun) -> str | None:
+        return ct2.why_unsupported(run.model)
+
+    @override
+    def write(self, run: LoadedRun, folder: Path) -> None:
+        assert isinstance(run.model, EncoderDecoderModel)
+        source, target = map(token_strings, run.tokenizers)
+        run.tokenizers.save(folder / TOKENIZERS)
+        ct2.convert(run.model, folder, ct2.TokenStrings(source, target))
+
+    @override
+    def compare(self, run: LoadedRun, folder: Path, sources: Sequence[Sequence[int]]) -> str:
+        import ctranslate2
+
+        translator = ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1)
+        source, target = map(token_strings, run.tokenizers)
+        ids = {token: index for index, token in enumerate(target)}
+        expected, limits = greedy_outputs(run, sources)
+        actual = []
+        for tokens, limit in zip(sources, limits, strict=True):
+            [result] = translator.translate_batch(
+                [[source[token] for token in tokens]],
+                beam_size=1,
+                max_decoding_length=limit,
+                max_input_length=0,
+            )
+            actual.append([ids[token] for token in result.hypotheses[0]])
+        check_equal_outputs(expected, actual, location=str(folder))
+        return f"{len(sources)} greedy outputs of CTranslate2 in fp32 are equal, token for token"
+
+    @override
+    def usage(self, run: LoadedRun) -> str:
+        code = tokenizer_code(run, out_type="str")
+        if code is None:
+            return ""
+        package = " sentencepiece" if "sentencepiece" in code else ""
+        return _USAGE.format(package=package, tokenizer=code)
+
+
+def token_strings(tokenizer: Tokenizer) -> list[str]:
+    """Return a distinct string for each id: pieces of SentencePiece, or tokens of a vocabulary."""
+    if isinstance(tokenizer, SubwordTokenizer):
+        return tokenizer.piece_names
+    tokens = tokenizer.vocabulary.tokens if isinstance(tokenizer, VocabularyTokenizer) else ()
+    special = [name if name not in tokens else f"\u2585{name}" for name in SPECIAL_TOKENS]
+    names = [*special, *tokens]
+    return [*names, *(f"<id {index}>" for index in range(len(names), len(tokenizer)))]
+
+
+EXPORTER = CTranslate2Exporter()

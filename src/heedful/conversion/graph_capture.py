@@ -1,0 +1,100 @@
+"""Capturing modules as graphs by torch.export.
+
+No kernels run, and each recurrence is one `scan`, so that a graph serves any batch size and
+length. Invariant: code is read as torch.compile reads it, without a graph break, or an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+from heedful.attention.monotonic_alignment import linear_recurrence
+from heedful.errors import RunError
+from heedful.layers import rnn
+from heedful.layers.rnn_cells import RecurrentCell, RecurrentState
+from heedful.ops import OPS
+
+
+def capture(
+    module: nn.Module, inputs: tuple[Tensor, ...], dynamic_shapes: tuple[Any, ...]
+) -> ExportedProgram:
+    """Capture a module; raise RunError if its code depends on values or sizes."""
+    import torch._dynamo
+    from torch.fx.experimental import _config
+
+    with (
+        explain_capture_errors(),
+        torch.no_grad(),
+        plain_ops(),
+        torch._dynamo.config.patch(allow_rnn=True),
+        _config.patch(backed_size_oblivious=True),  # type: ignore[attr-defined]  # 0 and 1, too
+    ):
+        # Strict: the code is read as torch.compile reads it, so that `len(inputs)` is dynamic.
+        return torch.export.export(
+            module.eval(), inputs, dynamic_shapes=dynamic_shapes, strict=True
+        )
+
+
+@contextmanager
+def explain_capture_errors() -> Iterator[None]:
+    """Turn errors of torch, of many types, into a RunError with their first line."""
+    try:
+        yield
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        message = f"the model cannot be captured as a graph ({lines[0]})"
+        hint = "please report the recipe: nothing was written"
+        raise RunError("torch.export", message, hint) from error
+
+
+@contextmanager
+def plain_ops() -> Iterator[None]:
+    """Run no kernels, and recurrences as a `scan`, whose graph does not depend on the length."""
+    kernels = [(op, op.kernels) for op in OPS]
+    try:
+        for op in OPS:
+            op.kernels = []
+        rnn.unroll_outputs.register("scan", _scan_outputs, _has_no_history)
+        rnn.unroll_states.register("scan", _scan_states, _has_no_history)
+        linear_recurrence.register("scan", _scan_recurrence, lambda gains, decays: True)
+        yield
+    finally:
+        for op, previous in kernels:
+            op.kernels = previous
+
+
+def _has_no_history(cell: RecurrentCell, inputs: Tensor, state: RecurrentState) -> bool:
+    return not any(map(rnn.is_history, state))
+
+
+def _scan_outputs(cell: RecurrentCell, inputs: Tensor, state: RecurrentState) -> Tensor:
+    return _scan_states(cell, inputs, state)[0]
+
+
+def _scan_states(cell: RecurrentCell, inputs: Tensor, state: RecurrentState) -> tuple[Tensor, ...]:
+    from torch._higher_order_ops.scan import scan
+
+    def step(carried: RecurrentState, projected: Tensor) -> tuple[RecurrentState, RecurrentState]:
+        after = tuple(cell.step(projected, carried))
+        return after, tuple(part.clone() for part in after)  # outputs may not be aliases
+
+    _, states = scan(step, tuple(state), cell.project_inputs(inputs), dim=1)
+    return states
+
+
+def _scan_recurrence(gains: Tensor, decays: Tensor) -> Tensor:
+    from torch._higher_order_ops.scan import scan
+
+    def step(carried: Tensor, terms: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        gain, decay = terms
+        after = gain + decay * carried
+        return after, after.clone()
+
+    dim = gains.dim() - 1
+    return scan(step, torch.zeros_like(gains[..., 0]), (gains, decays), dim=dim)[1]

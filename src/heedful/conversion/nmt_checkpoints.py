@@ -1,0 +1,234 @@
+"""Checkpoints of JoeyNMT and OpenNMT-py: which of them a file is, and what both importers share.
+
+Invariant: a setting that changes what a model computes is carried over or refused by its name.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.conversion.checkpoint_files import Options, read_checkpoint
+from heedful.conversion.importing import ImportedRun, build_model
+from heedful.conversion.special_tokens import VocabularyOrder
+from heedful.conversion.tensor_names import (
+    TensorLayout,
+    TensorRule,
+    TensorTable,
+    affine,
+    layout_of_one,
+    tensor,
+)
+from heedful.errors import DataError, check
+from heedful.recipes.recipe import load_recipe
+from heedful.storage.state_dict import unique_weights
+from heedful.tokenization.imported import ImportedTokenizerConfig
+from heedful.tokenization.tokenizer import Tokenizer, VocabularyTokenizerConfig
+from heedful.tokenization.tokenizer_pair import TokenizerPair
+from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, Vocabulary
+
+_SUFFIXES = {".pt", ".pth", ".ckpt", ".hub"}
+
+
+def can_read(path: Path) -> bool:
+    """Whether a path may be a checkpoint."""
+    return path.is_file() and path.suffix in _SUFFIXES
+
+
+def read_run(path: Path) -> ImportedRun:
+    """Read a checkpoint of JoeyNMT or OpenNMT-py, without executing anything in it."""
+    from heedful.conversion import joeynmt, opennmt
+
+    checkpoint = read_checkpoint(path)
+    names = sorted(map(str, checkpoint)) if isinstance(checkpoint, dict) else []
+    if "model_state" in names:
+        return joeynmt.read_run(path, checkpoint)
+    if {"vocab", "opt"} <= set(names):
+        return opennmt.read_run(path, checkpoint)
+    message = "neither a checkpoint of JoeyNMT (model_state) nor of OpenNMT-py (model, vocab, opt)"
+    hint = f"it contains: {', '.join(names) or 'no dictionary'}"
+    raise DataError(str(path), message, hint)
+
+
+# ----- settings of the other toolkit
+
+
+class TheirSettings:
+    """Settings of another toolkit; an error names the file and the setting."""
+
+    def __init__(
+        self, values: Mapping[str, Any] | Options, location: str, prefix: str = ""
+    ) -> None:
+        self.values = values.__dict__ if isinstance(values, Options) else values
+        self.location, self.prefix = location, prefix
+
+    def get(self, name: str, kind: type | tuple[type, ...], default: Any = None) -> Any:
+        """Return a setting, or its default; raise DataError if it has another type."""
+        value = self.values.get(name)
+        value = default if value is None else value
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        is_valid = isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
+        message = f"{self.prefix}{name} must be of type {kinds[0].__name__}, but is {value!r}"
+        check(is_valid, self.location, message, "the setting is needed to import", DataError)
+        return value
+
+    def section(self, name: str, *, is_needed: bool = True) -> "TheirSettings":
+        """Return a section of the settings."""
+        values = self.get(name, dict, None if is_needed else {})
+        return TheirSettings(values, self.location, f"{self.prefix}{name}.")
+
+    def refuse_unless(self, name: str, allowed: Collection[Any]) -> None:
+        """Raise DataError if a setting is given and is not one of these values."""
+        value = self.values.get(name)
+        if value is None or value in allowed:
+            return
+        message = f"{self.prefix}{name} is {value!r}, which heedful has no counterpart of"
+        values = ", ".join(map(repr, allowed))
+        raise DataError(self.location, message, f"models with one of these can be read: {values}")
+
+
+def find_file(folder: Path, named: str, default: str) -> Path:
+    """Return a file that settings name: in the folder of the checkpoint, or where they say."""
+    names = [folder / default, *([folder / Path(named).name, Path(named)] if named else [])]
+    file = next((path for path in names if path.is_file()), None)
+    name = Path(named).name if named else default
+    hint = "copy it into the folder of the checkpoint"
+    check(file, str(folder), f"the file {name} is missing", hint, DataError)
+    assert file is not None
+    return file
+
+
+# ----- models
+
+
+class Side(NamedTuple):
+    """The tokenizer of a side, and the order of its ids."""
+
+    tokenizer: Tokenizer
+    settings: dict[str, Any]  # of the tokenizer in a recipe
+    order: VocabularyOrder
+    vocabulary: Vocabulary
+
+
+def build_side(
+    config: VocabularyTokenizerConfig | ImportedTokenizerConfig,
+    order: VocabularyOrder,
+    tokens: Sequence[str],
+    path: Path | None = None,
+    data: bytes = b"",
+) -> Side:
+    """Return a side from the settings of its tokenizer, its tokens, and a file read from `path`."""
+    vocabulary = Vocabulary(tokens)
+    tokenizer: Tokenizer
+    if isinstance(config, VocabularyTokenizerConfig):
+        tokenizer = config.tokenizer_class(vocabulary, config.normalization.normalize)
+    else:
+        try:
+            tokenizer = config.build(vocabulary, data)
+        except ValueError as error:
+            raise DataError(str(path), str(error), "restore the file of the tokenizer") from None
+    return Side(tokenizer, config.model_dump(mode="json"), order, vocabulary)
+
+
+def order_vocabulary(
+    tokens: Sequence[str],
+    *,
+    pad: str,
+    unk: str,
+    bos: str,
+    eos: str,
+    location: str,
+) -> tuple[VocabularyOrder, list[str]]:
+    """Return the order of their tokens, and those without the special ones."""
+    ids = {token: index for index, token in enumerate(tokens)}
+    message = "contains a token twice"
+    check(len(ids) == len(tokens), location, message, "restore the list", DataError)
+    for name in (pad, unk, bos, eos):
+        message = f"the vocabulary has no special token {name!r}"
+        check(name in ids, location, message, "restore the list of tokens", DataError)
+    order = VocabularyOrder.from_special_tokens(
+        len(tokens), pad=ids[pad], unk=ids[unk], decoder_start=ids[bos], eos=ids[eos]
+    )
+    return order, [tokens[row] for row in order.rows[NUM_SPECIAL_TOKENS:]]
+
+
+def swapped_columns(first: int) -> TensorLayout:
+    """Return the layout of a matrix whose first columns there are the last ones here."""
+
+    def to_ours(theirs: Tensor) -> Tensor:
+        return torch.cat([theirs[:, first:], theirs[:, :first]], dim=1)
+
+    def to_theirs(ours: Tensor) -> Tensor:
+        rest = ours.size(1) - first
+        return torch.cat([ours[:, rest:], ours[:, :rest]], dim=1)
+
+    return layout_of_one(to_theirs, to_ours)
+
+
+def repeated(names: Sequence[str], theirs: str) -> list[TensorRule]:
+    """Return the rules of a layer of theirs that several layers here start from."""
+    return [
+        TensorRule(
+            tuple(f"{name}.{part}" for name in names),
+            f"{theirs}.{part}",
+            TensorLayout(lambda tensors: tensors[0], lambda tensor: [tensor] * len(names)),
+        )
+        for part in ("weight", "bias")
+    ]
+
+
+def rnn_rules(ours: str, theirs: str, suffix: str = "l*") -> list[TensorRule]:
+    """Return the rules of the cell of each layer; names of torch.nn end in the layer there."""
+    parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    end = f"_{suffix}" if suffix else ""
+    return [tensor(f"{ours}.layer.{part}_l0", f"{theirs}.{part}{end}") for part in parts]
+
+
+def encoder_rnn_rules() -> list[TensorRule]:
+    """Return the rules of an encoder that is one `torch.nn` module."""
+    forward = rnn_rules("encoder.layers.*.forward_cell", "encoder.rnn")
+    backward = rnn_rules("encoder.layers.*.backward_cell", "encoder.rnn", "l*_reverse")
+    return [*forward, *backward]
+
+
+def attention_rules(ours: str, theirs: str, names: Mapping[str, str]) -> list[TensorRule]:
+    """Return the rules of multi-head attention; `names` are theirs of the four projections."""
+    return [
+        rule
+        for name, their_name in names.items()
+        for rule in affine(f"{ours}.{name}_projection", f"{theirs}.{their_name}")
+    ]
+
+
+def build_run(
+    path: Path,
+    settings: Mapping[str, Any],
+    sides: tuple[Side, Side],
+    rules: Sequence[TensorRule],
+    tensors: Mapping[str, Tensor],
+    *,
+    ignored: Collection[str],
+    notes: Sequence[str] = (),
+) -> ImportedRun:
+    """Return the run of a recipe and of all tensors of a checkpoint."""
+    source, target = sides
+    tokenizers = TokenizerPair(source.tokenizer, target.tokenizer)
+    recipe = load_recipe(
+        {
+            **settings,
+            "tokenizers": {
+                "type": "separate",
+                "source": source.settings,
+                "target": target.settings,
+            },
+        }
+    )
+    with torch.device("meta"):
+        expected = unique_weights(build_model(recipe, tokenizers))
+    in_fp32 = {name: value.float() for name, value in tensors.items()}
+    weights = TensorTable(rules).to_ours(
+        in_fp32, expected, location=str(path), ignored=ignored, settings="its settings need"
+    )
+    return ImportedRun(recipe, tokenizers, weights, notes)

@@ -1,0 +1,139 @@
+"""Runs as ONNX: `encoder.onnx` and `decoder_step.onnx`, or `language_model.onnx`.
+
+`model.json` names the tensors of the state; `onnx_runner.py` shows how to use them.
+"""
+
+import io
+import logging
+import shutil
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+
+import torch
+from torch import nn
+from typing_extensions import override
+
+from heedful.conversion import graphs, onnx_runner
+from heedful.conversion.exporting import Exporter, check_equal_outputs, greedy_outputs
+from heedful.conversion.graph_capture import explain_capture_errors
+from heedful.conversion.hf_folder import write_json
+from heedful.conversion.model_card import TOKENIZERS, tokenizer_code
+from heedful.models.language_model import LanguageModel
+from heedful.tasks.task import LoadedRun
+
+_NUM_GENERATED = 12
+_TRANSLATE = """\
+## Use
+
+Needs `pip install onnxruntime numpy{package}`; run in this folder. `onnx_runner.py` is 100 lines
+that show how the graphs are called: `encoder.onnx` once, `decoder_step.onnx` for each token.
+
+```python
+from onnx_runner import OnnxModel
+{tokenizer}
+model = OnnxModel(".")
+
+def translate(text):
+    tokens = encode(text)
+    [output] = model.translate([tokens], [2 * len(tokens) + 10])
+    return decode(output)
+```
+"""
+_GENERATE = """\
+## Use
+
+Needs `pip install onnxruntime numpy{package}`; run in this folder. `onnx_runner.py` is 100 lines
+that show how `language_model.onnx` is called: with a prompt, then with one token at a time.
+
+```python
+from onnx_runner import OnnxModel
+{tokenizer}
+model = OnnxModel(".")
+
+def generate(text, num_tokens=20):
+    return decode(model.generate(encode(text), num_tokens))
+```
+"""
+
+
+class OnnxExporter(Exporter):
+    """ONNX graphs for onnxruntime."""
+
+    name = "onnx"
+    description = "a folder of ONNX graphs"
+    packages = ("onnx", "onnxscript", "onnxruntime")
+    extra = "onnx"
+
+    @override
+    def why_unsupported(self, run: LoadedRun) -> str | None:
+        return graphs.why_no_graphs(run)
+
+    @override
+    def write(self, run: LoadedRun, folder: Path) -> None:
+        write_graphs(run.model, len(run.tokenizers.target), folder)
+        run.tokenizers.save(folder / TOKENIZERS)
+
+    @override
+    def compare(self, run: LoadedRun, folder: Path, sources: Sequence[Sequence[int]]) -> str:
+        model = onnx_runner.OnnxModel(folder)
+        if isinstance(run.model, LanguageModel):
+            expected = graphs.continue_prompts(run.model, sources, _NUM_GENERATED)
+            actual = [model.generate(prompt, _NUM_GENERATED) for prompt in sources]
+        else:
+            expected, limits = greedy_outputs(run, sources)
+            actual = model.translate(sources, limits)
+        check_equal_outputs(expected, actual, location=str(folder))
+        return f"{len(sources)} greedy outputs of onnxruntime are equal, token for token"
+
+    @override
+    def usage(self, run: LoadedRun) -> str:
+        code = tokenizer_code(run, out_type="int")
+        template = _GENERATE if isinstance(run.model, LanguageModel) else _TRANSLATE
+        if code is None:
+            return ""
+        package = " sentencepiece" if "sentencepiece" in code else ""
+        return template.format(package=package, tokenizer=code)
+
+
+def write_graphs(model: nn.Module, vocab_size: int, folder: Path) -> None:
+    """Write the graphs of a model, model.json and the runner."""
+    captured = graphs.capture_graphs(model, vocab_size)
+    names = ["language_model"]
+    if captured.encoder is not None:
+        names = ["encoder", "decoder_step"]
+        inputs = [graphs.SOURCE_TOKENS, graphs.SOURCE_LENGTHS]
+        _write_graph(captured.encoder, folder / "encoder.onnx", inputs, captured.encoder_outputs)
+    path = folder / f"{names[-1]}.onnx"
+    _write_graph(captured.step, path, captured.step_inputs, captured.step_outputs)
+    write_json(folder / "model.json", {"graphs": names, **graphs.model_info(captured)})
+    shutil.copyfile(onnx_runner.__file__, folder / "onnx_runner.py")
+
+
+def _write_graph(
+    program: torch.export.ExportedProgram, path: Path, inputs: list[str], outputs: list[str]
+) -> None:
+    with _without_messages(), explain_capture_errors():
+        exported = torch.onnx.export(
+            program, (), input_names=inputs, output_names=outputs, verbose=False
+        )
+    assert exported is not None
+    exported.save(path)
+
+
+@contextmanager
+def _without_messages() -> Iterator[None]:
+    """Suppress notes of the ONNX exporter, such as that torchvision is not installed."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+EXPORTER = OnnxExporter()

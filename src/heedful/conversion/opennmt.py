@@ -1,0 +1,338 @@
+"""Checkpoints of OpenNMT-py 3: a .pt file with options and vocabularies; tensors may be beside it.
+
+Where it differs: sources have no EOS; embeddings are scaled where positions are added; Transformers
+are pre-norm; "general" attention projects the query, not the key; with "mlp" attention the query
+has the bias, and the attentional layer no tanh; the states of all encoder layers start the decoder.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from heedful.conversion.importing import ImportedRun
+from heedful.conversion.nmt_checkpoints import (
+    Side,
+    TheirSettings,
+    attention_rules,
+    build_run,
+    build_side,
+    encoder_rnn_rules,
+    find_file,
+    order_vocabulary,
+    rnn_rules,
+)
+from heedful.conversion.tensor_names import TRANSPOSED, TensorRule, affine, nested, tensor
+from heedful.errors import DataError, check
+from heedful.tokenization.imported import SentencePieceTokenizerConfig, SubwordNMTTokenizerConfig
+from heedful.tokenization.whitespace import WhitespaceTokenizerConfig
+
+_TABLE = "{}.embeddings.make_embedding.emb_luts.0.weight"
+_SOURCE_TABLE, _TARGET_TABLE = _TABLE.format("encoder"), _TABLE.format("decoder")
+_HEAD, _HEAD_BIAS = "generator.weight", "generator.bias"
+_ATTENTION = {
+    "query": "linear_query",
+    "key": "linear_keys",
+    "value": "linear_values",
+    "output": "final_linear",
+}
+_ACTIVATIONS = {  # and whether they are gated
+    "relu": ("relu", False),
+    "gelu": ("gelu", False),
+    "silu": ("swish", True),
+    "gated-gelu": ("gelu", True),
+}
+_OFF: tuple[Any, ...] = (0, 0.0, False, "", "none", [], None)
+_UNSUPPORTED = (  # options that must be off
+    *("copy_attn", "coverage_attn", "context_gate", "parallel_residual", "lora_layers"),
+    *("quant_layers", "num_experts", "sliding_window", "n_src_feats", "max_relative_positions"),
+    *("relative_positions_buckets", "full_context_alignment"),
+)
+_WITHOUT_EFFECT = {  # transforms that change training data alone
+    *("filtertoolong", "clean", "switchout", "tokendrop", "tokenmask", "bart", "fuzzymatch"),
+}
+
+
+def read_run(path: Path, checkpoint: Mapping[str, Any]) -> ImportedRun:
+    """Return the run of a checkpoint."""
+    options = TheirSettings(checkpoint["opt"], str(path), "opt.")
+    options.refuse_unless("model_task", ("seq2seq",))
+    options.refuse_unless("model_type", ("text",))
+    options.refuse_unless("generator_function", ("softmax",))
+    for name in _UNSUPPORTED:
+        options.refuse_unless(name, _OFF)
+    tensors = _read_tensors(path, checkpoint)
+    notes: list[str] = []
+    sides = (_read_side(path, checkpoint, "src", notes), _read_side(path, checkpoint, "tgt", notes))
+    options.refuse_unless("decoder_type", ("rnn", "transformer"))
+    is_recurrent = options.get("decoder_type", str) == "rnn"
+    read_model = _recurrent_model if is_recurrent else _transformer_model
+    settings, rules = read_model(options, tensors)
+    summary = f"OpenNMT-py, {'recurrent' if is_recurrent else 'Transformer'}"
+    recipe = {
+        "info": {"name": path.stem, "summary": summary},
+        "model": {
+            **settings,
+            "embeddings": _embedding_sharing(options, notes),
+            "source_eos": False,
+        },
+        "decoding": {"beam_size": 5, "length_penalty": {"type": "gnmt", "alpha": 0.0}},
+    }
+    rules += _table_rules(sides)
+    ignored = [_SOURCE_TABLE, _TARGET_TABLE, _HEAD, r".*\.make_embedding\.pe\.pe"]
+    return build_run(path, recipe, sides, rules, tensors, ignored=ignored, notes=notes)
+
+
+def _read_tensors(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return all tensors; those of the generator under a name of their own."""
+    if "model" not in checkpoint:
+        other = path.with_suffix(".safetensors")
+        message = f"has no tensors, and there is no {other.name} beside it"
+        check(other.is_file(), str(path), message, "copy both files", DataError)
+        try:
+            tensors = load_file(other)
+        except SafetensorError as error:
+            message = f"not a complete safetensors file ({error})"
+            raise DataError(str(other), message, "copy the file again") from None
+    else:
+        generator = {
+            f"generator.{name.removeprefix('0.')}": value  # version 2 had a sequence
+            for name, value in (checkpoint.get("generator") or {}).items()
+        }
+        tensors = {**checkpoint["model"], **generator}
+    if _HEAD_BIAS in tensors:
+        tensors[_HEAD_BIAS] = tensors[_HEAD_BIAS].unsqueeze(0)
+    return tensors
+
+
+def _embedding_sharing(options: TheirSettings, notes: list[str]) -> str:
+    is_shared = options.get("share_embeddings", bool, False)
+    if options.get("share_decoder_embeddings", bool, False):
+        return "shared" if is_shared else "tied"
+    if is_shared:
+        notes.append("source and target embeddings are equal now, but trained separately from here")
+    return "separate"
+
+
+def _table_rules(sides: tuple[Side, Side]) -> list[TensorRule]:
+    source, target = (side.order for side in sides)
+    return [
+        tensor("encoder.embedding.embedding.weight", _SOURCE_TABLE, source.table_layout),
+        tensor("decoder.embedding.embedding.weight", _TARGET_TABLE, target.table_layout),
+        tensor("decoder.output_head.projection.weight", _HEAD, target.table_layout),
+        tensor("decoder.output_head.projection.bias", _HEAD_BIAS, target.bias_layout),
+    ]
+
+
+def _dropout(options: TheirSettings, name: str = "dropout") -> float:
+    value = options.get(name, (float, int, list), 0.0)
+    return float(value[0] if isinstance(value, list) else value)
+
+
+def _size(options: TheirSettings, side: str, name: str, common: str) -> int:
+    """Return a size of a side; an option for both sides wins."""
+    size = options.get(common, int, -1)
+    return size if size > 0 else options.get(f"{side}_{name}", int)
+
+
+# ----- models
+
+
+def _transformer_model(
+    options: TheirSettings, tensors: dict[str, Tensor]
+) -> tuple[dict[str, Any], list[TensorRule]]:
+    options.refuse_unless("encoder_type", ("transformer",))
+    options.refuse_unless("position_encoding", (True,))
+    options.refuse_unless("position_encoding_type", ("SinusoidalInterleaved",))
+    options.refuse_unless("self_attn_type", ("scaled-dot", "scaled-dot-flash"))
+    options.refuse_unless("layer_norm", ("standard", "rms"))
+    _rename_old_norms(tensors)
+    settings: dict[str, Any] = {
+        side: _transformer_side(options, short, tensors)
+        for side, short in (("encoder", "enc"), ("decoder", "dec"))
+    }
+    encoder_rules = nested("stack.layers.*.", "transformer.*.", _layer_rules(is_decoder=False))
+    decoder_rules = nested(
+        "stack.layers.*.", "transformer_layers.*.", _layer_rules(is_decoder=True)
+    )
+    rules = [
+        *nested("encoder.", "encoder.", [*encoder_rules, *affine("stack.norm", "layer_norm")]),
+        *nested("decoder.", "decoder.", [*decoder_rules, *affine("stack.norm", "layer_norm")]),
+    ]
+    return settings, rules
+
+
+def _transformer_side(
+    options: TheirSettings, side: str, tensors: Mapping[str, Tensor]
+) -> dict[str, Any]:
+    options.refuse_unless("pos_ffn_activation_fn", tuple(_ACTIVATIONS))
+    activation, is_gated = _ACTIVATIONS[options.get("pos_ffn_activation_fn", str, "relu")]
+    dropout, num_kv = _dropout(options), options.get("num_kv", int, 0)
+    return {
+        "type": "transformer",
+        "hidden_size": _size(options, side, "hid_size", "hidden_size"),
+        "num_layers": _size(options, side, "layers", "layers"),
+        "attention": {
+            "score": {"type": "scaled-dot"},
+            "multi_head": {
+                "num_heads": options.get("heads", int),
+                "num_kv_heads": num_kv or None,
+                "bias": any(name.endswith("linear_query.bias") for name in tensors),
+            },
+            "dropout": _dropout(options, "attention_dropout"),
+        },
+        "feed_forward": [
+            {
+                "intermediate_size": options.get("transformer_ff", int),
+                "activation": activation,
+                "gated": is_gated,
+                "dropout": dropout,
+                "bias": any(name.endswith("w_1.bias") for name in tensors),
+            }
+        ],
+        "norm": "rms" if options.get("layer_norm", str, "standard") == "rms" else "layer",
+        "norm_order": "pre",
+        "norm_eps": options.get("norm_eps", float, 1e-6),
+        "dropout": dropout,
+        "scale_embeddings": True,
+    }
+
+
+def _layer_rules(*, is_decoder: bool) -> list[TensorRule]:
+    rules = [
+        *attention_rules("self_attention.attention", "self_attn", _ATTENTION),
+        *affine("self_attention_residual.norm", "layer_norm_1" if is_decoder else "layer_norm"),
+        *affine("feed_forward.input_projection", "feed_forward.w_1"),
+        *affine("feed_forward.output_projection", "feed_forward.w_2"),
+        *affine("feed_forward.gate", "feed_forward.w_3"),
+        *affine("feed_forward_residual.norm", "feed_forward.layer_norm"),
+    ]
+    if is_decoder:
+        rules += attention_rules("cross_attention.attention", "context_attn", _ATTENTION)
+        rules += affine("cross_attention.residual.norm", "layer_norm_2")
+    return rules
+
+
+def _rename_old_norms(tensors: dict[str, Tensor]) -> None:
+    """Give the norms of old versions, a_2 and b_2, the names of later ones."""
+    for name in list(tensors):
+        for old, new in ((".a_2", ".weight"), (".b_2", ".bias")):
+            if name.endswith(old):
+                tensors[name.removesuffix(old) + new] = tensors.pop(name)
+
+
+def _recurrent_model(
+    options: TheirSettings, tensors: dict[str, Tensor]
+) -> tuple[dict[str, Any], list[TensorRule]]:
+    options.refuse_unless("encoder_type", ("rnn", "brnn"))
+    options.refuse_unless("position_encoding", (False,))
+    options.refuse_unless("rnn_type", ("LSTM", "GRU"))
+    options.refuse_unless("global_attention", ("general", "dot", "mlp"))
+    options.refuse_unless("global_attention_function", ("softmax", "sparsemax"))
+    is_bidirectional = options.get("encoder_type", str) == "brnn"
+    attention = options.get("global_attention", str, "general")
+    size = _size(options, "dec", "hid_size", "hidden_size")
+    num_parts = 2 if is_bidirectional else 1
+    has_bridge = options.get("bridge", bool, False)
+    settings = {
+        "encoder": {
+            **_cells(options, "enc", "src"),
+            "direction": "bidirectional" if is_bidirectional else "forward",
+        },
+        "decoder": {
+            **_cells(options, "dec", "tgt"),
+            "wiring": {
+                "type": "step-then-attend",
+                "input_feeding": bool(options.get("input_feed", (int, bool), 1)),
+            },
+            "attention": {
+                "score": {
+                    "general": {"type": "bilinear"},
+                    "dot": {"type": "dot"},
+                    "mlp": {"type": "additive", "hidden_size": size, "bias": True},
+                }[attention],
+                "alignment": {"type": options.get("global_attention_function", str, "softmax")},
+            },
+            "pre_output": {"type": "linear" if attention == "mlp" else "tanh"},
+            "bridge": {"type": "all-layers", "num_parts": num_parts}
+            if has_bridge
+            else {"type": "copy"},
+        },
+    }
+    tensors.setdefault("decoder.attn.linear_out.bias", torch.zeros(size))
+    return settings, [*encoder_rnn_rules(), *_recurrent_rules(options, attention)]
+
+
+def _cells(options: TheirSettings, side: str, text: str) -> dict[str, Any]:
+    return {
+        "type": "recurrent",
+        "cell": options.get("rnn_type", str, "LSTM").lower(),
+        "num_layers": _size(options, side, "layers", "layers"),
+        "hidden_size": _size(options, side, "hid_size", "hidden_size"),
+        "embedding_size": _size(options, text, "word_vec_size", "word_vec_size"),
+        "dropout": _dropout(options),
+    }
+
+
+def _recurrent_rules(options: TheirSettings, attention: str) -> list[TensorRule]:
+    cells = "decoder.wiring.cells.cells.*"
+    score, attn = "decoder.wiring.attention.score.", "decoder.attn."
+    if options.get("input_feed", (int, bool), 1):
+        rules = rnn_rules(cells, "decoder.rnn.layers.*", "")
+    else:
+        rules = rnn_rules(cells, "decoder.rnn")
+    rules += affine("decoder.wiring.pre_output.projection", f"{attn}linear_out")
+    if attention == "general":
+        rules.append(tensor(f"{score}projection.weight", f"{attn}linear_in.weight", TRANSPOSED))
+    elif attention == "mlp":
+        rules += [
+            tensor(f"{score}query_projection.weight", f"{attn}linear_query.weight"),
+            tensor(f"{score}key_projection.bias", f"{attn}linear_query.bias"),
+            tensor(f"{score}key_projection.weight", f"{attn}linear_context.weight"),
+            tensor(f"{score}score_vector.weight", f"{attn}v.weight"),
+        ]
+    rules += affine("decoder.bridge.hidden_projection", "encoder.bridge.0")
+    return rules + affine("decoder.bridge.cell_projection", "encoder.bridge.1")
+
+
+# ----- tokenizers
+
+
+def _read_side(path: Path, checkpoint: Mapping[str, Any], side: str, notes: list[str]) -> Side:
+    vocab, options = checkpoint["vocab"], TheirSettings(checkpoint["opt"], str(path), "opt.")
+    tokens = vocab.get(side) if isinstance(vocab, dict) else None
+    is_list = isinstance(tokens, list) and all(isinstance(token, str) for token in tokens)
+    message = f"vocab.{side} is not a list of tokens, as OpenNMT-py writes since version 3"
+    check(is_list, str(path), message, "convert the checkpoint with OpenNMT-py 3", DataError)
+    assert isinstance(tokens, list)
+    start = vocab.get("decoder_start_token", "<s>")
+    order, others = order_vocabulary(
+        tokens, pad="<blank>", unk="<unk>", bos=start, eos="</s>", location=f"{path}, vocab.{side}"
+    )
+    transforms = _transforms(options)
+    unknown = sorted(set(transforms) - _WITHOUT_EFFECT - {"sentencepiece", "bpe"})
+    if unknown and side == "src":
+        notes.append(f"apply these transforms to texts yourself: {', '.join(unknown)}")
+    model = options.get(f"{side}_subword_model", str, "")
+    if "sentencepiece" in transforms:
+        file = find_file(path.parent, model, "sentencepiece.model")
+        return build_side(SentencePieceTokenizerConfig(), order, others, file, file.read_bytes())
+    if "bpe" in transforms:
+        file = find_file(path.parent, model, "codes.bpe")
+        is_limited = bool(options.get(f"{side}_subword_vocab", str, ""))
+        config = SubwordNMTTokenizerConfig(only_listed_pieces=is_limited)
+        return build_side(config, order, others, file, file.read_bytes())
+    notes.append(f"{side}: tokens are separated by spaces, as in the training files")
+    return build_side(WhitespaceTokenizerConfig(), order, others)
+
+
+def _transforms(options: TheirSettings) -> list[str]:
+    """Return the transforms of all corpora, in order."""
+    corpora = options.get("data", (dict, str), {})
+    corpora = corpora if isinstance(corpora, dict) else {}
+    lists = [options.get("transforms", list, []), *(c.get("transforms") for c in corpora.values())]
+    return list(dict.fromkeys(str(name) for names in lists for name in names or []))

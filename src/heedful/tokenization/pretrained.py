@@ -1,0 +1,106 @@
+"""Base of the tokenizers that come with pretrained models: WordPiece and byte-level BPE.
+
+They are read from the files of a model, not trained. Invariants: the pieces of a text are those of
+the library that the model was trained with, but no text is encoded as a special token, whatever it
+spells; with `mark_words`, as many ids are below the size of the vocabulary as there are words.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import override
+
+from heedful.config import BaseConfig
+from heedful.errors import ConfigError
+from heedful.tokenization.tokenizer import (
+    VOCABULARY_FILE,
+    Normalizer,
+    Tokenizer,
+    check_no_surrogates,
+    normalize_texts,
+)
+from heedful.tokenization.vocabulary import SPECIAL_TOKENS, UNK, Vocabulary
+from heedful.tokenization.whitespace import split_spaces
+
+
+class PretrainedTokenizer(Tokenizer):
+    """Pieces of a fixed vocabulary.
+
+    With `mark_words` a text is a list of words, separated by spaces; the first piece of a word has
+    its own id, and the others an id above the vocabulary: their own plus its size. A word without
+    pieces is unknown.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        normalizer: Normalizer,
+        displayed_tokens: Iterable[str],
+        *,
+        mark_words: bool,
+    ) -> None:
+        super().__init__(normalizer, displayed_tokens)
+        self.vocabulary = vocabulary
+        self.mark_words = mark_words
+        self._spellings = ("", SPECIAL_TOKENS[UNK], "", "", *vocabulary.tokens)
+
+    @abstractmethod
+    def tokenize(self, text: str) -> list[str]:
+        """Split a text into pieces; one that is not in the vocabulary stands for UNK."""
+
+    @abstractmethod
+    def tokenize_word(self, word: str) -> list[str]:
+        """Split one word of several into pieces."""
+
+    @property
+    @override
+    def id_bound(self) -> int:
+        return 2 * len(self) if self.mark_words else len(self)
+
+    @override
+    def encode(self, text: str) -> list[int]:
+        check_no_surrogates(text, location="text")
+        return self.encode_batch([text])[0]
+
+    @override
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        return self._encode(list(normalize_texts(texts, str)))
+
+    @override
+    def _encode(self, texts: list[str]) -> list[list[int]]:
+        to_ids = self.vocabulary.tokens_to_ids
+        if not self.mark_words:
+            return [to_ids(self.tokenize(text)) for text in texts]
+        words = ([to_ids(self.tokenize_word(word)) for word in split_spaces(t)] for t in texts)
+        return [[token for ids in row for token in self._mark(ids or [UNK])] for row in words]
+
+    def _mark(self, ids: list[int]) -> list[int]:
+        return [ids[0], *(token + len(self) for token in ids[1:])]
+
+    @override
+    def ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
+        return super().ids_to_tokens(token % len(self) for token in ids)
+
+    @override
+    def save(self, folder: Path) -> None:
+        self.vocabulary.save(folder / VOCABULARY_FILE)
+
+
+class PretrainedTokenizerConfig(BaseConfig):
+    """Settings of tokenizers that come with pretrained models."""
+
+    type: str
+    mark_words: bool = False
+    """Give the pieces of a word after its first an id above the vocabulary; for taggers."""
+
+    def train(self, texts: Iterable[str]) -> Any:
+        """Raise ConfigError: these tokenizers are read from files."""
+        del texts
+        message = f"'{self.type}' comes with a pretrained model and is not trained"
+        hint = "name the model in model.encoder.path, or use `type: subword`"
+        raise ConfigError("tokenizers.type", message, hint)
+
+    def build_regularizer(self, tokenizer: Tokenizer) -> None:
+        """Return None: a text has one segmentation."""

@@ -1,0 +1,260 @@
+"""Exported models give the outputs of their runs, token for token, or are refused with a reason."""
+
+import json
+import random
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from heedful.conversion.exporting import export_run, greedy_outputs, load_run
+from heedful.conversion.registry import get_exporter
+from heedful.conversion.safetensors_export import load_folder
+from heedful.data.batching import collate_sources
+from heedful.errors import DataError, RunError
+from heedful.recipes import load_recipe, recipe_names
+from heedful.runs import load
+from heedful.storage.manifest import read_and_verify_manifest
+from heedful.storage.state_dict import unique_weights
+from tests.commands import LETTERS, heedful
+from tests.documents.markdown import python_of
+from tests.exporting import export, train_letters, write_recipe_run
+from tests.language_modeling import write_text_recipe
+
+HISTORY = "its recurrent cells attend to all their earlier states, which grow in a graph"
+EXPERTS = "how many tokens each expert gets depends on their values"
+OPEN = "its target vocabulary is open: each source adds tokens to it"
+GRAPHS_REFUSE = {
+    "bytenet-2016-small": "ByteNet's decoder rounds a multiple of the source length",
+    "copy-transformer-small": OPEN,
+    "copynet-2016-small": OPEN,
+    "dmca-moe-2018-small": EXPERTS,
+    "lstmn-2016-deep-small": HISTORY,
+    "lstmn-2016-shallow-small": HISTORY,
+    "moe-2017-small": EXPERTS,
+    "moe-transformer-small": EXPERTS,
+    "pointer-generator-2017-small": OPEN,
+    "pointer-network-2015-small": OPEN,
+    "selfattentive-rnn-small": HISTORY,
+}
+GROWING = {"lower-attention-rnn-small": "its recurrent decoder has a state that grows"}
+CT2_RECIPES = {"molecular-transformer-small", "transformer-2017-small", "transformer-2017-tiny"}
+SMALL_RECIPES = [name for name in recipe_names() if name.endswith(("-small", "-tiny"))]
+
+
+def needs(*packages):
+    missing = [package for package in packages if find_spec(package) is None]
+    skip = pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
+    return lambda test: pytest.mark.extras(skip(test))
+
+
+needs_onnx, needs_ct2 = needs("onnx", "onnxscript", "onnxruntime"), needs("ctranslate2")
+
+
+@pytest.fixture(scope="module")
+def transformer_run(tmp_path_factory):
+    return train_letters(tmp_path_factory.mktemp("transformer"), is_transformer=True)
+
+
+@pytest.fixture(scope="module")
+def gru_run(tmp_path_factory):
+    return train_letters(tmp_path_factory.mktemp("gru"), is_transformer=False)
+
+
+def sentences(run, count=200):
+    chance = random.Random(1)
+    texts = [
+        " ".join(chance.choice(LETTERS) for _ in range(chance.randint(1, 9))) for _ in range(count)
+    ]
+    return run.tokenizers.source.encode_batch(texts)
+
+
+def expected_reason(name, target):
+    """Return how the reason for refusing a recipe begins; None if it is exported."""
+    if target == "ct2":
+        return None if name in CT2_RECIPES else ""
+    model_type = load_recipe(name).model.type
+    if model_type == "captioning":
+        return "only texts can be sources, but it captions images"
+    if model_type not in ("encoder-decoder", "prefix-lm", "language-model"):
+        return "only translation and language models have graphs, but it "
+    growing = GROWING.get(name) if target == "torch" else None
+    return growing or GRAPHS_REFUSE.get(name)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("name", SMALL_RECIPES)
+def test_small_recipe_is_held_or_refused_with_its_reason(name, tmp_path):
+    run = load_run(write_recipe_run(name, tmp_path / "run"))
+    for target in ("ct2", "onnx", "torch"):
+        reason, expected = get_exporter(target).why_unsupported(run), expected_reason(name, target)
+        if expected is None:
+            assert reason is None
+        else:
+            assert reason
+            assert reason.startswith(expected)
+    assert get_exporter("safetensors").why_unsupported(run) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["ct2", "onnx", "torch"])
+@pytest.mark.parametrize("name", SMALL_RECIPES)
+def test_small_recipe_is_exported_and_compared(name, target, tmp_path):
+    exporter = get_exporter(target)
+    for package in exporter.packages:
+        pytest.importorskip(package)
+    if expected_reason(name, target) is not None:
+        pytest.skip("refused, as the test above shows")
+    export(write_recipe_run(name, tmp_path / "run"), target, tmp_path / "out")
+    assert (tmp_path / "out" / "README.md").exists()
+
+
+@needs_ct2
+def test_ct2_gives_equal_tokens_for_200_sentences(transformer_run, tmp_path):
+    export_run(transformer_run, "ct2", tmp_path / "out")
+    run = load_run(transformer_run)
+    compared = get_exporter("ct2").compare(run, tmp_path / "out", sentences(run))
+    assert compared == "200 greedy outputs of CTranslate2 in fp32 are equal, token for token"
+
+
+@needs_onnx
+@pytest.mark.parametrize("name", ["transformer_run", "gru_run"])
+def test_onnx_gives_equal_tokens_for_200_sentences(name, tmp_path, request):
+    run_dir = request.getfixturevalue(name)
+    export(run_dir, "onnx", tmp_path / "out")
+    run = load_run(run_dir)
+    compared = get_exporter("onnx").compare(run, tmp_path / "out", sentences(run))
+    assert compared == "200 greedy outputs of onnxruntime are equal, token for token"
+    texts = ["a b c", "h g f e d c"]
+    script = python_of((tmp_path / "out" / "README.md").read_text())
+    script += "import sys\nassert not {'torch', 'heedful'} & sys.modules.keys()\n"
+    script += f"print(*map(translate, {texts!r}), sep='\\n')"
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(
+        command, cwd=tmp_path / "out", capture_output=True, text=True, check=False
+    )
+    greedy = load(run_dir, device="cpu", settings={"decoding.beam_size": 1})
+    assert done.stdout.splitlines() == [greedy.translate(text).text for text in texts], done.stderr
+
+
+@needs_onnx
+@pytest.mark.parametrize("model", ["language-model", "transformer"])
+def test_onnx_language_model_continues_prompts_equally(model, tmp_path):
+    """A prompt is read at once, then one token at a time."""
+    recipe = write_text_recipe(tmp_path / "text", model)
+    run_dir = write_recipe_run(str(recipe), tmp_path / "run")
+    compared = export(run_dir, "onnx", tmp_path / "out")
+    assert compared.endswith("8 greedy outputs of onnxruntime are equal, token for token")
+
+
+def test_safetensors_round_trip_is_bit_equal(tmp_path, capsys, monkeypatch):
+    run_dir = write_recipe_run("reverse-tiny", tmp_path / "run")
+    done = heedful(
+        capsys, monkeypatch, "export", run_dir, "--to", "safetensors", "--out", tmp_path / "out"
+    )
+    assert done.code == 0
+    ours, loaded = load_run(run_dir), load_folder(tmp_path / "out")
+    assert loaded.config == ours.config
+    expected, actual = unique_weights(ours.model), unique_weights(loaded.model)
+    assert expected.keys() == actual.keys()
+    assert all(torch.equal(expected[name], actual[name]) for name in expected)
+    again = tmp_path / "again"
+    assert heedful(capsys, monkeypatch, "import", tmp_path / "out", "--run", again).code == 0
+    sources = [[4, 5, 6], [7, 8]]
+    assert greedy_outputs(load_run(again), sources) == greedy_outputs(ours, sources)
+
+
+def test_export_has_manifest_and_tokenizers(tmp_path):
+    run_dir = write_recipe_run("reverse-tiny", tmp_path / "run")
+    export_run(run_dir, "safetensors", tmp_path / "out")
+    manifest = read_and_verify_manifest(tmp_path / "out")
+    assert manifest["format"] == "safetensors"
+    files = {
+        path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*")
+    }
+    names = {"README.md", "config.json", "model.safetensors"}
+    assert names < manifest["files"].keys() < files
+    assert any(name.startswith("tokenizers/") for name in manifest["files"])
+
+
+def test_refused_run_leaves_no_folder(tmp_path):
+    run_dir = write_recipe_run("reverse-tiny", tmp_path / "run")
+    with pytest.raises(RunError) as raised:
+        export_run(run_dir, "ct2", tmp_path / "out")
+    assert str(raised.value) == (
+        f"{run_dir}: a CTranslate2 folder cannot hold this run: encoder and decoder must be "
+        "Transformers\n  nothing was written"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_differing_output_leaves_no_folder(tmp_path, monkeypatch):
+    run_dir = write_recipe_run("reverse-tiny", tmp_path / "run")
+    exporter = get_exporter("safetensors")
+    write = type(exporter).write
+
+    def write_changed(self, run, folder):
+        weights = next(run.model.parameters())
+        with torch.no_grad():
+            weights.add_(1)
+        write(self, run, folder)
+        with torch.no_grad():
+            weights.sub_(2)
+
+    monkeypatch.setattr(type(exporter), "write", write_changed)
+    with pytest.raises(DataError, match="the tensors differ from those of the run"):
+        export_run(run_dir, "safetensors", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_model_card_says_what_the_run_recorded(tmp_path):
+    run_dir = write_recipe_run("reverse-tiny", tmp_path / "run")
+    (run_dir / "train.log").write_text(
+        "2026-01-01 00:00:00 train: 28000 of 28001 pairs kept\n"
+        "2026-01-01 00:00:00 dev: 100 of 100 pairs kept\n"
+    )
+    (run_dir / "metrics.jsonl").write_text('{"type": "validation", "step": 0, "loss": 1.25}\n')
+    export_run(run_dir, "safetensors", tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert (
+        "| training data | train: 28000 of 28001 pairs kept; dev: 100 of 100 pairs kept |" in card
+    )
+    assert "| metrics | dev set at step 0: loss 1.25 |" in card
+    assert "| license | not stated by the run" in card
+    assert "\nlicense: other\n" in card
+    assert "```yaml\ninfo:\n  name: reverse-tiny\n" in card
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("is_transformer", [True, False])
+def test_torch_programs_decode_as_the_run_does(is_transformer, tmp_path):
+    """Step by step with torch alone, for other sizes than those of capturing."""
+    name = "transformer-2017-tiny" if is_transformer else "reverse-tiny"
+    run_dir = write_recipe_run(name, tmp_path / "run")
+    export(run_dir, "torch", tmp_path / "out")
+    run, info = load_run(run_dir), json.loads((tmp_path / "out" / "model.json").read_text())
+    encoder, step = (
+        torch.export.load(tmp_path / "out" / f"{name}.pt2").module(check_guards=False)
+        for name in ("encoder", "step")
+    )
+    for source in ([4, 5, 6, 7, 8, 9, 10], [5, 4]):
+        [expected], [limit] = greedy_outputs(run, [source])
+        state = dict(zip(info["encoder_outputs"], encoder(*collate_sources([source])), strict=True))
+        for tensor in info["state"]:
+            shape = [{"batch": 1}.get(size, size) for size in tensor["shape"]]
+            shape = [0 if isinstance(size, str) else size for size in shape]
+            state.setdefault(
+                tensor["name"], torch.zeros(shape, dtype=getattr(torch, tensor["type"]))
+            )
+        tokens, output = torch.tensor([info["bos"]]), []
+        while len(output) < limit:
+            inputs = [tokens if name == "tokens" else state[name] for name in info["step_inputs"]]
+            outputs = dict(zip(info["step_outputs"], step(*inputs), strict=True))
+            state |= {name.removeprefix("next."): value for name, value in outputs.items()}
+            tokens = outputs["log_probs"].argmax(dim=-1)
+            if tokens.item() == info["eos"]:
+                break
+            output.append(tokens.item())
+        assert output == expected

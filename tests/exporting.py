@@ -1,0 +1,65 @@
+"""Runs for the tests of exports: trained in seconds, or of a recipe with random parameters."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+import yaml
+
+import heedful
+from heedful.recipes import load_recipe
+from heedful.runs import Run
+from heedful.storage.state_dict import unique_weights
+from heedful.tasks.task import VocabSizes
+from heedful.tokenization.tokenizer import CharacterTokenizerConfig
+from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig
+from tests.commands import write_recipe
+
+TEXTS = ["abcdefgh ijklmnop", "qrstuvwx yz", "0123456789 +-*/()=#"]
+HEADS = {"score": {"type": "scaled-dot"}, "multi_head": {"num_heads": 2}}
+TRANSFORMER = {
+    "type": "transformer",
+    "hidden_size": 32,
+    "num_layers": 2,
+    "attention": HEADS,
+    "feed_forward": [{"intermediate_size": 64}],
+}
+SUBWORDS = {"type": "shared", "tokenizer": {"type": "subword", "vocab_size": 276}}
+WORDS = {"type": "separate", "source": {"type": "whitespace"}, "target": {"type": "whitespace"}}
+
+
+def train_letters(folder: Path, *, is_transformer: bool) -> Path:
+    """Train a model that copies letters, for 150 steps; a GRU if it is no Transformer."""
+    recipe = write_recipe(folder, steps=150, every=75)
+    settings = yaml.safe_load(recipe.read_text())
+    settings["tokenizers"] = SUBWORDS if is_transformer else WORDS
+    if is_transformer:
+        settings["model"] = {"encoder": TRANSFORMER, "decoder": TRANSFORMER}
+    recipe.write_text(yaml.safe_dump(settings))
+    heedful.train(str(recipe), folder / "run")
+    return folder / "run"
+
+
+def export(run: Path, target: str, out: Path) -> str:
+    """Export by the command, in a process without shape checks, which torch.export cannot read."""
+    command = [sys.executable, "-m", "heedful", "export", run, "--to", target, "--out", out]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def write_recipe_run(name: str, folder: Path) -> Path:
+    """Write the run of a recipe with random parameters; subwords become characters."""
+    torch.manual_seed(0)
+    recipe = load_recipe(name)
+    if recipe.tokenizers.source_config.type == "subword":
+        tokenizers = SharedTokenizerConfig(tokenizer=CharacterTokenizerConfig())
+        recipe = recipe.model_copy(update={"tokenizers": tokenizers})
+    pair = recipe.tokenizers.train(TEXTS, TEXTS)
+    run = Run(folder)
+    run.folder.mkdir(parents=True)
+    run.initialize(recipe, pair)
+    model = recipe.task.build_model(recipe, VocabSizes.from_tokenizers(pair))
+    run.save_model(unique_weights(model), step=0)
+    return run.folder
