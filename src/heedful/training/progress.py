@@ -21,7 +21,8 @@ from heedful.training.callbacks import Callback, LoggedSample, StepMetrics, Vali
 _PLAIN_EVERY_SECONDS = 10.0
 _SHOWN_SAMPLES = 3
 _LINE_END = " / "  # in a sample
-_SMOOTHING = 0.95  # decay of the running means, per step
+_SMOOTHING = 0.95  # decay of the running means of losses, per step
+_SPEED_SMOOTHING = 0.99  # of time and tokens: on a GPU ten steps are reported at once
 
 FractionDone = Callable[[int], float]
 """From a step to the fraction of training that is done, 0 to 1."""
@@ -140,7 +141,7 @@ class ProgressMeter:
         self.loss = math.nan
         self.auxiliary_losses: dict[str, float] = {}
         self.num_skipped_steps = 0
-        self.tokens_per_second = self._seconds = self._fraction_per_step = 0.0  # means
+        self._tokens = self._seconds = self._fraction_per_step = 0.0  # means
         self._weight = self._loss_weight = 0.0
         self._last = time.monotonic()
 
@@ -151,17 +152,21 @@ class ProgressMeter:
             return math.inf
         return (1 - self.fraction_done) * self._seconds / self._fraction_per_step
 
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens of the last steps by their time: several steps may be reported at once."""
+        return self._tokens / self._seconds if self._seconds else 0.0
+
     def update(self, metrics: StepMetrics) -> None:
         """Add the metrics of a step."""
         now = time.monotonic()
         seconds, self._last = max(now - self._last, 1e-9), now
         fraction = self._fraction_at(metrics.step)
         gained, self.fraction_done = fraction - self.fraction_done, fraction
-        self._weight = _SMOOTHING * self._weight + 1
+        self._weight = _SPEED_SMOOTHING * self._weight + 1
         self._seconds += (seconds - self._seconds) / self._weight
         self._fraction_per_step += (gained - self._fraction_per_step) / self._weight
-        speed = metrics.num_tokens / seconds
-        self.tokens_per_second += (speed - self.tokens_per_second) / self._weight
+        self._tokens += (metrics.num_tokens - self._tokens) / self._weight
         if metrics.skip_reason:
             self.num_skipped_steps += 1
             return

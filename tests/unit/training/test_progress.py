@@ -46,6 +46,16 @@ def test_constant_steps_give_constant_means(clock):
     assert str(pace) == "loss 2.000  1,000 tokens/s  0:45 left"
 
 
+def test_speed_of_steps_that_are_reported_together(clock):
+    """As on a GPU, where losses are read every ten steps."""
+    pace = ProgressMeter(steps(1000))
+    for step in range(1, 501):
+        clock(5.0 if step % 10 == 0 else 0.0)
+        pace.update(report(step))
+    assert pace.tokens_per_second == pytest.approx(1000, rel=0.1)
+    assert pace.seconds_left == pytest.approx(0.5 * 500, rel=0.1)
+
+
 def test_time_left_of_a_resumed_run_ignores_earlier_steps(clock):
     pace = ProgressMeter(steps(100), step=50)
     clock(2)
