@@ -3,6 +3,7 @@
 import io
 import json
 
+import pytest
 import torch
 from sentencepiece import SentencePieceTrainer
 
@@ -10,6 +11,16 @@ from tests.hf_encoders import ROBERTA_SPECIAL, write_byte_level_bpe
 
 SOURCE_TEXTS = ["puella in horto ambulat", "leo magnus in silva dormit", "vidit puella leonem"]
 TARGET_TEXTS = ["the girl walks in the garden", "a big lion sleeps in the wood", "the girl saw it"]
+
+
+def quick_and_wide(variants, quick):
+    """Return parameters for pytest: the `quick` variants by name, and the others marked wide."""
+    return [
+        pytest.param(value, id=name, marks=() if name in quick else pytest.mark.wide)
+        for name, value in variants.items()
+    ]
+
+
 SIZES = {
     "d_model": 16,
     "max_position_embeddings": 40,

@@ -9,7 +9,7 @@ from heedful.conversion.importing import import_run
 from heedful.decoding.requests import Request
 from heedful.inspection.attention_trace import trace_attention
 from heedful.tokenization.vocabulary import BOS, EOS, PAD, UNK
-from tests.hf_models import SOURCE_TEXTS, write_bart, write_marian
+from tests.hf_models import SOURCE_TEXTS, quick_and_wide, write_bart, write_marian
 
 CLOSE = {"rtol": 0, "atol": 1e-5}  # their sinusoids are in float32
 
@@ -35,7 +35,7 @@ BART_VARIANTS = {
 ENGLISH_TEXTS = ["The girl walks in the garden", "Don't walk at 12:30!", "a", "\u6211 lion's"]
 
 
-@pytest.fixture(params=MARIAN_VARIANTS.values(), ids=MARIAN_VARIANTS)
+@pytest.fixture(params=quick_and_wide(MARIAN_VARIANTS, ["scaled", "two vocabularies"]))
 def marian(request, tmp_path):
     model = write_marian(tmp_path / "model", **request.param)
     import_run(tmp_path / "model", tmp_path / "run")
@@ -110,7 +110,7 @@ def test_marian_matches_in_states_weights_and_outputs(marian):
         check_outputs(model, tokenizer, inputs, run, TEXTS, beam_size, names[1])
 
 
-@pytest.mark.parametrize("settings", BART_VARIANTS.values(), ids=BART_VARIANTS)
+@pytest.mark.parametrize("settings", quick_and_wide(BART_VARIANTS, ["plain"]))
 def test_bart_matches_in_states_weights_and_outputs(settings, tmp_path):
     from transformers import PreTrainedTokenizerFast
 

@@ -142,8 +142,12 @@ def case_name(case):
     return f"{case[0].__name__}-{case[1]}"
 
 
+FIRST = list({case[0]: case for case in reversed(CASES)}.values())  # one of each kind
+OTHERS = [pytest.param(case, marks=pytest.mark.wide) for case in CASES if case not in FIRST]
+
+
 @torch.no_grad()
-@pytest.mark.parametrize("case", CASES, ids=case_name)
+@pytest.mark.parametrize("case", [*FIRST, *OTHERS], ids=case_name)
 def test_states_attention_and_log_probabilities_are_theirs(case, tmp_path):
     imported = Imported(tmp_path, *case)
     pairs = list(zip(imported.encode(SOURCES), imported.encode(TARGETS), strict=True))
@@ -171,8 +175,8 @@ class PlainModel:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("beam_size", [1, 3])
-@pytest.mark.parametrize("case", {case[0]: case for case in CASES}.values(), ids=case_name)
+@pytest.mark.parametrize("beam_size", [pytest.param(1, marks=pytest.mark.wide), 3])
+@pytest.mark.parametrize("case", FIRST, ids=case_name)
 def test_greedy_and_beam_outputs_are_theirs(case, beam_size, tmp_path):
     imported = Imported(tmp_path, *case)
     sources = imported.encode(SOURCES[:2])

@@ -277,6 +277,19 @@ def test_query_mask_of_many_heads_is_ignored_by_keras_only(layers):
     torch.testing.assert_close(ours.sum(dim=-1), query_mask.float().expand(1, 2, 3))
 
 
+def test_mask_attached_to_a_tensor_is_used_by_keras_only(layers):
+    query, value = torch.randn(1, 3, SIZE), torch.randn(1, 5, SIZE)
+    query_mask = torch.tensor([[True, False, True]])
+    sums = []
+    for package in (layers, nn):
+        query._keras_mask = query_mask  # as keras.layers.Embedding does; Keras removes it
+        layer = package.MultiHeadAttention(2, 3)
+        _, weights = layer(query, value, return_attention_scores=True)
+        sums.append(weights.sum(dim=-1))
+    torch.testing.assert_close(sums[0], query_mask.float().expand(1, 2, 3))
+    torch.testing.assert_close(sums[1], torch.ones(1, 2, 3))
+
+
 def test_mask_of_heads_and_value_mask_are_confused_by_keras_only(layers):
     # Keras lines up the rows (B, 1, S) of the value mask with heads: two of each, as here.
     query, value = draw(2, 3, SIZE), draw(2, 5, SIZE)

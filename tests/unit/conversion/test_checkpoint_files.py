@@ -188,3 +188,25 @@ def test_compressed_archive_is_refused(tmp_path):
         f"{path}: the entry 'byteorder' is compressed, which `torch.save` never does\n"
         "  do not pack the checkpoint again"
     )
+
+
+def test_states_of_optimizer_and_scheduler_are_read(tmp_path):
+    """What JoeyNMT saves beside the parameters."""
+    module = torch.nn.Linear(2, 3)
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5)
+    module(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    scheduler.step(1.0)
+    state = {
+        "optimizer_state": optimizer.state_dict(),
+        "scheduler_state": scheduler.state_dict(),
+        "train_iter_state": torch.Generator().manual_seed(1).get_state(),
+    }
+    read = read_checkpoint(save(state, tmp_path / "10.ckpt"))
+    assert read["optimizer_state"]["param_groups"] == state["optimizer_state"]["param_groups"]
+    averages = [value["exp_avg"] for value in read["optimizer_state"]["state"].values()]
+    expected = [value["exp_avg"] for value in state["optimizer_state"]["state"].values()]
+    assert all(map(torch.equal, averages, expected))
+    assert read["scheduler_state"]["best"] == 1.0
+    assert torch.equal(read["train_iter_state"], state["train_iter_state"])

@@ -32,8 +32,8 @@ def train_tagger(folder, tokenizer, *, source="word-character", characters="conv
     train(lm, folder / "lm", text=folder / "text.txt", device="cpu")
     encoder = {
         "type": "pretrained",
-        "initial": str(folder / "lm"),
-        "layers": "scalar-mix",
+        "path": str(folder / "lm"),
+        "pool": "scalar-mix",
         "encoder": {"type": "recurrent", "embedding_size": 4, "hidden_size": 4},
     }
     sides = {"source": {"type": source}, "target": {"type": "whitespace"}}
@@ -70,8 +70,8 @@ def test_language_model_that_splits_words_otherwise_is_an_error(tmp_path):
     with pytest.raises(ConfigError) as error:
         train_tagger(tmp_path, "word")
     assert str(error.value) == (
-        f"model.encoder.initial={tmp_path / 'lm'}: the tokenizer of that run has type 'word', but "
+        f"model.encoder.path={tmp_path / 'lm'}: the tokenizer of that model has type 'word', but "
         "a sequence-tagger needs words that are separated by spaces\n"
-        "  name a run with another tokenizer"
+        "  name a model with another tokenizer"
     )
     assert not (tmp_path / "tagger").exists()
