@@ -50,10 +50,10 @@ def export(run: Path, target: str, out: Path) -> str:
 
 
 def write_recipe_run(name: str, folder: Path) -> Path:
-    """Write the run of a recipe with random parameters; subwords become characters."""
+    """Write the run of a recipe with random parameters; subwords and SMILES become characters."""
     torch.manual_seed(0)
     recipe = load_recipe(name)
-    if recipe.tokenizers.source_config.type == "subword":
+    if recipe.tokenizers.source_config.type in ("subword", "smiles"):
         tokenizers = SharedTokenizerConfig(tokenizer=CharacterTokenizerConfig())
         recipe = recipe.model_copy(update={"tokenizers": tokenizers})
     pair = recipe.tokenizers.train(TEXTS, TEXTS)
