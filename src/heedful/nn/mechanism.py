@@ -50,13 +50,8 @@ def build_mechanism(
     dtype: torch.dtype | None = None,
 ) -> SingleHeadAttention:
     """Build attention from a score and an alignment, each a config, a module or None."""
-    check(
-        0 <= dropout < 1,
-        "dropout",
-        f"is {dropout}",
-        "choose a number from 0 up to 1",
-        ArgumentError,
-    )
+    hint = "choose a number from 0 to 1"
+    check(0 <= dropout <= 1, "dropout", f"is {dropout}", hint, ArgumentError)
     if score is None:
         score = default_score
     elif not isinstance(score, ScoreFunction):

@@ -303,7 +303,7 @@ MESSAGES = {
     "  choose 'gumbel-softmax' or 'straight-through'": lambda: MultiheadAttention(
         4, 2, alignment=next(c() for c in members(AlignmentConfig) if c().type == "sampled")
     ),
-    "dropout: is 1.5\n  choose a number from 0 up to 1": lambda: Attention(dropout=1.5),
+    "dropout: is 1.5\n  choose a number from 0 to 1": lambda: Attention(dropout=1.5),
     "AdditiveAttention: has no sizes yet\n  call the layer or its method build once, or pass "
     "query_size to the constructor": lambda: AdditiveAttention().get_weights(),
     "weights: have the shapes [(3,)], but must have [(4,)]\n"
