@@ -90,7 +90,7 @@ class System(NamedTuple):
 
 SYSTEMS = {
     "from scratch": System(False, {"tune": "all"}, 3e-4, 1.0, steps_factor=2),
-    "frozen": System(*(True, {"tune": "frozen", "pool": "scalar-mix"}, 5e-3, 1.0), steps_factor=2),
+    "frozen": System(True, {"tune": "frozen", "pool": "scalar-mix"}, 2e-3, 1.0),
     "tuned": System(True, {"tune": "all"}, 1e-3, 0.1),
 }
 

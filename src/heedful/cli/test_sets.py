@@ -35,7 +35,8 @@ def find_test_source(recipe: Recipe, files: Files) -> Any:
     if setting:  # columns that are not named are those of the training file
         train = recipe.data.train
         is_alike = getattr(train, "type", None) == setting["type"]
-        trained = {name: getattr(train, name) for name in options.columns if is_alike}
+        named = [name for name in options.columns if is_alike and hasattr(train, name)]
+        trained = {name: getattr(train, name) for name in named}
         return _data_source({**trained, **setting})
     message = "the recipe of the run names no test set"
     check(recipe.data.test is not None, "data.test", message, f"give {options.usage('test')}")
