@@ -235,7 +235,9 @@ class ResetBeforeGRUCell(UnfusedGRUCell):
 
     @override
     def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:
-        gate_inputs, candidate_inputs = inputs.tensor_split([2 * self.hidden_size], dim=-1)
+        gate_inputs, candidate_inputs = inputs.split(
+            [2 * self.hidden_size, self.hidden_size], dim=-1
+        )
         reset, update = (gate_inputs + self.hidden_to_gates(hidden)).sigmoid().chunk(2, dim=-1)
         candidate = (candidate_inputs + self.hidden_to_candidate(reset * hidden)).tanh()
         return ((1 - update) * state[0] + update * candidate,)
