@@ -8,22 +8,18 @@ from typing import Literal
 
 import torch
 from pydantic import NonNegativeFloat
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
-from typing_extensions import override
 
-from heedful.attention.auxiliary_losses import sum_losses
 from heedful.config import BaseConfig
-from heedful.data.batching import Batch
 from heedful.errors import check
 from heedful.layers.embeddings import tie_weights
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
-from heedful.models.base import Decoder, EncoderOutput
+from heedful.models.base import EncoderOutput
 from heedful.models.encoder_decoder import DecoderConfig, EncoderDecoderModel
-from heedful.models.image_encoders import ImageEncoder
 from heedful.models.image_transformers import ImageEncoderConfig
 from heedful.models.recurrent.decoder import RecurrentDecoderConfig
-from heedful.shapes import Losses, Scalar, SourceStates, TokenIds
+from heedful.shapes import Losses, TokenIds
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 
 
@@ -41,30 +37,14 @@ class WordLoss(nn.Module):
         nn.init.constant_(self.projection.bias, -math.log(vocab_size))
         self.weight = weight
 
-    def forward(self, cells: SourceStates, is_cell: Tensor, targets: TokenIds) -> Scalar:
-        """Return the loss, summed over images, of cells that are not padding."""
-        pooled = cells.masked_fill(~is_cell.mT, -torch.inf).amax(dim=1)
+    def forward(self, encoded: EncoderOutput, targets: TokenIds) -> Losses:
+        """Return the loss, summed over images; padding of the grid has no influence."""
+        pooled = encoded.states.masked_fill(~encoded.mask.mT, -torch.inf).amax(dim=1)
         logits = self.projection(pooled)
         is_present = torch.zeros_like(logits).scatter_(1, targets, 1)
         is_present[:, :NUM_SPECIAL_TOKENS] = 0
-        return self.weight * binary_cross_entropy_with_logits(logits, is_present, reduction="sum")
-
-
-class CaptioningModel(EncoderDecoderModel):
-    """An image encoder and a decoder of captions."""
-
-    def __init__(
-        self, encoder: ImageEncoder, decoder: Decoder, word_loss: WordLoss | None = None
-    ) -> None:
-        super().__init__(encoder, decoder)
-        self.word_loss = word_loss
-
-    @override
-    def compute_encoder_losses(self, encoded: EncoderOutput, batch: Batch) -> Losses:
-        if self.word_loss is None:
-            return encoded.auxiliary_losses
-        loss = self.word_loss(encoded.states, encoded.mask, batch.targets)
-        return sum_losses(encoded.auxiliary_losses, {"words": loss})
+        loss = binary_cross_entropy_with_logits(logits, is_present, reduction="sum")
+        return {"words": self.weight * loss}
 
 
 class CaptioningConfig(BaseConfig):
@@ -83,7 +63,7 @@ class CaptioningConfig(BaseConfig):
     init: InitConfig = DefaultInitConfig()
     """Initial values of the parameters."""
 
-    def build(self, *, source_vocab_size: int, target_vocab_size: int) -> CaptioningModel:
+    def build(self, *, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoderModel:
         del source_vocab_size  # images have no vocabulary
         head = "" if self.decoder.type == "dilated" else self.decoder.output_head.type
         message, hint = f"{head!r} copies tokens, and an image has none", "choose 'softmax'"
@@ -98,7 +78,7 @@ class CaptioningConfig(BaseConfig):
         word_loss = None
         if self.word_loss_weight:
             word_loss = WordLoss(encoder.output_size, target_vocab_size, self.word_loss_weight)
-        model = CaptioningModel(encoder, decoder, word_loss)
+        model = EncoderDecoderModel(encoder, decoder, encoder_loss=word_loss)
         self.init.initialize(model)
         if self.embeddings == "tied":
             tie_weights(decoder.output_head.projection, decoder.embedding)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
+from torch import nn
 from typing_extensions import override
 
 from heedful.attention.alignments import AlignmentLossInputs
@@ -32,34 +33,36 @@ class EncoderDecoderModel(Seq2SeqModel):
     """An encoder for the source and a decoder for the target.
 
     With `source_eos` false the EOS at the end of a source is masked as padding is, unless the
-    source is empty.
+    source is empty. `encoder_loss` computes auxiliary losses from the encoder's output and the
+    target tokens.
     """
 
     def __init__(
-        self, encoder: base.Encoder, decoder: base.Decoder, *, source_eos: bool = True
+        self,
+        encoder: base.Encoder,
+        decoder: base.Decoder,
+        *,
+        source_eos: bool = True,
+        encoder_loss: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
         self.source_eos = source_eos
+        self.encoder_loss = encoder_loss
 
     @override
     def forward(self, batch: Batch, *, need_weights: bool = False) -> ModelOutput:
         encoded = self._encode(batch.sources)
         decoded = self.decoder(batch.decoder_inputs, encoded, need_weights=need_weights)
-        return _model_output(self.compute_encoder_losses(encoded, batch), encoded, decoded, batch)
+        return _model_output(self._encoder_losses(encoded, batch), encoded, decoded, batch)
 
     @override
     def forward_scheduled_sampling(self, batch: Batch, sampler: InputSampler) -> ModelOutput:
         encoded = self._encode(batch.sources)
         decoder_inputs = batch.decoder_inputs
         decoded = self.decoder.forward_scheduled_sampling(decoder_inputs, encoded, sampler)
-        return _model_output(self.compute_encoder_losses(encoded, batch), encoded, decoded, batch)
-
-    def compute_encoder_losses(self, encoded: base.EncoderOutput, batch: Batch) -> Losses:
-        """Return the auxiliary losses of the encoder's output."""
-        del batch  # for losses that read the target
-        return encoded.auxiliary_losses
+        return _model_output(self._encoder_losses(encoded, batch), encoded, decoded, batch)
 
     @override
     def initial_state(self, sources: SourceBatch) -> Any:
@@ -68,6 +71,11 @@ class EncoderDecoderModel(Seq2SeqModel):
     @override
     def step(self, tokens: StepTokens, state: Any) -> StepOutput[Any]:
         return self.decoder.step(tokens, state)
+
+    def _encoder_losses(self, encoded: base.EncoderOutput, batch: Batch) -> Losses:
+        if self.encoder_loss is None:
+            return encoded.auxiliary_losses
+        return sum_losses(encoded.auxiliary_losses, self.encoder_loss(encoded, batch.targets))
 
     def _encode(self, sources: SourceBatch) -> base.EncoderOutput:
         need_cell_states = self.decoder.needs_cell_states

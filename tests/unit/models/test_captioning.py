@@ -26,7 +26,7 @@ def batch_for(encoder="features"):
 def test_word_loss_matches_loop_over_words():
     model, batch = build(WEIGHT).eval(), batch_for()
     cells = model.encoder(*batch.sources).states.detach().numpy()
-    matrix, bias = (part.detach().numpy() for part in model.word_loss.projection.parameters())
+    matrix, bias = (part.detach().numpy() for part in model.encoder_loss.projection.parameters())
     expected = 0.0
     rows = zip(cells, batch.sources.lengths.tolist(), batch.targets.tolist(), strict=True)
     for image, length, caption in rows:
@@ -52,8 +52,8 @@ def test_word_loss_trains_encoder_but_not_decoder():
 
 def test_word_loss_is_off_by_default_and_leaves_the_rest_alike():
     without, trained, batch = build(0.0).eval(), build(WEIGHT).eval(), batch_for()
-    assert without.word_loss is None
-    assert not any(name.startswith("word_loss") for name in without.state_dict())
+    assert without.encoder_loss is None
+    assert not any(name.startswith("encoder_loss") for name in without.state_dict())
     assert "words" not in without(batch).auxiliary_losses
     trained.load_state_dict(without.state_dict(), strict=False)
     torch.testing.assert_close(trained(batch).log_probs, without(batch).log_probs)
