@@ -40,8 +40,8 @@ class FixedAlignment(AlignmentFunction):
         return AlignmentOutput(weights.to(scores.dtype) + 0 * scores.masked_fill(~mask, 0))
 
     def _select(
-        self, ranks: Int[Tensor, "*B #T S"], num_queries: int, state: MaybeState
-    ) -> Bool[Tensor, "*B #T S"]:
+        self, ranks: Int[Tensor, "*#B #T S"], num_queries: int, state: MaybeState
+    ) -> Bool[Tensor, "*#B #T S"]:
         """Return which positions a query attends to, by their ranks."""
         if self.pattern == "uniform":
             return torch.ones_like(ranks, dtype=torch.bool)
