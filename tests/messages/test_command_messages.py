@@ -153,7 +153,7 @@ def test_unknown_corpus_and_split(call):
     assert "did you mean 'latin'?" in ended.err
     ended = call("data", "copy", "--split", "names")
     assert ended.code == 2
-    assert "choose from: dev, test, train" in ended.err
+    assert "choose from: dev, longer, test, train" in ended.err
 
 
 def test_dtype_without_a_run(call, trained, tmp_path):
