@@ -39,7 +39,12 @@ GRAPHS_REFUSE = {
     "pointer-network-2015-small": OPEN,
     "selfattentive-rnn-small": HISTORY,
 }
-GROWING = {"lower-attention-rnn-small": "its recurrent decoder has a state that grows"}
+NO_FORWARD = {
+    "dmca-2018-small": "its attention in blocks",
+    "lower-attention-rnn-small": "its recurrent decoder has a state that grows",
+}
+DIFFERING = {"gnmt-2016-small", "gnmt-2016-rl-small"}
+"""Torch's scan over the steps of their decoders gives other values, which the comparison finds."""
 CT2_RECIPES = {"molecular-transformer-small", "transformer-2017-small", "transformer-2017-tiny"}
 SMALL_RECIPES = [name for name in recipe_names() if name.endswith(("-small", "-tiny"))]
 
@@ -80,8 +85,8 @@ def expected_reason(name, target):
         return "only texts can be sources, but it captions images"
     if model_type not in ("encoder-decoder", "prefix-lm", "language-model"):
         return "only translation and language models have graphs, but it "
-    growing = GROWING.get(name) if target == "torch" else None
-    return growing or GRAPHS_REFUSE.get(name)
+    no_forward = NO_FORWARD.get(name) if target == "torch" else None
+    return GRAPHS_REFUSE.get(name) or no_forward
 
 
 @pytest.mark.wide
@@ -107,7 +112,13 @@ def test_small_recipe_is_exported_and_compared(name, target, tmp_path):
         pytest.importorskip(package)
     if expected_reason(name, target) is not None:
         pytest.skip("refused, as the test above shows")
-    export(write_recipe_run(name, tmp_path / "run"), target, tmp_path / "out")
+    run_dir = write_recipe_run(name, tmp_path / "run")
+    if target == "torch" and name in DIFFERING:
+        with pytest.raises(AssertionError, match="log-probabilities differ by"):
+            export(run_dir, target, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+    else:
+        export(run_dir, target, tmp_path / "out")
     assert (tmp_path / "out" / "README.md").exists()
 
 

@@ -20,6 +20,7 @@ from heedful.conversion.graph_capture import capture
 from heedful.data.batching import Batch, SourceBatch
 from heedful.data.token_stream import LMBatch
 from heedful.layers.mixture_of_experts import MixtureOfExperts
+from heedful.layers.self_attention import BlockSelfAttention
 from heedful.layers.self_attentive_cells import SelfAttentiveCellBase
 from heedful.models.base import Seq2SeqModel
 from heedful.models.bytenet import DilatedDecoder
@@ -247,6 +248,8 @@ def why_no_graphs(run: LoadedRun) -> str | None:
 
 def why_no_forward(run: LoadedRun) -> str | None:
     """Return why the plain model cannot be captured as a whole; None if it can."""
+    if any(isinstance(module, BlockSelfAttention) for module in run.model.modules()):
+        return "its attention in blocks would be limited to the length of capturing"
     if not _is_recurrent(run.model):
         return None
     examples = _Examples(run.model, len(run.tokenizers.target))

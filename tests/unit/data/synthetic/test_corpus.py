@@ -137,7 +137,8 @@ def test_unknown_split_error_suggests_nearest_name():
     with pytest.raises(DataError) as caught:
         get_corpus("copy").pairs("tests")
     assert str(caught.value) == (
-        "copy: no split is called 'tests'; did you mean 'test'?\n  choose from: dev, longer, test, train"
+        "copy: no split is called 'tests'; did you mean 'test'?\n"
+        "  choose from: dev, longer, test, train"
     )
 
 
