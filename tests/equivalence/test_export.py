@@ -119,7 +119,7 @@ def test_small_recipe_is_exported_and_compared(name, target, tmp_path):
         assert not (tmp_path / "out").exists()
     else:
         export(run_dir, target, tmp_path / "out")
-    assert (tmp_path / "out" / "README.md").exists()
+        assert (tmp_path / "out" / "README.md").exists()
 
 
 @needs_ct2
