@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
+import heedful.acceleration.kernels  # noqa: F401 - exported layers must not depend on them
 from heedful.attention.additive_scores import AdditiveScoreConfig, CoverageFeatureConfig
 from heedful.attention.alignments import EntmaxAlignment, SoftmaxAlignment
 from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
