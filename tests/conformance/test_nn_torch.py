@@ -148,6 +148,18 @@ def test_dropout_matches_torch_with_the_same_seed(need_weights):
     assert not torch.allclose(outputs[0], theirs.eval()(states, states, states)[0])
 
 
+def test_dropout_is_set_in_the_attention_and_in_torch_in_the_layer():
+    inputs = torch.randn(2, 3, 4)
+    ours, theirs = MultiheadAttention(4, 2), nn.MultiheadAttention(4, 2)
+    for layer, is_changed in ((ours, False), (theirs, True)):
+        before, _ = layer(inputs, inputs, inputs)
+        layer.dropout = 0.9
+        assert torch.equal(layer(inputs, inputs, inputs)[0], before) != is_changed
+    before, _ = ours(inputs, inputs, inputs)
+    ours.attention.dropout.p = 0.9
+    assert not torch.equal(ours(inputs, inputs, inputs)[0], before)
+
+
 def test_weights_are_returned_before_dropout_and_in_torch_after_it():
     theirs, ours = both(2, dropout=0.5, batch_first=True)
     states = torch.randn(2, 4, 4).double()
