@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -65,7 +65,6 @@ def show(
     Example: heedful show runs/demo "Caecilius est in horto." --search-tree --beam 3
     Example: heedful show runs/captions dog.jpg --words --html page.html
     """
-    from heedful.decoding.config import check_search_tree
     from heedful.inspection.attention_layers import AttentionSelection
     from heedful.runs import load
 
@@ -74,17 +73,7 @@ def show(
     check(not (lines and show_tree), "--lines", message, hint)
     if show_tree:
         translator = load(run, device=device, settings=overrides, task_name="translation")
-        check_search_tree(translator.decoding, "--search-tree")
-        trees = translator.translate(texts, need_tree=True)
-        with handle_stdout_errors():
-            if as_json:
-                _print_json_lines(tree.to_json(tree=True) for tree in trees)
-            else:
-                from rich.console import Console
-
-                from heedful.decoding.search_tree import render_tree
-
-                Console().print(render_tree(trees[0]))
+        _show_search_tree(translator, texts, as_json=as_json)
         return
     predictor = load(run, device=device, settings=overrides)
     selection = AttentionSelection(kind or (), layer or (), head or (), joins_words=words)
@@ -107,6 +96,22 @@ def show(
             )
         else:
             _print_json_lines(result.to_json() for result in results)
+
+
+def _show_search_tree(translator: Any, texts: Sequence[str], *, as_json: bool) -> None:
+    """Print the search tree of the first text, or all trees as JSON lines."""
+    from rich.console import Console
+
+    from heedful.decoding.config import check_search_tree
+    from heedful.decoding.search_tree import render_tree
+
+    check_search_tree(translator.decoding, "--search-tree")
+    trees = translator.translate(texts, need_tree=True)
+    with handle_stdout_errors():
+        if as_json:
+            _print_json_lines(tree.to_json(tree=True) for tree in trees)
+        else:
+            Console().print(render_tree(trees[0]))
 
 
 def _select_maps(
