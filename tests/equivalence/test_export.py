@@ -190,6 +190,7 @@ def test_export_has_manifest_and_tokenizers(tmp_path):
     assert any(name.startswith("tokenizers/") for name in manifest["files"])
 
 
+@needs_ct2
 def test_refused_run_leaves_no_folder(tmp_path):
     run_dir = write_recipe_run("reverse-tiny", tmp_path / "run")
     with pytest.raises(RunError) as raised:
