@@ -57,9 +57,11 @@ def exceeds_unchunked(queries: Tensor, keys: Tensor, *_: object) -> bool:
 
 def can_score_with_triton(queries: Tensor, keys: Tensor, vector: Tensor) -> bool:
     """Whether additive scores are large enough for Triton, which is not traced by compilers."""
-    has_many_queries = queries.size(-2) >= tuning.MIN_TRITON_QUERIES
-    is_large = _num_hidden_elements(queries, keys) >= tuning.MIN_TRITON_ELEMENTS
-    return has_many_queries and is_large and _runs_triton(queries, keys, vector)
+    return (
+        queries.size(-2) >= tuning.MIN_TRITON_QUERIES
+        and _runs_triton(queries, keys, vector)
+        and _num_hidden_elements(queries, keys) >= tuning.MIN_TRITON_ELEMENTS
+    )
 
 
 def triton_additive_score(
@@ -76,9 +78,11 @@ def can_score_unmasked_with_triton(
 ) -> bool:
     """Whether a score is additive, and large enough for Triton."""
     additive = _as_additive(score)
-    if additive is None or has_forward_hooks(score):
-        return False
-    return can_score_with_triton(queries, memory.keys, additive.score_vector.weight)
+    return (
+        additive is not None
+        and can_score_with_triton(queries, memory.keys, additive.score_vector.weight)
+        and not has_forward_hooks(score)
+    )
 
 
 def score_unmasked_with_triton(
@@ -100,20 +104,21 @@ def can_attend_in_one_launch(
     attention: SingleHeadAttention, queries: Queries, memory: Memory, state: MaybeState
 ) -> bool:
     """Whether this is one query per row of additive attention with softmax, short or many."""
+    values, keys, mask = memory
     score = _as_additive(attention.score)
+    if score is None or not _runs_triton(queries, keys, values, score.score_vector.weight):
+        return False
     is_softmax = type(attention.alignment_function) is SoftmaxAlignment
     is_standard = is_softmax and type(attention.readout) is WeightedSumReadout
-    has_one_query = queries.dim() == 3 and queries.size(1) == 1 and memory.mask.size(-2) == 1
-    if score is None or not is_standard or not has_one_query:
+    has_one_query = queries.dim() == 3 and queries.size(1) == 1 and mask.size(-2) == 1
+    if not is_standard or not has_one_query:
         return False
-    values, keys, mask = memory
     sizes = keys.size(-1), values.size(-1)
     is_short = keys.size(1) * sum(sizes) <= tuning.MAX_TRITON_STEP_ELEMENTS
     return (
         (is_short or queries.size(0) >= tuning.MIN_TRITON_STEP_ROWS)
         and 1 <= min(sizes) <= max(sizes) <= tuning.MAX_TRITON_STEP_SIZE
         and queries.shape[:1] == keys.shape[:1] == values.shape[:1] == mask.shape[:1]
-        and _runs_triton(queries, keys, values, score.score_vector.weight)
         and not (attention.training and attention.dropout.p)
         and not any(has_forward_hooks(child) for child in attention.children())
     )
@@ -161,7 +166,9 @@ def _as_additive(score: ScoreFunction) -> AdditiveScore | ConcatScore | None:
 
 
 def _runs_triton(*tensors: Tensor) -> bool:
-    return not torch.compiler.is_compiling() and all(
+    if tensors[0].device.type != TRITON_DEVICE_TYPE or torch.compiler.is_compiling():
+        return False
+    return all(
         tensor.device.type == TRITON_DEVICE_TYPE and tensor.dtype in TRITON_DTYPES
         for tensor in tensors
     )

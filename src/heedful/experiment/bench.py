@@ -9,7 +9,7 @@ are measured. Invariant: measuring leaves a run as it is; its parameters are not
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, NamedTuple
@@ -159,7 +159,7 @@ def read_shapes(
     return examples, counts, shapes
 
 
-def _group(stream: Any, count: int) -> Iterator[MicroBatches]:
+def _group(stream: Any, count: int) -> Generator[MicroBatches, None, None]:
     iterator = iter(stream)
     while batches := list(islice(iterator, count)):
         yield batches
@@ -181,7 +181,7 @@ def measure_steps(
     data_module: DataModule, trainer: Trainer, num_batches: int, warm: set[object], timer: Timer
 ) -> StepProfile:
     """Time steps of these shapes, as training runs them; skip others."""
-    stream = iter(prefetch(data_module.train_batches(DataCursor(0, 0)), trainer))
+    stream = _group(prefetch(data_module.train_batches(DataCursor(0, 0)), trainer), num_batches)
     data_seconds, num_read, num_targets = 0.0, 0, 0
     started: list[Any] = []
     last: list[MicroBatches] = []
@@ -189,7 +189,7 @@ def measure_steps(
     num_steps = 0
     while num_steps < MIN_STEPS or not timer("measuring", 1.0):
         before = time.perf_counter()
-        batches = list(islice(stream, num_batches))
+        batches = next(stream)
         data_seconds, num_read = data_seconds + time.perf_counter() - before, num_read + 1
         if shape_of(batches) not in warm:
             continue
@@ -200,7 +200,7 @@ def measure_steps(
             _finish(started)
     _finish(started)
     elapsed = time.perf_counter() - start
-    stream.close()  # type: ignore[attr-defined]
+    stream.close()  # ends the thread that prefetches
     operators = profile_operators(trainer, last)
     total = sum(operators.values()) or 1.0
     return StepProfile(

@@ -203,6 +203,19 @@ def normalize_pixels(pixels: Shaped[Tensor, "B C H W"], like: Tensor) -> Float[T
     return pixels.to(like.dtype) * (2 / MAX_PIXEL) - 1
 
 
+class ChannelsLastConv2d(nn.Conv2d):
+    """A convolution for inputs in channels-last layout; its parameters are stored as usual.
+
+    On a CPU a training step of a few layers takes half the time of the default layout, and three
+    quarters of that with channels-last inputs alone.
+    """
+
+    @override
+    def forward(self, input: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D Y X"]:
+        weight = self.weight.contiguous(memory_format=torch.channels_last)
+        return self._conv_forward(input, weight, self.bias)
+
+
 class ConvolutionalStage(nn.Module):
     """Convolutions with norm and ReLU, a shortcut around all but the first, at a lower resolution.
 
@@ -222,11 +235,11 @@ class ConvolutionalStage(nn.Module):
         super().__init__()
         input_sizes = (sizes[0], *[sizes[1]] * (num_layers - 1))
         self.convolutions = nn.ModuleList(
-            nn.Conv2d(size, sizes[1], kernel_size, padding="same", bias=norm == "none")
+            ChannelsLastConv2d(size, sizes[1], kernel_size, padding="same", bias=norm == "none")
             for size in input_sizes
         )
         if downsampling == "stride":
-            self.convolutions[0] = nn.Conv2d(
+            self.convolutions[0] = ChannelsLastConv2d(
                 *sizes, kernel_size, pooling, padding=kernel_size // 2, bias=norm == "none"
             )
             pooling = (1, 1)
@@ -281,7 +294,7 @@ class CNNEncoder(ImageEncoder):
         self, images: Shaped[Tensor, "B C H W"], lengths: Lengths
     ) -> tuple[SourceStates, Losses]:
         outputs = normalize_pixels(images, next(self.parameters()))
-        outputs = outputs.contiguous(memory_format=torch.channels_last)  # 1.4 times faster on CPUs
+        outputs = outputs.contiguous(memory_format=torch.channels_last)
         for stage in self.stages:
             outputs = stage(outputs)
         cells = outputs.flatten(2).mT  # (B, S, C)

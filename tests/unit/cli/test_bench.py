@@ -126,3 +126,22 @@ def test_bench_shows_where_time_goes_and_leaves_the_run_as_it_is(capsys, monkeyp
     ]
     after = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
     assert after == before
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "bert-small",
+        "deepar-2020-small",
+        "gpt-tiny",
+        "ram-2014-small",
+        "show-attend-tell-2015-soft-small",
+    ],
+)
+def test_bench_measures_other_tasks(capsys, monkeypatch, tmp_path, recipe):
+    settings = ("--set", "data.train.num_examples=100", "--steps", "1")
+    heedful(capsys, monkeypatch, "train", recipe, "--run", tmp_path / "run", *settings)
+    words = ("bench", tmp_path / "run", "--device", "cpu", "--seconds", "0.5", "--json")
+    profile = json.loads(heedful(capsys, monkeypatch, *words).out)
+    assert profile["targets_per_second"] > 0
