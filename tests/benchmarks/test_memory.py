@@ -4,9 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.wide
 def test_building_and_reading_are_measured():
     command = [sys.executable, "-m", "benchmarks.memory", "--pairs", "300"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

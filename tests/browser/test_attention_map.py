@@ -164,7 +164,9 @@ BEHIND_WORDS = """paths => {
 }"""
 
 
-@pytest.mark.parametrize("width", [360, 800, 1400])
+@pytest.mark.parametrize(
+    "width", [360, *(pytest.param(width, marks=pytest.mark.wide) for width in (800, 1400))]
+)
 @pytest.mark.parametrize("attention_map", [LATIN, HEBREW, LONG], ids=["latin", "hebrew", "long"])
 @pytest.mark.parametrize("form", ["map", "lines"])
 def test_links_never_run_behind_words(show, attention_map, width, form):

@@ -112,9 +112,13 @@ def _interrupt_at(step):
             (8,),
         ),
         (EVERYTHING, (7,)),
-        (EXPERTS, (5,)),
-        (["training.guided_alignment={aligner: {type: fast-align}}"], (5,)),
-        (COPYING, (7,)),
+        pytest.param(EXPERTS, (5,), marks=pytest.mark.wide),
+        pytest.param(
+            ["training.guided_alignment={aligner: {type: fast-align}}"],
+            (5,),
+            marks=pytest.mark.wide,
+        ),
+        pytest.param(COPYING, (7,), marks=pytest.mark.wide),
     ],
     ids=[
         *("plain", "sampled alignment and tokens", "everything that has a state"),

@@ -50,6 +50,7 @@ def run_without_posix(program, *arguments, stdin=""):
     return subprocess.run(command, check=False, **options)
 
 
+@pytest.mark.faults
 def test_commands_need_nothing_that_only_posix_has(tmp_path):
     recipe = write_recipe(tmp_path, steps=4, every=2)
     program = """
@@ -74,6 +75,7 @@ with lock_folder(Path(sys.argv[1])):
 """
 
 
+@pytest.mark.faults
 def test_folders_are_locked_without_flock(tmp_path):
     folder, command = tmp_path / "run", [sys.executable, "-c", HIDE + LOCK, str(tmp_path / "run")]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

@@ -212,6 +212,7 @@ def test_different_formulas_have_different_pictures():
     assert {picture.shape for picture in pictures} == {(*IMAGE_SIZE, 1)}
 
 
+@pytest.mark.wide
 def test_worker_processes_draw_the_same_formulas_as_one():
     pytest.importorskip("matplotlib")
     many = config("formulas", num_examples=600)
