@@ -133,6 +133,35 @@ class Attention(nn.Module, ABC):
         """Return the losses on the alignment by name, summed over the targets of the batch."""
 
 
+class AttentionWrapper(Attention):
+    """Attention around another one, with the score, alignment and readout of that one."""
+
+    def __init__(self, inner: Attention) -> None:
+        super().__init__()
+        self.inner = inner
+        self.role = inner.role
+
+    @property
+    def score(self) -> ScoreFunction:  # type: ignore[override]
+        """The score function of `inner`."""
+        return self.inner.score
+
+    @property
+    def alignment_function(self) -> AlignmentFunction:  # type: ignore[override]
+        """The alignment of `inner`."""
+        return self.inner.alignment_function
+
+    @property
+    def readout(self) -> Readout:  # type: ignore[override]
+        """The readout of `inner`."""
+        return self.inner.readout
+
+    @property
+    @override
+    def has_auxiliary_losses(self) -> bool:
+        return self.inner.has_auxiliary_losses
+
+
 class SingleHeadAttention(Attention):
     """readout(alignment(score(queries, keys)), values)."""
 

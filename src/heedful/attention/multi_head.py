@@ -8,16 +8,15 @@ from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.alignments import AlignmentFunction, AlignmentLossInputs, AlignmentOutput
-from heedful.attention.attention import Attention, AttentionOutput, Readout, SingleHeadAttention
+from heedful.attention.alignments import AlignmentLossInputs, AlignmentOutput
+from heedful.attention.attention import AttentionOutput, AttentionWrapper, SingleHeadAttention
 from heedful.attention.memory import AttentionState, MaybeState, Memory
-from heedful.attention.scores import ScoreFunction
 from heedful.config import BaseConfig
 from heedful.pytree import map_tensors
 from heedful.shapes import Float, Losses, Queries, Values
 
 
-class MultiHeadAttention(Attention):
+class MultiHeadAttention(AttentionWrapper):
     """W_o [head_1; head_2; ...], head_i = attention(W_q,i q, W_k,i m, W_v,i m).
 
     (Vaswani et al. 2017, section 3.2.2.) With `num_kv_heads < num_heads`, adjacent heads share keys
@@ -25,6 +24,8 @@ class MultiHeadAttention(Attention):
     holds the key-value heads and is repeated when queried. Parameters of the alignment and the
     readout are shared by all heads.
     """
+
+    inner: SingleHeadAttention
 
     def __init__(
         self,
@@ -38,12 +39,10 @@ class MultiHeadAttention(Attention):
         output_size: int | None = None,
         bias: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(inner)
         num_kv_heads = num_kv_heads or num_heads
         assert num_heads % num_kv_heads == 0, (num_heads, num_kv_heads)
         assert not inner.readout.is_per_position, "per-position contexts cannot be merged"
-        self.inner = inner
-        self.role = inner.role
         self.num_heads = num_heads
         self.num_kv_heads = num_kv_heads
         self.query_projection = nn.Linear(query_size, num_heads * head_dim, bias=bias)
@@ -51,26 +50,6 @@ class MultiHeadAttention(Attention):
         self.value_projection = nn.Linear(memory_size, num_kv_heads * head_dim, bias=bias)
         self.output_size = output_size or memory_size
         self.output_projection = nn.Linear(num_heads * head_dim, self.output_size, bias=bias)
-
-    @property
-    def score(self) -> ScoreFunction:  # type: ignore[override]
-        """The score function of the heads."""
-        return self.inner.score
-
-    @property
-    def alignment_function(self) -> AlignmentFunction:  # type: ignore[override]
-        """The alignment of the heads."""
-        return self.inner.alignment_function
-
-    @property
-    def readout(self) -> Readout:  # type: ignore[override]
-        """The readout of the heads."""
-        return self.inner.readout
-
-    @property
-    @override
-    def has_auxiliary_losses(self) -> bool:
-        return self.inner.has_auxiliary_losses
 
     @override
     def _project_memory(self, values: Values, keys: Values) -> tuple[Tensor, Tensor]:

@@ -10,13 +10,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from heedful.attention.additive_scores import LocationScore
-from heedful.attention.alignments import (
-    AlignmentFunction,
-    AlignmentLossInputs,
-    AlignmentOutput,
-    SoftAlignment,
-)
-from heedful.attention.attention import Attention, AttentionOutput, Readout
+from heedful.attention.alignments import AlignmentLossInputs, AlignmentOutput, SoftAlignment
+from heedful.attention.attention import Attention, AttentionOutput, AttentionWrapper
 from heedful.attention.memory import AttentionState, MaybeState, Memory
 from heedful.attention.scores import ScoreFunction
 from heedful.errors import check
@@ -24,37 +19,12 @@ from heedful.pytree import map_pairs
 from heedful.shapes import Float, Losses, Queries, Weights
 
 
-class SentinelAttention(Attention):
+class SentinelAttention(AttentionWrapper):
     """beta s + (1 - beta) c, with [(1 - beta) a; beta] = softmax([scores of the source; of s]).
 
     (Lu et al. 2017, section 2.3, with any score and number of heads.) s is the sentinel, c the
     context without it and a its weights; `AlignmentOutput.gates` is beta.
     """
-
-    def __init__(self, inner: Attention) -> None:
-        super().__init__()
-        self.inner = inner
-        self.role = inner.role
-
-    @property
-    def score(self) -> ScoreFunction:  # type: ignore[override]
-        """The score function of source positions and sentinel."""
-        return self.inner.score
-
-    @property
-    def alignment_function(self) -> AlignmentFunction:  # type: ignore[override]
-        """The alignment, which normalizes over source positions and sentinel."""
-        return self.inner.alignment_function
-
-    @property
-    def readout(self) -> Readout:  # type: ignore[override]
-        """The readout of source positions and sentinel."""
-        return self.inner.readout
-
-    @property
-    @override
-    def has_auxiliary_losses(self) -> bool:
-        return self.inner.has_auxiliary_losses
 
     @override
     def _project_memory(self, values: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from heedful.errors import check
 from heedful.inspection.attention_map import AttentionMap
 from heedful.inspection.attention_trace import TraceRecord
+from heedful.models.base import Decoder
 from heedful.shapes import Float
 
 NO_WORD_ID = -1
@@ -43,6 +44,12 @@ class TokenAxis(NamedTuple):
         ids = [word if word == NO_WORD_ID else offset + word for word in other.word_ids]
         tokens, words = [*self.tokens, *other.tokens], [*self.words, *other.words]
         return TokenAxis(tokens, words, [*self.word_ids, *ids])
+
+    def shift_right(self, bos_label: str) -> "TokenAxis":
+        """Return the decoder inputs that predict these tokens: BOS and all tokens but the last."""
+        last = len(self.tokens) - 1
+        inputs = TokenAxis(self.tokens[:last], self.words, self.word_ids[:last])
+        return without_words([bos_label]).followed_by(inputs)
 
     def groups(self) -> list[tuple[str, int]]:
         """Return each word with the index of its first token."""
@@ -137,6 +144,16 @@ def mark_default(
     indices = [index for index, layer in enumerate(layers) if layer.kind == kind]
     chosen = indices if is_mean else indices[-1:]
     return [layer._replace(is_default=index in chosen) for index, layer in enumerate(layers)]
+
+
+def mark_output_layers(
+    layers: Sequence[AttentionLayer], decoder: Decoder | None
+) -> list[AttentionLayer]:
+    """Mark the layers whose attention comes with the output; none if it has chosen heads."""
+    if decoder is None:  # one stack reads source and target
+        return mark_default(layers, "self")
+    kind = "" if decoder.has_alignment_heads else "cross"
+    return mark_default(layers, kind, is_mean=decoder.averages_layers)
 
 
 class AttentionSelection(NamedTuple):

@@ -34,10 +34,14 @@ from heedful.attention.memory import AttentionState, Memory
 from heedful.attention.monotonic_alignment import MonotonicAlignment
 from heedful.attention.multi_head import MultiHeadAttention
 from heedful.attention.sentinel import SentinelAttention
+from heedful.data.batching import Batch, SourceBatch
 from heedful.errors import DataError, check
+from heedful.models.base import Seq2SeqModel
 from heedful.models.copying import CopyingHead
 from heedful.models.image_encoders import ImageEncoder
+from heedful.pytree import map_tensors
 from heedful.shapes import Float, Int
+from heedful.tokenization.vocabulary import BOS
 
 Device = torch.device | str | None
 Totals = tuple[Float[Tensor, "B H S"], Float[Tensor, "B H S"]]
@@ -116,6 +120,17 @@ def trace_attention(
     finally:
         for handle in handles:
             handle.remove()
+
+
+def trace_output(
+    model: Seq2SeqModel, sources: SourceBatch, tokens: list[int], device: torch.device | str
+) -> list[TraceRecord]:
+    """Decode one output once more, with teacher forcing, and return its attention."""
+    inputs, targets = torch.tensor([[BOS, *tokens[:-1]], tokens]).split(1)
+    batch = map_tensors(lambda tensor: tensor.to(device), Batch(sources, inputs, targets))
+    with trace_attention(model, device="cpu") as records:
+        model(batch, need_weights=True)
+    return records
 
 
 def _find_image_encoder(model: nn.Module) -> ImageEncoder | None:

@@ -4,14 +4,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import nn
+from typing_extensions import override
 
-from heedful.evaluation.base import Metric, MetricScore
+from heedful.evaluation.base import Metric, MetricScore, compute_score
+from heedful.evaluation.registry import VALIDATION_METRICS
 from heedful.inspection.attention_layers import AttentionLayer
 from heedful.inspection.attention_map import AttentionMap
+from heedful.search.hypotheses import NaNLogProbsError
 from heedful.training.callbacks import LoggedSample
 
 _WEIGHT_DIGITS = 4
@@ -124,6 +127,40 @@ class DevEvaluator:
             finally:
                 for module, mode in modes:
                     module.training = mode
+
+
+class GreedyDevEvaluator(DevEvaluator):
+    """Decodes dev examples greedily and scores the outputs against all references."""
+
+    predictor_class: ClassVar[Callable[..., Predictor]]
+    examples: Sequence[Any]  # with `source` and `references`
+
+    @override
+    def compute_scores(
+        self, names: Sequence[str], *, max_examples: int | None = None
+    ) -> dict[str, float]:
+        metrics = {name: metric for name in names if (metric := VALIDATION_METRICS[name].metric)}
+        examples = self.examples[:max_examples]
+        if not metrics or not examples:
+            return {}
+        references = [example.references for example in examples]
+        outputs = [result.text for result in self._decode(examples)] or [""] * len(examples)
+        return {
+            name: compute_score(metric, outputs, references).value
+            for name, metric in metrics.items()
+        }
+
+    def _decode(self, examples: Sequence[Any]) -> list[Any]:
+        """Decode; return nothing if log-probabilities are NaN: the trainer reports that."""
+        if not examples:
+            return []
+        with self.eval_mode():
+            tokenizers, decoding = self.data_module.tokenizers, self.config.decoding.greedy()
+            predictor = self.predictor_class(self.model, tokenizers, decoding, device=self.device)
+            try:
+                return list(predictor.predict(example.source for example in examples))
+            except NaNLogProbsError:
+                return []
 
 
 def round_weights(rows: Iterable[Iterable[float]]) -> list[list[float]]:

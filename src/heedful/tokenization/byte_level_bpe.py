@@ -6,9 +6,10 @@ printable character. Invariant: each text can be encoded and is decoded exactly,
 the start where `add_prefix_space` is set.
 """
 
+import math
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -129,24 +130,24 @@ class ByteLevelBPETokenizer(PretrainedTokenizer):
         if (pieces := self._pieces.get(word)) is None:
             characters = byte_characters()
             pieces = [characters[byte] for byte in word.encode("utf-8")]
-            pieces = self._pieces[word] = self._merge_pairs(pieces)
+            pieces = self._pieces[word] = apply_bpe(pieces, self._ranks)
         return pieces
 
-    def _merge_pairs(self, pieces: list[str]) -> list[str]:
-        """Merge all occurrences of the pair of the lowest rank, until no pair has a rank."""
-        unranked = len(self._ranks)
-        while len(pieces) > 1:
-            best = min(pairwise(pieces), key=lambda pair: self._ranks.get(pair, unranked))
-            if best not in self._ranks:
-                break
-            merged: list[str] = []
-            for piece in pieces:
-                if merged and (merged[-1], piece) == best:
-                    merged[-1] += piece
-                else:
-                    merged.append(piece)
-            pieces = merged
-        return pieces
+
+def apply_bpe(pieces: list[str], ranks: Mapping[Merge, int]) -> list[str]:
+    """Merge all occurrences of the pair of the lowest rank, until no pair has a rank."""
+    while len(pieces) > 1:
+        best = min(pairwise(pieces), key=lambda pair: ranks.get(pair, math.inf))
+        if best not in ranks:
+            break
+        merged: list[str] = []
+        for piece in pieces:
+            if merged and (merged[-1], piece) == best:
+                merged[-1] += piece
+            else:
+                merged.append(piece)
+        pieces = merged
+    return pieces
 
 
 class ByteLevelBPETokenizerConfig(PretrainedTokenizerConfig):

@@ -7,7 +7,6 @@ tokens, and a piece that is not in it is unknown. Nothing is trained here.
 import re
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -15,6 +14,7 @@ from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.errors import ConfigError
+from heedful.tokenization.byte_level_bpe import Merge, apply_bpe
 from heedful.tokenization.subword import MODEL_FILE, SPACE_MARK
 from heedful.tokenization.tokenizer import VOCABULARY_FILE, NormalizerConfig, Tokenizer
 from heedful.tokenization.vocabulary import (
@@ -30,7 +30,6 @@ from heedful.tokenization.whitespace import split_spaces
 CODES_FILE = "codes.txt"
 _LANGUAGE = re.compile(">>.*?<<")
 _WORD_END = "</w>"
-Merge = tuple[str, str]
 
 
 class ImportedTokenizerConfig(BaseConfig):
@@ -259,12 +258,7 @@ class SubwordNMTTokenizer(ImportedTokenizer):
 
     def _merge(self, word: str) -> list[str]:
         pieces = [*word[:-1], word[-1] + _WORD_END] if self._has_joined_end else [*word, _WORD_END]
-        while len(pieces) > 1:
-            ranked = [pair for pair in pairwise(pieces) if pair in self._ranks]
-            if not ranked:
-                break
-            best = min(ranked, key=self._ranks.__getitem__)
-            pieces = list(_merge_pair(pieces, best))
+        pieces = apply_bpe(pieces, self._ranks)
         last = pieces[-1].removesuffix(_WORD_END)
         return [*pieces[:-1], last] if last else pieces[:-1]
 
@@ -284,15 +278,6 @@ class SubwordNMTTokenizer(ImportedTokenizer):
         left, right = merged
         yield from self._unmerge(left, False)
         yield from self._unmerge(right.removesuffix(_WORD_END) if is_last else right, is_last)
-
-
-def _merge_pair(pieces: Sequence[str], pair: Merge) -> Iterator[str]:
-    """Merge a pair wherever it occurs, from left to right."""
-    index = 0
-    while index < len(pieces):
-        is_pair = tuple(pieces[index : index + 2]) == pair
-        yield "".join(pair) if is_pair else pieces[index]
-        index += 1 + is_pair
 
 
 def _parse_codes(data: bytes) -> tuple[list[Merge], bool]:

@@ -6,6 +6,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from heedful.config import BaseConfig
 from heedful.data.batching import BatchingConfig
+from heedful.errors import check
 from heedful.models.scheduled_sampling import ScheduledSamplingConfig, TeacherForcingConfig
 from heedful.training import optim
 from heedful.training.checkpoints import CheckpointConfig
@@ -79,3 +80,12 @@ class TrainingConfig(BaseConfig):
     """Word alignments that attention is trained to agree with (Chen et al. 2016); off if null."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Probability mass spread evenly over the vocabulary."""
+
+    def check_no_decoder(self, reason: str) -> None:
+        """Raise ConfigError for an objective or a sampling schedule that only decoders have."""
+        for setting, value, expected in (
+            ("objective", self.objective, CrossEntropyObjectiveConfig),
+            ("scheduled_sampling", self.scheduled_sampling, TeacherForcingConfig),
+        ):
+            message, hint = f"'{value.type}' {reason}", f"remove training.{setting}"
+            check(isinstance(value, expected), f"training.{setting}.type", message, hint)

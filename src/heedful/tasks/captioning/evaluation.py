@@ -7,12 +7,9 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from heedful.data.captions import CaptionedImage
-from heedful.evaluation.base import compute_score
-from heedful.evaluation.registry import VALIDATION_METRICS
-from heedful.search.hypotheses import NaNLogProbsError
-from heedful.tasks.captioning.caption import Caption, cell_labels
+from heedful.tasks.captioning.caption import cell_labels
 from heedful.tasks.captioning.predictor import Captioner
-from heedful.tasks.prediction import DevEvaluator, round_weights
+from heedful.tasks.prediction import GreedyDevEvaluator, round_weights
 from heedful.training.callbacks import LoggedSample
 
 
@@ -34,33 +31,20 @@ class ImageExample(NamedTuple):
 
 
 @dataclass
-class GreedyCaptionEvaluator(DevEvaluator):
-    """Captions dev images greedily: the first `max_eval_samples`."""
+class GreedyCaptionEvaluator(GreedyDevEvaluator):
+    """Captions the first `max_eval_samples` dev images."""
+
+    predictor_class = Captioner
 
     def __post_init__(self) -> None:
         count = self.config.training.max_eval_samples
         self.examples: Sequence[ImageExample] = self.data_module.dev_examples[:count]
 
     @override
-    def compute_scores(
-        self, names: Sequence[str], *, max_examples: int | None = None
-    ) -> dict[str, float]:
-        metrics = {name: metric for name in names if (metric := VALIDATION_METRICS[name].metric)}
-        examples = self.examples[:max_examples]
-        if not metrics or not examples:
-            return {}
-        references = [example.references for example in examples]
-        outputs = [result.text for result in self._caption(examples)] or [""] * len(examples)
-        return {
-            name: compute_score(metric, outputs, references).value
-            for name, metric in metrics.items()
-        }
-
-    @override
     def sample_predictions(self, count: int) -> list[LoggedSample]:
         samples = []
         examples = self.examples[:count]
-        for result, example in zip(self._caption(examples), examples, strict=False):
+        for result, example in zip(self._decode(examples), examples, strict=False):
             samples.append(
                 LoggedSample(
                     source=cell_labels(result.grid),
@@ -73,18 +57,6 @@ class GreedyCaptionEvaluator(DevEvaluator):
                 )
             )
         return samples
-
-    def _caption(self, examples: Sequence[ImageExample]) -> list[Caption]:
-        """Caption; return nothing if log-probabilities are NaN: the trainer reports that."""
-        if not examples:
-            return []
-        with self.eval_mode():
-            tokenizers, decoding = self.data_module.tokenizers, self.config.decoding.greedy()
-            captioner = Captioner(self.model, tokenizers, decoding, device=self.device)
-            try:
-                return list(captioner.predict(example.source for example in examples))
-            except NaNLogProbsError:
-                return []
 
 
 def as_image_examples(names: Sequence[str], images: Sequence[CaptionedImage]) -> list[ImageExample]:

@@ -14,7 +14,7 @@ from torch import nn
 from typing_extensions import override
 
 from heedful.acceleration.registry import accelerate_for_inference
-from heedful.data.batching import Batch, SourceBatch
+from heedful.data.batching import SourceBatch
 from heedful.data.captions import CaptionedImage
 from heedful.data.image_batching import collate_images
 from heedful.decoding.config import DecodingConfig, check_search_tree
@@ -26,21 +26,18 @@ from heedful.evaluation.registry import CAPTION_METRICS, compute_metrics
 from heedful.inspection.attention_layers import (
     AttentionLayer,
     Axes,
-    TokenAxis,
     collect_layers,
-    mark_default,
-    without_words,
+    mark_output_layers,
 )
-from heedful.inspection.attention_trace import TraceRecord, trace_attention
+from heedful.inspection.attention_trace import TraceRecord, trace_output
 from heedful.models.base import DecodableModel, Seq2SeqModel
 from heedful.models.ensembles import Ensemble, ShallowFusion
 from heedful.models.image_encoders import FeatureEncoder, ImageEncoder
-from heedful.pytree import map_tensors
 from heedful.tasks.captioning.caption import Caption, CaptionBuilder
 from heedful.tasks.captioning.images import ImageLoader, ImageRequest, LoadedImage
 from heedful.tasks.prediction import format_predictor
 from heedful.tokenization.tokenizer_pair import TokenizerPair
-from heedful.tokenization.vocabulary import BOS, PAD
+from heedful.tokenization.vocabulary import PAD
 
 _WINDOW = 256  # images in memory at once
 
@@ -191,17 +188,12 @@ class Captioner:
 
     @torch.inference_mode()
     def _trace(self, sources: SourceBatch, tokens: list[int]) -> Sequence[AttentionLayer]:
-        """Decode a caption once more, with teacher forcing, and return the attention of layers."""
+        """Return the attention of each layer while it decodes a caption."""
         if not tokens or not isinstance(self.model, Seq2SeqModel):  # empty, or an ensemble
             return ()
-        inputs, targets = torch.tensor([[BOS, *tokens[:-1]], tokens]).split(1)
-        batch = map_tensors(lambda tensor: tensor.to(self.device), Batch(sources, inputs, targets))
-        with trace_attention(self.model, device="cpu") as records:
-            self.model(batch, need_weights=True)
+        records = trace_output(self.model, sources, tokens, self.device)
         target, cells = self._builder.token_axis(tokens), self._builder.cell_axis()
-        last = len(tokens) - 1
-        previous = TokenAxis(target.tokens[:last], target.words, target.word_ids[:last])
-        target_inputs = without_words([BOS_LABEL]).followed_by(previous)
+        target_inputs = target.shift_right(BOS_LABEL)
 
         def axes_of(record: TraceRecord) -> Axes | None:
             if record.role == "cross":
@@ -211,10 +203,8 @@ class Captioner:
                 return f"encoder-{record.role}", cells, cells
             return f"decoder-{record.role}", target, target_inputs
 
-        decoder: Any = getattr(self.model, "decoder", None)
         layers = collect_layers(records, axes_of)
-        kind = "" if decoder.has_alignment_heads else "cross"
-        return mark_default(layers, kind, is_mean=decoder.averages_layers)
+        return mark_output_layers(layers, getattr(self.model, "decoder", None))
 
 
 def image_encoder_of(model: Any) -> ImageEncoder:

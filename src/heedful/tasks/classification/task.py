@@ -17,7 +17,6 @@ from heedful.evaluation.confusion import (
     format_label_metrics,
 )
 from heedful.evaluation.registry import ACCURACY, LOSS, MetricSpec
-from heedful.models.scheduled_sampling import TeacherForcingConfig
 from heedful.pytree import to_float64
 from heedful.shapes import Int
 from heedful.tasks.classification.command import FILE_OPTIONS
@@ -30,7 +29,7 @@ from heedful.tokenization.tokenizer import LabelTokenizerConfig
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 from heedful.training.callbacks import LoggedSample
 from heedful.training.config import TrainingConfig
-from heedful.training.objectives import CrossEntropyObjectiveConfig, LossTerms, Objective
+from heedful.training.objectives import LossTerms, Objective
 
 
 def label_indices(batch: Batch) -> Int[Tensor, "B"]:
@@ -110,13 +109,7 @@ class ClassificationTask(PairTask):
 
     @override
     def build_objective(self, training: TrainingConfig) -> Objective:
-        for setting, value, expected in (
-            ("objective", training.objective, CrossEntropyObjectiveConfig),
-            ("scheduled_sampling", training.scheduled_sampling, TeacherForcingConfig),
-        ):
-            message = f"'{value.type}' needs a decoder, and a text-classifier has none"
-            hint = f"remove training.{setting}"
-            check(isinstance(value, expected), f"training.{setting}.type", message, hint)
+        training.check_no_decoder("needs a decoder, and a text-classifier has none")
         return LabelCrossEntropy(label_smoothing=training.label_smoothing)
 
     @override

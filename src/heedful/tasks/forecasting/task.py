@@ -14,12 +14,10 @@ from heedful.data.batching import DataCursor
 from heedful.data.examples import SERIES, LocatedExamples
 from heedful.data.series import Series, SeriesFileConfig
 from heedful.data.series_batching import SeriesBatch, SeriesBatchStream, SeriesDataset
-from heedful.data.sharded_dataset import PreparedDataset
 from heedful.data.synthetic.series import BuiltInSeriesConfig
 from heedful.errors import DataError, RunError, check
 from heedful.evaluation.base import Direction
 from heedful.evaluation.registry import LOSS, MetricSpec
-from heedful.models.scheduled_sampling import TeacherForcingConfig
 from heedful.pytree import to_float64
 from heedful.tasks.forecasting.command import FILE_OPTIONS
 from heedful.tasks.forecasting.model import ForecastingModel, ForecastingModelConfig
@@ -38,14 +36,14 @@ from heedful.tasks.task import (
     ExperimentConfig,
     LoadedRun,
     RunLoader,
-    Task,
     TrainData,
     VocabSizes,
 )
-from heedful.tokenization.tokenizer_pair import NoTokenizersConfig, TokenizerPair
+from heedful.tasks.tokenless_task import TokenlessTask
+from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.training.callbacks import LoggedSample
 from heedful.training.config import TrainingConfig
-from heedful.training.objectives import CrossEntropyObjectiveConfig, LossTerms, Objective
+from heedful.training.objectives import LossTerms, Objective
 
 _VALIDATION_SAMPLES = 100
 _VALIDATION_BATCH_SIZE = 256
@@ -133,16 +131,16 @@ def _format(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> list[s
     return [f"{value:.4g}" for value in values]
 
 
-class ForecastingTask(Task):
+class ForecastingTask(TokenlessTask):
     """Forecasting of time series."""
 
     name = "forecasting"
     description = "forecasts time series"
     next_command = "forecast {run} FILE"
+    model_inputs = "a forecaster reads numbers"
     example_format = SERIES
     model_configs = (ForecastingModelConfig,)
     source_configs = (SeriesFileConfig, BuiltInSeriesConfig)
-    train_source_configs = ()
     file_options = FILE_OPTIONS
     metrics: ClassVar[Mapping[str, MetricSpec]] = {
         "loss": LOSS,
@@ -152,7 +150,6 @@ class ForecastingTask(Task):
         "calibration-error": MetricSpec("Calibration error", higher_is_better=False),
     }
     validation_metrics = ("weighted-quantile-loss", "mase")
-    has_references = False
     has_evaluation_page = True
     compared_scores: ClassVar[Mapping[str, Direction]] = {
         "weighted quantile loss": "lower",
@@ -168,17 +165,6 @@ class ForecastingTask(Task):
     dev_evaluator = DevForecaster
     batch_size_setting = "data.series_batching.batch_size"
     batch_size_unit = "windows"
-
-    @override
-    def check_config(self, config: ExperimentConfig) -> None:
-        message = "a forecaster reads numbers, which have no tokenizers"
-        is_none = isinstance(config.tokenizers, NoTokenizersConfig)
-        check(is_none, "tokenizers.type", message, "set `tokenizers: {type: none}`")
-        super().check_config(config)
-
-    @override
-    def describe_vocabulary(self, sizes: VocabSizes) -> str:
-        return ""
 
     @override
     def tokenize_train(
@@ -216,10 +202,6 @@ class ForecastingTask(Task):
         return TrainData(dataset, dataset.fingerprint(), report)
 
     @override
-    def load_train(self, config: ExperimentConfig, prepared: PreparedDataset) -> TrainData:
-        raise self.example_format.no_tokens_error()
-
-    @override
     def build_data_module(
         self,
         config: ExperimentConfig,
@@ -239,10 +221,6 @@ class ForecastingTask(Task):
         return SeriesDataModule(
             config, tokenizers, train.dataset, dataset, train.fingerprint, report
         )
-
-    @override
-    def row_size(self, shape: BatchShape) -> int:
-        return 1
 
     @override
     def worst_case_shapes(self, data_module: SeriesDataModule) -> list[BatchShape]:
@@ -273,13 +251,7 @@ class ForecastingTask(Task):
 
     @override
     def build_objective(self, training: TrainingConfig) -> Objective:
-        for setting, value, expected in (
-            ("objective", training.objective, CrossEntropyObjectiveConfig),
-            ("scheduled_sampling", training.scheduled_sampling, TeacherForcingConfig),
-        ):
-            message = f"'{value.type}' needs tokens, and a forecaster has none"
-            is_valid, hint = isinstance(value, expected), f"remove training.{setting}"
-            check(is_valid, f"training.{setting}.type", message, hint)
+        training.check_no_decoder("needs tokens, and a forecaster has none")
         message, location = "a forecaster has no tokens to smooth", "training.label_smoothing"
         check(not training.label_smoothing, location, message, "remove it")
         return LikelihoodObjective()

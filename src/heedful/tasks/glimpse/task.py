@@ -21,12 +21,10 @@ from heedful.data.labeled_images import (
     LabeledImageDataset,
     stack_images,
 )
-from heedful.data.sharded_dataset import PreparedDataset
 from heedful.data.synthetic.digits import BuiltInDigitsConfig
 from heedful.errors import RunError, check
 from heedful.evaluation.base import Direction
 from heedful.evaluation.registry import ACCURACY, LOSS, MetricSpec
-from heedful.models.scheduled_sampling import TeacherForcingConfig
 from heedful.pytree import to_float64
 from heedful.tasks.glimpse.command import FILE_OPTIONS
 from heedful.tasks.glimpse.draw_window import DrawWindowConfig
@@ -44,14 +42,14 @@ from heedful.tasks.task import (
     ExperimentConfig,
     LoadedRun,
     RunLoader,
-    Task,
     TrainData,
     VocabSizes,
 )
-from heedful.tokenization.tokenizer_pair import NoTokenizersConfig, TokenizerPair
+from heedful.tasks.tokenless_task import TokenlessTask
+from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.training.callbacks import LoggedSample
 from heedful.training.config import TrainingConfig
-from heedful.training.objectives import CrossEntropyObjectiveConfig, LossTerms, Objective
+from heedful.training.objectives import LossTerms, Objective
 
 _VALIDATION_BATCH_SIZE = 1000
 _MAX_SHOWN = 60  # trails on a page
@@ -126,23 +124,22 @@ class SampleRecognizer(DevEvaluator):
         ]
 
 
-class GlimpseTask(Task):
+class GlimpseTask(TokenlessTask):
     """Classification of images by glimpses."""
 
     name = "glimpses"
     description = "classifies images by glimpses"
     next_command = "glimpse {run} FILE"
+    model_inputs = "a glimpse model reads images"
     example_format = LABELED_IMAGES
     model_configs = (RecurrentAttentionConfig, DrawWindowConfig)
     source_configs = (IdxImagesConfig, BuiltInDigitsConfig)
-    train_source_configs = ()
     file_options = FILE_OPTIONS
     metrics: ClassVar[Mapping[str, MetricSpec]] = {
         "loss": LOSS,
         "accuracy": ACCURACY,
         "glimpses": MetricSpec("Glimpses per image", higher_is_better=False),
     }
-    has_references = False
     has_evaluation_page = True
     compared_scores: ClassVar[Mapping[str, Direction]] = {
         "error rate": "lower",
@@ -155,17 +152,6 @@ class GlimpseTask(Task):
     batch_size_unit = "images"
 
     @override
-    def check_config(self, config: ExperimentConfig) -> None:
-        message = "a glimpse model reads images, which have no tokenizers"
-        is_none = isinstance(config.tokenizers, NoTokenizersConfig)
-        check(is_none, "tokenizers.type", message, "set `tokenizers: {type: none}`")
-        super().check_config(config)
-
-    @override
-    def describe_vocabulary(self, sizes: VocabSizes) -> str:
-        return ""
-
-    @override
     def tokenize_train(
         self,
         config: ExperimentConfig,
@@ -175,10 +161,6 @@ class GlimpseTask(Task):
         location = config.data.train.describe()
         dataset = self._stack(config, corpora[0].examples, location)
         return TrainData(dataset, dataset.fingerprint(), [_format_size(dataset)])
-
-    @override
-    def load_train(self, config: ExperimentConfig, prepared: PreparedDataset) -> TrainData:
-        raise self.example_format.no_tokens_error()
 
     @override
     def build_data_module(
@@ -200,10 +182,6 @@ class GlimpseTask(Task):
         size, batching = config.model.image_size, config.data.labeled_images
         dataset = stack_images(examples, size, batching, location=location)
         return check_labels(dataset, config.model.num_classes, location=location)
-
-    @override
-    def row_size(self, shape: BatchShape) -> int:
-        return 1
 
     @override
     def worst_case_shapes(self, data_module: LabeledImageDataModule) -> list[BatchShape]:
@@ -233,13 +211,7 @@ class GlimpseTask(Task):
 
     @override
     def build_objective(self, training: TrainingConfig) -> Objective:
-        for setting, value, expected in (
-            ("objective", training.objective, CrossEntropyObjectiveConfig),
-            ("scheduled_sampling", training.scheduled_sampling, TeacherForcingConfig),
-        ):
-            message = f"'{value.type}' needs a decoder, and a glimpse model has none"
-            is_valid, hint = isinstance(value, expected), f"remove training.{setting}"
-            check(is_valid, f"training.{setting}.type", message, hint)
+        training.check_no_decoder("needs a decoder, and a glimpse model has none")
         return GlimpseObjective(label_smoothing=training.label_smoothing)
 
     @override

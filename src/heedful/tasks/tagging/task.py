@@ -24,7 +24,6 @@ from heedful.evaluation.confusion import (
     format_label_table,
 )
 from heedful.evaluation.registry import ACCURACY, LOSS, METRICS, MetricSpec
-from heedful.models.scheduled_sampling import TeacherForcingConfig
 from heedful.pytree import to_float64
 from heedful.tasks.pair_task import PairTask
 from heedful.tasks.prediction import DevEvaluator, SystemOutputs
@@ -45,7 +44,7 @@ from heedful.tokenization.vocabulary import PAD
 from heedful.tokenization.whitespace import WhitespaceTokenizerConfig, WordCharacterTokenizerConfig
 from heedful.training.callbacks import LoggedSample
 from heedful.training.config import TrainingConfig
-from heedful.training.objectives import CrossEntropyObjectiveConfig, LossTerms, Objective
+from heedful.training.objectives import LossTerms, Objective
 
 _SPAN_METRICS = {name: METRICS[name] for name in ("span-f1", "span-f1-iob2")}
 
@@ -150,13 +149,7 @@ class TaggingTask(PairTask):
 
     @override
     def build_objective(self, training: TrainingConfig) -> Objective:
-        for setting, value, expected in (
-            ("objective", training.objective, CrossEntropyObjectiveConfig),
-            ("scheduled_sampling", training.scheduled_sampling, TeacherForcingConfig),
-        ):
-            message = f"'{value.type}' needs a decoder, and a sequence-tagger has none"
-            hint = f"remove training.{setting}"
-            check(isinstance(value, expected), f"training.{setting}.type", message, hint)
+        training.check_no_decoder("needs a decoder, and a sequence-tagger has none")
         message = f"is {training.label_smoothing:g}, but the tags of a sentence are not smoothed"
         hint = "set training.label_smoothing to 0"
         check(not training.label_smoothing, "training.label_smoothing", message, hint)

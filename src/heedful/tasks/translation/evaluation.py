@@ -23,8 +23,7 @@ from heedful.evaluation.registry import (
     VALIDATION_METRICS,
 )
 from heedful.evaluation.text_metrics import join_outputs
-from heedful.search.hypotheses import NaNLogProbsError
-from heedful.tasks.prediction import DevEvaluator, SystemOutputs, round_weights
+from heedful.tasks.prediction import GreedyDevEvaluator, SystemOutputs, round_weights
 from heedful.tasks.task import METRIC_SETTING, SHOWN_METRICS_SETTING
 from heedful.tasks.translation.translator import Translator
 from heedful.training.callbacks import LoggedSample
@@ -102,19 +101,21 @@ class TranslationOutputs(SystemOutputs):
 
 
 @dataclass
-class GreedyTranslationEvaluator(DevEvaluator):
-    """Decodes dev sources greedily: the first `max_eval_samples` that may be decoded."""
+class GreedyTranslationEvaluator(GreedyDevEvaluator):
+    """Decodes the first `max_eval_samples` dev sources that may be decoded."""
+
+    predictor_class = Translator
 
     def __post_init__(self) -> None:
         config = self.config
-        self.pairs: list[Pair] = []
+        self.examples: list[Pair] = []
         max_length = min(config.decoding.max_source_length, config.data.filtering.max_length)
         encode = self.data_module.tokenizers.source.encode
         for pair in self.data_module.dev_pairs:
             has_text = bool(pair.source.strip() and pair.target.strip())
             if has_text and len(encode(pair.source)) <= max_length:
-                self.pairs.append(pair)
-            if len(self.pairs) == config.training.max_eval_samples:
+                self.examples.append(pair)
+            if len(self.examples) == config.training.max_eval_samples:
                 break
         self._check_metric(config.training.metric_for_best_model, METRIC_SETTING)
         for name in config.training.validation_metrics or ():
@@ -126,8 +127,8 @@ class GreedyTranslationEvaluator(DevEvaluator):
             return
         message = f"{name} needs outputs, but no dev source is short enough to be decoded"
         hint = f"raise decoding.max_source_length, or set {setting} to loss or accuracy"
-        check(self.pairs, setting, message, hint)
-        references = [pair.target for pair in self.pairs]
+        check(self.examples, setting, message, hint)
+        references = [pair.target for pair in self.examples]
         try:
             compute_score(metric, references, references)
         except DataError as error:
@@ -136,24 +137,10 @@ class GreedyTranslationEvaluator(DevEvaluator):
             raise ConfigError(setting, message, hint) from error
 
     @override
-    def compute_scores(
-        self, names: Sequence[str], *, max_examples: int | None = None
-    ) -> dict[str, float]:
-        metrics = {name: metric for name in names if (metric := VALIDATION_METRICS[name].metric)}
-        pairs = self.pairs[:max_examples]
-        if not metrics or not pairs:
-            return {}
-        references = [pair.references for pair in pairs]
-        outputs = [result.text for result in self._translate(pairs)] or [""] * len(references)
-        return {
-            name: compute_score(metric, outputs, references).value
-            for name, metric in metrics.items()
-        }
-
-    @override
     def sample_predictions(self, count: int) -> list[LoggedSample]:
         samples = []
-        for result, pair in zip(self._translate(self.pairs[:count]), self.pairs, strict=False):
+        pairs = self.examples[:count]
+        for result, pair in zip(self._decode(pairs), pairs, strict=False):
             weights = round_weights(result.weights)
             samples.append(
                 LoggedSample(
@@ -168,15 +155,3 @@ class GreedyTranslationEvaluator(DevEvaluator):
                 )
             )
         return samples
-
-    def _translate(self, pairs: Sequence[Pair]) -> list[Translation]:
-        """Translate; return nothing if log-probabilities are NaN: the trainer reports that."""
-        if not pairs:
-            return []
-        with self.eval_mode():
-            tokenizers, decoding = self.data_module.tokenizers, self.config.decoding.greedy()
-            translator = Translator(self.model, tokenizers, decoding, device=self.device)
-            try:
-                return translator.translate([pair.source for pair in pairs])
-            except NaNLogProbsError:
-                return []

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from heedful.acceleration.registry import accelerate_for_inference
-from heedful.data.batching import Batch, collate_pairs, collate_sources
+from heedful.data.batching import collate_pairs, collate_sources
 from heedful.data.pair_dataset import Pair
 from heedful.decoding.config import DecodingConfig, check_search_tree
 from heedful.decoding.requests import (
@@ -31,21 +31,18 @@ from heedful.evaluation.registry import compute_metrics
 from heedful.inspection.attention_layers import (
     AttentionLayer,
     Axes,
-    TokenAxis,
     collect_layers,
     encoder_axis,
-    mark_default,
-    without_words,
+    mark_output_layers,
 )
-from heedful.inspection.attention_trace import TraceRecord, trace_attention
+from heedful.inspection.attention_trace import TraceRecord, trace_output
 from heedful.inspection.copy_shares import compute_copy_shares, find_copying_head
-from heedful.models.base import DecodableModel, Decoder, Seq2SeqModel
+from heedful.models.base import DecodableModel, Seq2SeqModel
 from heedful.models.ensembles import Ensemble, ShallowFusion
 from heedful.pytree import map_tensors
 from heedful.tasks.prediction import format_predictor
 from heedful.tasks.translation.text_backend import TextBackend
 from heedful.tokenization.tokenizer_pair import TokenizerPair
-from heedful.tokenization.vocabulary import BOS
 
 CopyShares = list[NDArray[np.float32]]  # one array per hypothesis
 
@@ -250,18 +247,13 @@ class Translator:
     def _trace(
         self, request: EncodedRequest, tokens: list[int], copy_shares: list[float] | None
     ) -> Sequence[AttentionLayer]:
-        """Decode an output once more, with teacher forcing, and return the attention of layers."""
+        """Return the attention of each layer while it decodes an output."""
         if not tokens or not isinstance(self.model, Seq2SeqModel):  # empty, or an ensemble
             return ()
-        inputs, targets = torch.tensor([[BOS, *tokens[:-1]], tokens]).split(1)
-        batch = Batch(collate_sources([request.source]), inputs, targets)
-        with trace_attention(self.model, device="cpu") as records:
-            self.model(map_tensors(lambda tensor: tensor.to(self.device), batch), need_weights=True)
+        records = trace_output(self.model, collate_sources([request.source]), tokens, self.device)
         source, target = self._translation_builder.token_axes(request, tokens)
         target = target._replace(copy_shares=copy_shares)
-        last = len(tokens) - 1
-        previous = TokenAxis(target.tokens[:last], target.words, target.word_ids[:last])
-        target_inputs = without_words([BOS_LABEL]).followed_by(previous)
+        target_inputs = target.shift_right(BOS_LABEL)
 
         def axes_of(record: TraceRecord) -> Axes | None:
             part = record.module_path.partition(".")[0]
@@ -281,14 +273,4 @@ class Translator:
             return "self", target, source.followed_by(target_inputs)
 
         layers = collect_layers(records, axes_of)
-        return _mark_default(layers, getattr(self.model, "decoder", None))
-
-
-def _mark_default(
-    layers: Sequence[AttentionLayer], decoder: Decoder | None
-) -> Sequence[AttentionLayer]:
-    """Mark the layers whose attention comes with the output; none if it has chosen heads."""
-    if decoder is None:
-        return mark_default(layers, "self")
-    kind = "" if decoder.has_alignment_heads else "cross"
-    return mark_default(layers, kind, is_mean=decoder.averages_layers)
+        return mark_output_layers(layers, getattr(self.model, "decoder", None))
