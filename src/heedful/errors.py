@@ -1,6 +1,6 @@
 """Errors that a user can act on.
 
-Each message says where, what was found and what to do next. The command line prints it without
+Each message has a location, what was found and a remedy. The command line prints it without
 a traceback and exits with `exit_code`: 2 where the user can fix the cause, 1 where data is lost.
 """
 

@@ -2,7 +2,7 @@
 
 `@op` turns a plain function, its reference, into an `Op`. Calling it runs the first registered
 kernel that supports the arguments, else the reference. `heedful.acceleration` registers kernels.
-Invariant: each kernel of an op returns what the reference returns, up to rounding.
+Invariant: each kernel of an op returns the same as the reference, up to rounding.
 """
 
 from collections.abc import Callable

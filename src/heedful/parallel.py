@@ -45,7 +45,7 @@ class WorkerJob(Protocol[Task_contra, Result_co]):
     """Work for another process; it is pickled, so its class must be importable there."""
 
     def setup(self, *, is_shared: bool) -> Callable[[Task_contra], Result_co]:
-        """Load what the work needs, once; `is_shared` if there are multiple workers."""
+        """Set up a worker, once; `is_shared` if there are multiple workers."""
         ...
 
 
@@ -98,7 +98,7 @@ class WorkerProcess(Generic[Task, Result]):
             self._connection.send((job, is_shared))
 
     def run(self, task: Task) -> Result:
-        """Return the result of a task, or raise what it raised."""
+        """Return the result of a task, or raise its exception."""
         try:
             self._connection.send(task)
             outcome = self._connection.recv()
@@ -109,7 +109,7 @@ class WorkerProcess(Generic[Task, Result]):
         return outcome
 
     def wait(self) -> WorkerDiedError:
-        """Wait until the process dies, and return the error that says so."""
+        """Wait until the process dies, and return an error about it."""
         return WorkerDiedError(self.name, self._process.wait())
 
     def terminate(self) -> None:

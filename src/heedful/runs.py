@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     class AnyPredictor(  # type: ignore[misc]
         Translator, Classifier, Tagger, TextGenerator, MaskFiller, Forecaster, GlimpseClassifier
     ):
-        """What `load` returns, for type checkers: a run has the methods of its own task alone."""
+        """Return type of `load`, for type checkers: a run has only the methods of its own task."""
 
         def evaluate(self, examples: Sequence[Any], /) -> list[MetricScore]: ...
 

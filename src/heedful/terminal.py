@@ -1,4 +1,4 @@
-"""What the commands share: options, messages, progress bars, and errors of standard output."""
+"""Shared code of commands: options, messages, progress bars, and errors of standard output."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class OutputClosedError(Exception):
 
 @contextmanager
 def handle_stdout_errors() -> Iterator[None]:
-    """Turn a closed pipe or a full disk behind standard output into an error of ours."""
+    """Turn a closed pipe or a full disk behind standard output into a HeedfulError."""
     from heedful.storage.atomic import explain_os_errors
 
     try:
@@ -93,7 +93,7 @@ def with_progress(
 ) -> Iterator[Item]:
     """Yield results and show a progress bar if standard error is a terminal.
 
-    `count_of` says how many examples a result stands for.
+    `count_of` returns the number of examples of a result.
     """
     if not sys.stderr.isatty():
         yield from results

@@ -1,8 +1,8 @@
-"""Beam search on the device: the host reads what several steps have recorded, then keeps the books.
+"""Beam search on the device; the host reads the records of several steps at once.
 
-Which hypotheses stay open depends on the candidates of a step alone, so the device need not wait
-for the host, which decides what has finished and when a beam stops. Invariant: the hypotheses are
-those of `beam_search`, up to rounding.
+Which hypotheses stay open depends only on the candidates of a step, so the device need not wait
+for the host, which decides what has finished and when a beam stops. Invariant: the hypotheses
+equal the ones of `beam_search`, up to rounding.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,6 @@
 """Models that decode with CUDA graphs.
 
-Invariant: outputs, scores and weights are those of the plain model, up to rounding.
+Invariant: outputs, scores and weights equal the plain model's, up to rounding.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Kernels of training steps on a CPU: dropout from 16-bit random numbers, the loss.
 
 torch draws 64 random bits for each element of dropout, in one thread; here they serve four
-elements. The loss of a linear layer is computed with its gradients, for real targets alone.
+elements. The loss of a linear layer is computed with its gradients, only for real targets.
 Invariants: dropout draws from torch's generator, keeps its expectation exactly, and drops with a
 probability within 2^-17 of that asked for; all else matches its reference up to rounding.
 """
@@ -40,7 +40,7 @@ def _can_draw(probability: float, num_elements: int) -> bool:
 
 
 def dropout_noise(inputs: Float[Tensor, "*B"], probability: float) -> Float[Tensor, "*B"]:
-    """Return zeros, with the probability, and elsewhere what keeps the mean at one."""
+    """Return 0 with this probability p, else 1 / (1 - p)."""
     num_dropped = round(probability * NUM_VALUES)
     words = torch.empty(-(-inputs.numel() // 4), dtype=torch.long)
     words.random_(-(2**63), None)  # all 64 bits
@@ -66,7 +66,7 @@ def drop(inputs: Float[Tensor, "*B"], dropout: nn.Module) -> Float[Tensor, "*B"]
 def can_attend_with_dropout(
     queries: Queries, memory: Memory, temperature: float, dropout: float
 ) -> bool:
-    """Whether there is dropout, for which torch's SDPA holds all weights on a CPU, too."""
+    """Whether there is dropout, with which torch's SDPA holds all weights on a CPU."""
     values, keys, _ = memory
     if queries.shape[:-2] != keys.shape[:-2]:
         return False
@@ -86,7 +86,7 @@ def context_with_dropout(
 
 
 def can_defer_on_cpu(inputs: Tensor, projection: nn.Module) -> bool:
-    """Whether log-probabilities are likely to be used by the loss alone, and are many."""
+    """Whether log-probabilities are likely to be used only by the loss, and are many."""
     if not can_be_deferred(inputs, projection) or torch.is_autocast_enabled("cpu"):
         return False
     assert isinstance(projection, nn.Linear), type(projection)

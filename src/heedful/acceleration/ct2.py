@@ -40,7 +40,7 @@ def is_installed() -> bool:
 
 
 class BeamOptions(NamedTuple):
-    """What a search through CTranslate2 is told."""
+    """Options of a search by CTranslate2."""
 
     beam_size: int
     length_penalty: LengthPenalty

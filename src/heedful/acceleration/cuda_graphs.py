@@ -1,7 +1,7 @@
 """Functions of fixed tensors as CUDA graphs: one launch in place of hundreds.
 
 A graph reads and writes the tensors that it was captured with, so inputs are copied into place.
-Invariant: a graph computes what its function computes.
+Invariant: a graph and its function compute the same values.
 """
 
 from collections.abc import Callable, Iterator

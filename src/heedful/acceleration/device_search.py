@@ -1,7 +1,7 @@
-"""What a step of greedy and beam search chooses on the device, from the logits of all rows.
+"""Choice of tokens in a step of greedy and beam search on the device, from logits of all rows.
 
-Both ops accept log-probabilities, too: they are logits whose exponentials sum to one. Invariant: a
-kernel chooses what its reference does, up to rounding and the order of equal scores.
+Both ops also accept log-probabilities: they are logits whose exponentials sum to one. Invariant: a
+kernel chooses the tokens of its reference, up to rounding and the order of equal scores.
 """
 
 from importlib.util import find_spec

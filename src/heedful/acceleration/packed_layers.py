@@ -5,7 +5,7 @@ sentences may share one memory of its source and one cache, which holds all posi
 them has added; each product with it is one batched product over the sentences. Each of the R = F *
 K rows has a mask over the cached positions; reordering the beam changes masks and row indices, not
 the cache. Invariants: a step matches the plain layers up to rounding; after any
-reordering, each row continues as if it were decoded alone.
+reordering, each row continues as if it were the only one.
 """
 
 from collections.abc import Callable, Sequence

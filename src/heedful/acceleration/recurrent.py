@@ -1,8 +1,8 @@
 """Wirings of recurrent decoders without an attention state that nothing reads.
 
 Weights of a query that depend neither on earlier queries nor on its position need no state, which
-each step would update and each reordering of a beam would copy. Invariant: outputs are those of the
-plain wiring, to the last bit.
+each step would update and each reordering of a beam would copy. Invariant: outputs equal those of
+the plain wiring, bit for bit.
 """
 
 from typing_extensions import override
@@ -20,7 +20,7 @@ from heedful.shapes import Summary
 
 
 def needs_no_state(wiring: AttentionWiring) -> bool:
-    """Whether the weights of a step depend on its query alone."""
+    """Whether the weights of a step depend only on its query."""
     return not wiring.attention.needs_positions
 
 

@@ -69,7 +69,7 @@ class SearchSession:
 
 
 class SearchNode:
-    """What a search has computed after a number of steps, in fixed tensors."""
+    """State of a search after a number of steps, in static tensors."""
 
     state: Any = None
 
@@ -169,7 +169,7 @@ class CapturedState(NamedTuple):
 
 
 class ChainCache:
-    """The chains of a model by batch shape, those used last."""
+    """LRU cache of the chains of a model, by batch shape."""
 
     def __init__(self, model: PlainModel) -> None:
         self.model = model
@@ -189,7 +189,7 @@ class ChainCache:
     def encode(self, sources: SourceBatch) -> EncodedSources | None:
         """Encode sources by a chain; None where there is none yet, or it is in use.
 
-        There may be no memory for one, too.
+        There may be no memory for one.
         """
         key, uses_chain = InputShape.of(sources), self.uses_chain(sources)
         self._counts[key] += 1

@@ -1,6 +1,6 @@
 """Kernels for whole sequences: additive scores and attention in chunks, recurrent layers by torch.
 
-Invariant: values and gradients are those of the reference, up to rounding.
+Invariant: values and gradients equal the reference, up to rounding.
 """
 
 import platform
@@ -224,7 +224,7 @@ _TORCH_CELLS = (RNNCell, GRUCell, *_LSTM_CELLS)
 
 
 def torch_cell(cell: RecurrentCell) -> TorchCell | None:
-    """Return the cell whose torch kernel computes what `cell` computes, or None."""
+    """Return the cell whose torch kernel computes the same as `cell`, or None."""
     if type(cell) is RecurrentDropout and not cell.training:
         return torch_cell(cell.cell)
     if type(cell) not in _TORCH_CELLS or not isinstance(cell, TorchCell):
@@ -246,7 +246,7 @@ def has_kernel_for_outputs(cell: RecurrentCell, *_: object) -> bool:
 
 
 def has_kernel_for_states(cell: RecurrentCell, *_: object) -> bool:
-    """Whether the kernel returns all states; of an LSTM's cell state it returns the last alone.
+    """Whether the kernel returns all states; of an LSTM's cell states it returns only the last.
 
     Recomputing the others from inputs and outputs, all gates at once, takes longer on a CPU than
     the steps (66 ms against 48, forward and backward, 32 rows of 24, hidden size 128).
@@ -282,7 +282,7 @@ def rnn_library() -> Iterator[None]:
     torch gives cuDNN the lengths of sequences in host memory that it frees after the call; what a
     CUDA graph reads there when it is replayed is not defined. On Arm, oneDNN has no fast LSTM:
     Neoverse N1, one thread, 40 rows of 25, hidden size 512, forward and backward: 829 ms by oneDNN,
-    481 by torch; forward alone 329 and 151.
+    481 by torch; forward only 329 and 151.
     """
     if is_capturing():
         with torch.backends.cudnn.flags(enabled=False):
@@ -309,7 +309,7 @@ def torch_final_state(
     """Kernel of `unroll_with_final_state` for an LSTM.
 
     CPU, forward and backward, one thread, 32 rows of 4 to 24, hidden size 128: 5.7 ms with frozen
-    padding, 12.4 with packed sequences, 10.4 step by step; outputs alone 5.4. On a GPU sequences
+    padding, 12.4 with packed sequences, 10.4 step by step; only outputs 5.4. On a GPU sequences
     are packed, since cuDNN wants all weights in one block of memory, and an added column means a
     copy of it; but to be packed they have to be read, which a CUDA graph cannot do.
     """

@@ -89,7 +89,7 @@ class StaticCacheState:
         return replace(self, memory_rows=memory_rows, cache_rows=cache_rows)
 
     def compact(self) -> "StaticCacheState":
-        """Return the state with a cache of its own, which has the rows of its hypotheses alone."""
+        """Return the state with a cache that has only the rows of its hypotheses."""
         if self.cache is None:
             return self
         buffer = self.cache.buffer

@@ -197,7 +197,7 @@ class DeferredLogProbs(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: object, *_: object) -> Any:
-        """Refuse what did not pass `__torch_function__`: there are no values to compute with."""
+        """Raise for calls that bypass `__torch_function__`: there are no values to compute with."""
         raise TypeError(f"{func} cannot use deferred log-probabilities: compute() them")
 
 
@@ -220,7 +220,7 @@ def can_defer(inputs: Vectors, projection: nn.Module) -> bool:
 
 
 def can_be_deferred(inputs: Vectors, projection: nn.Module) -> bool:
-    """Whether log-probabilities are likely to be used by the loss alone.
+    """Whether log-probabilities are likely to be used only by the loss.
 
     Wrappers of distributed training look into the outputs of a model. In float16 gradients have to
     be scaled before they are computed.

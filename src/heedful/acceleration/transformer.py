@@ -3,7 +3,7 @@
 `PackedTransformerStack` reads whole sequences without their padding and single positions with
 packed weights; `PackedTransformerDecoder` adds caches that the hypotheses of a sentence share. Both
 are for standard layers on a CPU; other stacks only keep their memories contiguous. Invariant:
-outputs, weights and states are those of the plain modules, up to rounding and padding.
+outputs, weights and states equal the plain modules', up to rounding and padding.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -140,7 +140,7 @@ def triton_additive_score(
     vector: Float[Tensor, "A"],
     mask: Mask | None = None,
 ) -> Scores:
-    """Compute v . tanh(q + k) for each pair; has a first derivative, computed in Triton too.
+    """Compute v . tanh(q + k) for each pair; has a first derivative, also computed in Triton.
 
     A masked pair gets any finite score, and must not get a gradient: tiles and columns that are
     masked as a whole are skipped.

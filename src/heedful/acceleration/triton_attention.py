@@ -71,6 +71,28 @@ def _weights(
     return exponentials / tl.where(total == 0.0, 1.0, total)[:, None]
 
 
+@triton.jit
+def weight_dropout(seed, row, queries, num_queries, keys, num_keys, p):
+    """Return the dropout factors of the weights of a row, the same in both directions."""
+    indices = (row * num_queries + queries)[:, None] * num_keys + keys[None, :]
+    return dropout_scale(seed, indices, p)
+
+
+@triton.jit
+def weight_gradients(
+    weights, v, grad, seed, row, queries, num_queries, keys, num_keys, p,
+    HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Return d w and the gradient g = d (dy v) of the weights w, with dropout factors d."""
+    grad_weights = tl.dot(grad, tl.trans(v), input_precision=PRECISION)
+    kept = weights
+    if HAS_DROPOUT:
+        factors = weight_dropout(seed, row, queries, num_queries, keys, num_keys, p)
+        kept = weights * factors
+        grad_weights *= factors
+    return kept, grad_weights
+
+
 @triton.jit(do_not_specialize=LENGTHS)
 def _forward_kernel(
     q_ptr, q_batch, q_head, q_position, q_channel,
@@ -102,8 +124,7 @@ def _forward_kernel(
         queries, num_queries, keys, num_keys, scale, PRECISION,
     )  # fmt: skip
     if HAS_DROPOUT:
-        indices = (row * num_queries + queries)[:, None] * num_keys + keys[None, :]
-        weights *= dropout_scale(seed, indices, p)
+        weights *= weight_dropout(seed, row, queries, num_queries, keys, num_keys, p)
     v = load_block(
         v_ptr + batch * v_batch + kv_head * v_head, v_position, v_channel,
         keys, num_keys, value_size, VALUE_CHANNELS,
@@ -113,6 +134,24 @@ def _forward_kernel(
         out_ptr + batch * out_batch + head * out_head, out_position, out_channel,
         queries, num_queries, value_size, context, VALUE_CHANNELS,
     )  # fmt: skip
+
+
+@triton.jit
+def _score_gradients(
+    q, k, v, grad, mask, mask_query, mask_key, seed, row, queries, num_queries, keys, num_keys,
+    scale, p, HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Return d w and the gradient scale w (g - sum w g) of the dot products, of one block."""
+    weights = _weights(
+        q, k, mask, mask_query, mask_key, queries, num_queries, keys, num_keys, scale, PRECISION
+    )
+    kept, grad_weights = weight_gradients(
+        weights, v, grad, seed, row, queries, num_queries, keys, num_keys, p,
+        HAS_DROPOUT, PRECISION,
+    )  # fmt: skip
+    mean = tl.sum(weights * grad_weights, axis=1)
+    grad_scores = weights * (grad_weights - mean[:, None]) * scale
+    return kept.to(grad.dtype), grad_scores.to(k.dtype)
 
 
 @triton.jit(do_not_specialize=LENGTHS)
@@ -146,6 +185,7 @@ def _backward_kernel(
     dv = tl.zeros([KEYS, VALUE_CHANNELS], tl.float32)
     for repeat in range(num_repeats):
         head = kv_head * num_repeats + repeat
+        row = (tl.program_id(0) // num_kv_heads) * num_heads + head
         for start in range(0, num_queries, QUERIES):
             queries = start + tl.arange(0, QUERIES)
             q = load_block(
@@ -156,21 +196,12 @@ def _backward_kernel(
                 grad_ptr + batch * grad_batch + head * grad_head, grad_position, grad_channel,
                 queries, num_queries, value_size, VALUE_CHANNELS,
             )  # fmt: skip
-            weights = _weights(
-                q, k, mask_ptr + batch * mask_batch + head * mask_head, mask_query, mask_key,
-                queries, num_queries, keys, num_keys, scale, PRECISION,
+            kept, grad_scores = _score_gradients(
+                q, k, v, grad, mask_ptr + batch * mask_batch + head * mask_head, mask_query,
+                mask_key, seed, row, queries, num_queries, keys, num_keys, scale, p,
+                HAS_DROPOUT, PRECISION,
             )  # fmt: skip
-            grad_weights = tl.dot(grad, tl.trans(v), input_precision=PRECISION)
-            kept = weights
-            if HAS_DROPOUT:
-                row = (tl.program_id(0) // num_kv_heads) * num_heads + head
-                indices = (row * num_queries + queries)[:, None] * num_keys + keys[None, :]
-                factors = dropout_scale(seed, indices, p)
-                kept = weights * factors
-                grad_weights *= factors
-            dv += tl.dot(tl.trans(kept.to(grad.dtype)), grad, input_precision=PRECISION)
-            mean = tl.sum(weights * grad_weights, axis=1)
-            grad_scores = (weights * (grad_weights - mean[:, None]) * scale).to(k.dtype)
+            dv += tl.dot(tl.trans(kept), grad, input_precision=PRECISION)
             dk += tl.dot(tl.trans(grad_scores), q, input_precision=PRECISION)
             dq = tl.dot(grad_scores, k, input_precision=PRECISION)
             store_block(

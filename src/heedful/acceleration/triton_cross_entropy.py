@@ -149,5 +149,5 @@ class _Gradients:
 
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
-        """Those that are needed."""
+        """The gradients that are needed."""
         return self.inputs, self.weight, self.bias

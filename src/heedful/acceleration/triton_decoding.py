@@ -31,6 +31,28 @@ def _finite(maximum):
     return tl.where(maximum == -float("inf"), 0.0, maximum)
 
 
+@triton.jit
+def _update_softmax(scores, maximum, total):
+    """Add a block of scores to a running softmax (Milakov and Gimelshein 2018).
+
+    Return maximum and total with them, their exponentials, and the factor of all sums so far.
+    """
+    new_maximum = tl.maximum(maximum, tl.max(scores, axis=0))
+    exponentials = tl.exp(scores - _finite(new_maximum))
+    decay = tl.exp(maximum - _finite(new_maximum))
+    return new_maximum, total * decay + tl.sum(exponentials, axis=0), exponentials, decay
+
+
+@triton.jit
+def _append_to_cache(keys, values, projected, size, end, is_dim):
+    """Store the key and the value that follow a query in its row of `projected`; return them."""
+    key = tl.load(projected + size, mask=is_dim, other=0.0)
+    value = tl.load(projected + 2 * size, mask=is_dim, other=0.0)
+    tl.store(keys + end, key, mask=is_dim)
+    tl.store(values + end, value, mask=is_dim)
+    return key.to(tl.float32), value.to(tl.float32)
+
+
 # Few kernels for all lengths.
 @triton.jit(do_not_specialize=["length", "rows_stride", "mask_stride"])
 def _attention_kernel(
@@ -52,14 +74,11 @@ def _attention_kernel(
     query = tl.load(queries, mask=is_dim, other=0.0).to(tl.float32) * scale
     first_row = row
     if IS_CACHE:
-        key = tl.load(queries + NUM_HEADS * HEAD_DIM, mask=is_dim, other=0.0)
-        value = tl.load(queries + 2 * NUM_HEADS * HEAD_DIM, mask=is_dim, other=0.0)
         end = row * row_stride + head * head_stride + length * HEAD_DIM + dims
-        tl.store(keys + end, key, mask=is_dim)
-        tl.store(values + end, value, mask=is_dim)
-        maximum = tl.sum(query * key.to(tl.float32), axis=0)
+        key, value = _append_to_cache(keys, values, queries, NUM_HEADS * HEAD_DIM, end, is_dim)
+        maximum = tl.sum(query * key, axis=0)
         total = tl.full([], 1.0, tl.float32)
-        context = value.to(tl.float32)
+        context = value
     else:
         maximum = tl.full([], -float("inf"), tl.float32)
         total = tl.full([], 0.0, tl.float32)
@@ -83,11 +102,7 @@ def _attention_kernel(
         scores = tl.where(is_visible, tl.sum(block * query[None, :], axis=1), -float("inf"))
         if NEEDS_WEIGHTS:
             tl.store(weights + positions, scores, mask=positions < length)
-        previous = maximum
-        maximum = tl.maximum(previous, tl.max(scores, axis=0))
-        exponentials = tl.exp(scores - _finite(maximum))
-        decay = tl.exp(previous - _finite(maximum))
-        total = total * decay + tl.sum(exponentials, axis=0)
+        maximum, total, exponentials, decay = _update_softmax(scores, maximum, total)
         block = tl.load(values + offsets, mask=tile, other=0.0).to(tl.float32)
         context = context * decay + tl.sum(block * exponentials[:, None], axis=0)
     divisor = tl.where(total == 0.0, 1.0, total)  # where nothing is visible, all is zero

@@ -71,11 +71,13 @@ def _add_gradients(
 
 @triton.jit
 def _sum_gradients(
-    row1, row2, columns, column_position, column_channel, grads, grad_position, num_columns,
-    c1, c2, num_channels,
+    rows, row_channel, mask1, mask2, columns, column_position, column_channel,
+    grads, grad_position, num_columns, c1, c2, num_channels, DTYPE: tl.constexpr,
     IS_FACTORED: tl.constexpr, IS_APPROXIMATE: tl.constexpr, NEEDS_VECTOR: tl.constexpr,
 ):  # fmt: skip
     """Sum g r (1 - r), g r and g over columns."""
+    row1 = load_factor(rows + c1[None, :] * row_channel, mask1, DTYPE, IS_FACTORED)
+    row2 = load_factor(rows + c2[None, :] * row_channel, mask2, DTYPE, IS_FACTORED)
     slope1, slope2 = tl.zeros_like(row1), tl.zeros_like(row1)
     value1, value2 = tl.zeros_like(row1), tl.zeros_like(row1)
     grad_sum = tl.zeros([row1.shape[0], 1], row1.dtype)
@@ -133,23 +135,19 @@ def _gradient_kernel(
         )
     if range_level(flags, batch, num_flags, FLAG_BLOCK) > 1:
         rows += batch * row_batch
-        safe_rows = safe_row[:, None] * row_position
-        row1 = load_factor(rows + safe_rows + c1[None, :] * row_channel, mask1, dtype, False)
-        row2 = load_factor(rows + safe_rows + c2[None, :] * row_channel, mask2, dtype, False)
         slope1, slope2, value1, value2, grad_sum = _sum_gradients(
-            row1, row2, columns + batch * column_batch, column_position, column_channel,
+            rows + safe_row[:, None] * row_position, row_channel, mask1, mask2,
+            columns + batch * column_batch, column_position, column_channel,
             grads, grad_column, num_seen, c1, c2, num_channels,
-            False, IS_APPROXIMATE, NEEDS_VECTOR,
+            dtype, False, IS_APPROXIMATE, NEEDS_VECTOR,
         )  # fmt: skip
     else:
         row_factors += batch * num_rows * padded_channels
-        safe_rows = safe_row[:, None] * padded_channels
-        row1 = load_factor(row_factors + safe_rows + c1[None, :], mask1, dtype, True)
-        row2 = load_factor(row_factors + safe_rows + c2[None, :], mask2, dtype, True)
         slope1, slope2, value1, value2, grad_sum = _sum_gradients(
-            row1, row2, column_factors + batch * num_columns * padded_channels, padded_channels, 1,
+            row_factors + safe_row[:, None] * padded_channels, 1, mask1, mask2,
+            column_factors + batch * num_columns * padded_channels, padded_channels, 1,
             grads, grad_column, num_seen, c1, c2, num_channels,
-            True, IS_APPROXIMATE, NEEDS_VECTOR,
+            dtype, True, IS_APPROXIMATE, NEEDS_VECTOR,
         )  # fmt: skip
     v1 = tl.load(vector + c1, mask=c1 < num_channels, other=0.0)
     v2 = tl.load(vector + c2, mask=c2 < num_channels, other=0.0)

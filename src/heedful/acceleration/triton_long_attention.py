@@ -24,10 +24,17 @@ from heedful.acceleration.triton_attention import (
     load_block,
     load_mask,
     store_block,
+    weight_dropout,
+    weight_gradients,
     with_strides,
 )
-from heedful.acceleration.triton_layer_norm import dropout_scale
 from heedful.shapes import Int
+
+
+@triton.jit
+def _any_visible(is_visible):
+    """Return whether any key of a block is visible."""
+    return tl.max(tl.max(is_visible.to(tl.int32), axis=1), axis=0) > 0
 
 
 @triton.jit(do_not_specialize=LENGTHS)
@@ -60,7 +67,7 @@ def _forward_kernel(
     for start in range(0, num_keys, KEYS):
         keys = start + tl.arange(0, KEYS)
         is_visible = load_mask(mask_ptr, mask_query, mask_key, queries, num_queries, keys, num_keys)
-        if tl.max(tl.max(is_visible.to(tl.int32), axis=1), axis=0) > 0:
+        if _any_visible(is_visible):
             k = load_block(k_ptr, k_position, k_channel, keys, num_keys, key_size, KEY_CHANNELS)
             scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * LOG2_E)
             scores = tl.where(is_visible, scores, float("-inf"))
@@ -70,8 +77,7 @@ def _forward_kernel(
             decay = tl.exp2(largest - shift)
             total = total * decay + tl.sum(weights, axis=1)
             if HAS_DROPOUT:
-                indices = (row * num_queries + queries)[:, None] * num_keys + keys[None, :]
-                weights *= dropout_scale(seed, indices, p)
+                weights *= weight_dropout(seed, row, queries, num_queries, keys, num_keys, p)
             v = load_block(v_ptr, v_position, v_channel, keys, num_keys, value_size, VALUE_CHANNELS)
             context *= decay[:, None]
             context += tl.dot(weights.to(v.dtype), v, input_precision=PRECISION)
@@ -98,13 +104,10 @@ def _score_gradients(
     delta = tl.load(deltas + row * num_queries + queries, mask=is_query, other=0.0)
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * LOG2_E)
     weights = tl.where(is_visible, tl.exp2(scores - normalizer[:, None]), 0.0)
-    grad_weights = tl.dot(grad, tl.trans(v), input_precision=PRECISION)
-    kept = weights
-    if HAS_DROPOUT:
-        indices = (row * num_queries + queries)[:, None] * num_keys + keys[None, :]
-        factors = dropout_scale(seed, indices, p)
-        kept = weights * factors
-        grad_weights *= factors
+    kept, grad_weights = weight_gradients(
+        weights, v, grad, seed, row, queries, num_queries, keys, num_keys, p,
+        HAS_DROPOUT, PRECISION,
+    )  # fmt: skip
     return kept.to(v.dtype), (weights * (grad_weights - delta[:, None]) * scale).to(k.dtype)
 
 
@@ -140,7 +143,7 @@ def _query_gradient_kernel(
     for start in range(0, num_keys, KEYS):
         keys = start + tl.arange(0, KEYS)
         is_visible = load_mask(mask_ptr, mask_query, mask_key, queries, num_queries, keys, num_keys)
-        if tl.max(tl.max(is_visible.to(tl.int32), axis=1), axis=0) > 0:
+        if _any_visible(is_visible):
             k = load_block(k_ptr, k_position, k_channel, keys, num_keys, key_size, KEY_CHANNELS)
             v = load_block(v_ptr, v_position, v_channel, keys, num_keys, value_size, VALUE_CHANNELS)
             _, grad_scores = _score_gradients(
@@ -191,7 +194,7 @@ def _memory_gradient_kernel(
             is_visible = load_mask(
                 masks, mask_query, mask_key, queries, num_queries, keys, num_keys
             )
-            if tl.max(tl.max(is_visible.to(tl.int32), axis=1), axis=0) > 0:
+            if _any_visible(is_visible):
                 q = load_block(
                     q_ptr + batch * q_batch + head * q_head, q_position, q_channel,
                     queries, num_queries, key_size, KEY_CHANNELS,

@@ -1,4 +1,4 @@
-"""What the Triton kernels of additive attention share: tanh by exponentials, and block sizes.
+"""Shared functions of Triton kernels of additive attention: tanh by exponentials, block sizes.
 
 tanh(x) = 1 - 2 / (1 + exp(2x)), and two channels share one reciprocal: v1/x1 + v2/x2 =
 (v1 x2 + v2 x1) / (x1 x2). Imported only where there is Triton; `TRITON_INTERPRET=1`, set before

@@ -4,7 +4,7 @@ weights = softmax(v . tanh(q + k + coverage w_c) / temperature), context = weigh
 coverage grows by the weights. A program computes one row: scores up to its last key that is not
 masked, with a running maximum and sum, then weights, then the context. Sums are in float32, or
 float64 for float64 inputs. Nothing is summed by atomics: the same inputs give the same bits.
-Invariant: outputs and gradients are those of `attend`, up to rounding.
+Invariant: outputs and gradients equal `attend`, up to rounding.
 """
 
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ KEY_BLOCK = tl.constexpr(256)  # keys per iteration of passes over masks and wei
 
 
 class StepInputs(NamedTuple):
-    """What a step reads besides the state."""
+    """Inputs of a step other than the state."""
 
     queries: Float[Tensor, "B A"]  # W q
     keys: Float[Tensor, "B S A"]  # U k, with features other than coverage

@@ -3,7 +3,7 @@
 All input projections are one product, and so are the gradients of all weights; a step is the
 product with the hidden state and one kernel for the gates. A graph replays hundreds of such
 launches at the speed of the GPU, so this is nearly as fast as cuDNN, which a graph cannot contain.
-Invariant: outputs and gradients are those of the cell, step by step, up to rounding.
+Invariant: outputs and gradients equal the cell's, step by step, up to rounding.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class FusedLSTM:
     def forward(
         input_gates: Gates, hidden_gates: Gates, hidden: Hidden, cell_state: Hidden
     ) -> tuple[Hidden, Hidden, tuple[Tensor, ...]]:
-        """Return hidden state, cell state and what the gradient needs."""
+        """Return hidden state, cell state and saved tensors of the gradient."""
         if input_gates.is_cuda:
             hidden, after, workspace = torch.ops.aten._thnn_fused_lstm_cell(
                 input_gates, hidden_gates, cell_state
@@ -77,7 +77,7 @@ class FusedGRU:
     def forward(
         input_gates: Gates, hidden_gates: Gates, hidden: Hidden, cell_state: Hidden
     ) -> tuple[Hidden, Hidden, tuple[Tensor, ...]]:
-        """Return hidden state, the cell state as it is and what the gradient needs."""
+        """Return hidden state, the unchanged cell state and saved tensors of the gradient."""
         if input_gates.is_cuda:
             after, workspace = torch.ops.aten._thnn_fused_gru_cell(
                 input_gates, hidden_gates, hidden

@@ -37,7 +37,7 @@ class _PairBatch(NamedTuple):
 class TranslationTable:
     """p(target word | source word) of the pairs of words in a corpus; source word 0 is null.
 
-    The last two entries stand for an unseen pair of words and for padding.
+    The last two entries are an unseen pair of words, and padding.
     """
 
     def __init__(self, keys: Integers) -> None:

@@ -36,7 +36,7 @@ def parse_alignment(line: str, *, location: str = "alignment") -> AlignmentLinks
     """Parse the links of a sentence pair in the Pharaoh format of Moses.
 
     "0-0 1-2" links source word 0 with target word 0, and 1 with 2. In gold alignments "1-2" is a
-    sure link and "1?2" or "1p2" a possible one; sure links are possible, too.
+    sure link and "1?2" or "1p2" a possible one; sure links are also possible links.
     """
     hint = "write 0-2 for a sure link from word 0 to word 2, 0?2 for a possible one"
     for word in line.split():

@@ -64,7 +64,7 @@ class IndependentAligner(WordAligner):
         """Return p(a_j), which broadcasts to (B, T, 1 + S)."""
 
     def prior_statistics(self, batch: AlignmentBatch, posteriors: Floats) -> Any:
-        """Return what `update_prior` needs."""
+        """Return the statistics for `update_prior`."""
         return None
 
     @override

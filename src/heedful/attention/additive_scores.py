@@ -275,7 +275,7 @@ class LocationScore(ContentScore):
 
 
 class LocationScoreConfig(ContentScoreConfigBase):
-    """Score of source positions computed from the query alone (Luong et al. 2015)."""
+    """Score of source positions computed only from the query (Luong et al. 2015)."""
 
     module_class = LocationScore
     num_sizes = 1

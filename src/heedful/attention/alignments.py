@@ -59,7 +59,7 @@ def concat_alignments(parts: Sequence[AlignmentOutput]) -> AlignmentOutput:
 
 
 class AlignmentLossInputs(NamedTuple):
-    """What auxiliary losses are computed from, for whole targets."""
+    """Inputs of auxiliary losses, for whole targets."""
 
     alignment: AlignmentOutput
     log_likelihoods: PerQuery  # of the target tokens

@@ -1,7 +1,7 @@
 """Fixed alignments: connections that are hard-coded, not computed from the scores.
 
-They are baselines: what a model reaches with them shows what learned connections add. Invariants:
-weights depend on the mask and the position of the query alone, and the scores get zero gradient.
+They are baselines, which show how much learned attention adds. Invariants:
+weights depend only on the mask and the position of the query, and the scores get zero gradient.
 """
 
 from typing import Literal

@@ -34,7 +34,7 @@ PositionIds = Int[Tensor, "*B T 1"]
 
 
 class ArgmaxAlignment(AlignmentFunction):
-    """One at the most probable position, without gradient: what hard alignments do at inference."""
+    """One at the most probable position, without gradient: hard alignment at inference."""
 
     def __init__(self, inner: SoftAlignment) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What attention reads: the memory and its mask, and the state that earlier queries left.
+"""Inputs of attention: the memory and its mask, and the state after earlier queries.
 
 Modules keep none of them: a decoder passes the `AttentionState` of one step to the next, and beam
 search reorders its rows. Masks are Boolean, True where a query may attend, as in

@@ -27,7 +27,7 @@ KeyPositions = Int[Tensor, "S"]
 
 
 class PositionScore(ScoreFunction):
-    """A score of positions alone."""
+    """A score that depends only on positions."""
 
     @abstractmethod
     def compare(self, queries: QueryPositions, keys: KeyPositions, dtype: torch.dtype) -> Scores:

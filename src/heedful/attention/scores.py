@@ -74,7 +74,7 @@ class SumScore(ScoreFunction):
 
 
 class ContentScore(ScoreFunction):
-    """A score of the contents of query and key alone, without positions or state."""
+    """A score that depends only on query and key vectors, not on positions or state."""
 
     needs_positions = False
 

@@ -120,7 +120,7 @@ def _single_budget(budget: str | None, minutes: float | None, steps: int | None)
 
 
 class ComparisonOptions(NamedTuple):
-    """What the systems are evaluated on, and how."""
+    """Test files and settings of the evaluation of systems."""
 
     files: Files
     metrics: str | None
@@ -308,7 +308,7 @@ def print_table(comparison: Comparison, console: Console, *, width: int = WIDTH)
 
 
 def _split_columns(columns: Sequence[Column], max_width: int) -> Iterator[list[Column]]:
-    """Yield groups of columns that fit; a column wider than that is alone."""
+    """Yield groups of columns that fit; a column wider than that is a group."""
     from rich.cells import cell_len
 
     part: list[Column] = []

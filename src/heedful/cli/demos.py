@@ -28,7 +28,7 @@ NUM_CAPTIONS_SHOWN = 3
 
 
 class Demo(NamedTuple):
-    """A recipe, and what to show after training."""
+    """A recipe, and the results to show after training."""
 
     recipe: str
     run: Path

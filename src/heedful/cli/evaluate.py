@@ -178,7 +178,7 @@ class EvaluationResult(NamedTuple):
     digits: int = 2
 
     def format_lines(self, *, as_json: bool) -> list[str]:
-        """Return what `evaluate` prints."""
+        """Return the lines that `evaluate` prints."""
         from heedful.evaluation.score_table import entry_to_dict, format_entries
 
         if as_json:

@@ -1,4 +1,4 @@
-"""Commands for what comes with the package: `recipes`, and the built-in `data`."""
+"""Commands for the bundled `recipes` and the built-in `data`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training budget of a comparison: steps, time or FLOPs for each run, and what it has cost."""
+"""The training budget of a comparison: steps, time or FLOPs for each run, and its measured cost."""
 
 import re
 from collections.abc import Sequence

@@ -1,7 +1,8 @@
 """Evaluation of all systems of a comparison on the same test set.
 
-`ParallelEvaluationSet` scores predicted texts against references, `TextEvaluationSet` shows what
-models compute over running text. Runs are warmed up and take turns: other load affects all alike.
+`ParallelEvaluationSet` scores predicted texts against references, `TextEvaluationSet` has the
+scores of models of running text. Runs are warmed up and take turns, so that other
+load affects all equally.
 """
 
 import time
@@ -88,7 +89,7 @@ def count_parameters(model: Any) -> int:
 
 
 class AdditionalTestSet(NamedTuple):
-    """A test set beside the main one: systems are scored on it by the main metric only."""
+    """An additional test set: systems are scored on it by the main metric only."""
 
     name: str
     sources: Sequence[str]

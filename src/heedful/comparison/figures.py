@@ -177,7 +177,7 @@ def length_groups(comparison: Comparison) -> Mapping[str, int]:
 
 
 class Axis(NamedTuple):
-    """What learning curves are drawn over."""
+    """The x-axis of learning curves."""
 
     name: str  # field of `CurvePoint`
     title: str
@@ -193,7 +193,7 @@ AXES = (
 
 
 def validation_metrics(comparison: Comparison) -> list[str]:
-    """Return what was computed at validations, "loss" first."""
+    """Return the names of validation metrics, "loss" first."""
     points = [point for system in comparison.systems for run in system.curves for point in run]
     names = (name for point in points for name in point.scores)
     return training_curves.ordered_names(names, all_metrics())

@@ -136,7 +136,7 @@ def _table(comparison: Comparison) -> Iterator[Element]:
 
 
 def _figure(figure: Figure) -> Element:
-    """Return a plot beside its notes; without a plot, its title and the reason."""
+    """Return a plot next to its notes; without a plot, its title and the reason."""
     if figure.svg is None:
         return _note(f"{figure.title}: nothing to draw. {' '.join(figure.notes)}", "nothing")
     drawing = html.element("div", html.embed_svg(figure.svg), css_class="drawing")

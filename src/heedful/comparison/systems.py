@@ -107,7 +107,7 @@ def compare_runs(
     baseline: str | None = None,
     device: str = "auto",
 ) -> Comparison:
-    """Evaluate all systems on the same test set, and read what they cost."""
+    """Evaluate all systems on the same test set, and read their costs."""
     check_same_task([(system.name, system.recipe) for system in system_runs])
     baseline_index = find_baseline(system_runs, baseline) if baseline else 0
     evaluated = evaluation_set.evaluate(

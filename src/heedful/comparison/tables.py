@@ -1,8 +1,8 @@
 """The table of a comparison in Markdown, CSV, LaTeX and HTML.
 
 Columns are the metrics and then the costs, in the form of Vaswani et al. 2017, table 2. Invariants:
-the best cells of a column are those that read like the best value, so that of two equal numbers
-never one alone is bold; a name stands for itself in each format; CSV reads back exactly.
+the best cells of a column are all that are printed like the best value, so equal numbers are either
+all bold or none is; names are escaped in each format; CSV reads back exactly.
 """
 
 import csv
@@ -124,7 +124,7 @@ def _all_scores(comparison: Comparison) -> list[SystemScore]:
 
 
 def comparison_notes(comparison: Comparison) -> Iterator[str]:
-    """Yield what a reader of the table must know: test set, budget, runs, significance test."""
+    """Yield the notes of the table: test set, budget, runs, significance test."""
     yield f"tested on {comparison.test_set}"
     if comparison.budget:
         yield f"budget of each run: {comparison.budget}"
@@ -297,7 +297,7 @@ def _table_cell(column: Column, index: int) -> Element:
 
 
 def footnotes(comparison: Comparison) -> Iterator[str]:
-    """Yield what the signs in the HTML table mean."""
+    """Yield the legend of the HTML table."""
     yield "Bold: the best of a column. Click a header to sort by it."
     scores = _all_scores(comparison)
     if lower := {score.score.name: None for score in scores if score.direction == "lower"}:

@@ -55,7 +55,7 @@ _BATCHING = ("lm_batching", "series_batching", "labeled_images")
 
 
 class Dataset(NamedTuple):
-    """Data that replace those of a recipe."""
+    """Data that replace the data of a recipe."""
 
     data: Settings
     tokenizers: Settings | None = None  # None keeps those of each recipe

@@ -1,6 +1,6 @@
 """Configuration: from YAML to frozen, validated values.
 
-Each option is a small `BaseConfig` beside the class it builds. Unknown keys and names are errors
+Each option is a small `BaseConfig` below the class it builds. Unknown keys and names are errors
 that name the nearest allowed one. Names are looked up in closed lists: no file can import or run
 code.
 """

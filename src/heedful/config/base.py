@@ -1,6 +1,6 @@
 """The base class of configs, and how a config class describes the settings it accepts.
 
-A config with alternatives has a `type`; alternatives stand in fields and in lists of fields. The
+A config with alternatives has a `type`; alternatives are fields or lists in fields. The
 functions below read this structure from the annotations, so it is written down once.
 """
 
@@ -19,7 +19,7 @@ SettingPath = tuple[str | int, ...]
 
 
 class BaseConfig(BaseModel):
-    """Validated, immutable settings; subclasses `build` what they describe."""
+    """Validated, immutable settings; subclasses `build` the object they describe."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
@@ -38,7 +38,7 @@ def with_default_type(type_name: str) -> BeforeValidator:
 
 
 def allow_bare_type(schema: Any) -> BeforeValidator:
-    """Let a string stand for the section of that type with its defaults; `schema` has both."""
+    """Accept a string as the section of that type with its defaults; `schema` has both."""
     return BeforeValidator(
         lambda section: {"type": section} if isinstance(section, str) else section,
         json_schema_input_type=schema,
@@ -90,7 +90,7 @@ def locate(
 ) -> SettingLocation:
     """Turn a pydantic location into a position in the settings.
 
-    A pydantic location also contains what no user wrote: the type of an alternative, and at
+    A pydantic location also contains parts that no user wrote: the type of an alternative, and at
     the end the members of a plain union such as `int | None`.
     """
     path: list[str | int] = []

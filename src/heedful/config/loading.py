@@ -1,6 +1,6 @@
 """From settings and `--set` to a validated config, or to the first error in them.
 
-Invariant: every error names its location, the value, what is allowed and what to do.
+Invariant: every error has location, value, allowed values and a remedy.
 """
 
 import json
@@ -166,7 +166,7 @@ _EXPECTED_TYPES = {
 
 
 def to_config_error(error: ErrorDetails, setting: SettingLocation, *, location: str) -> ConfigError:
-    """Turn an error of pydantic into one that says where, what was found and what to do."""
+    """Turn an error of pydantic into one with location, cause and remedy."""
     value = error["input"]
     match error["type"]:
         case "model_type" | "model_attributes_type":
@@ -365,7 +365,7 @@ def _default(config_class: type[BaseConfig] | None, name: str) -> Any:
 
 
 def _to_settings(value: Any) -> Any:
-    """Return a default as settings: its type, and what differs from the defaults of that type."""
+    """Return a default as settings: its type, and all that differs from defaults of that type."""
     if isinstance(value, BaseConfig):
         explicit = {"type", *value.model_fields_set}
         names = [name for name in type(value).model_fields if name in explicit]

@@ -36,7 +36,7 @@ class _Loader(yaml.SafeLoader):
         self._num_values_of: dict[str | None, int] = {}  # by anchor
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Count levels and values; an alias counts as all that it stands for."""
+        """Count levels and values; an alias counts as its whole contents."""
         event: Any = self.peek_event()
         before = self._num_values
         is_alias = isinstance(event, yaml.AliasEvent)

@@ -1,6 +1,6 @@
-"""BERT, RoBERTa and DistilBERT of Hugging Face: masked language models, or their encoders alone.
+"""BERT, RoBERTa and DistilBERT of Hugging Face: masked language models, or only their encoders.
 
-MiniLM and many sentence encoders are BERT, too. The encoder is ours: post-norm layers, learned
+MiniLM and many sentence encoders are also BERT. The encoder is heedful's: post-norm layers, learned
 positions, segments (token types) and a norm of the embeddings. Invariant: hidden states, attention
 weights and logits equal those of the library.
 """
@@ -42,7 +42,7 @@ _SUPPORTED = {
 
 
 class _Architecture(NamedTuple):
-    """What the three model types have of their own: settings of config.json, and tensor names."""
+    """Differences of the three model types: settings of config.json, and tensor names."""
 
     title: str
     settings: Mapping[str, str]

@@ -60,7 +60,7 @@ _PICKLE_ERRORS = (
 
 
 class Options:
-    """What `argparse.Namespace` held: a record with the options as attributes."""
+    """Replacement of `argparse.Namespace`: a record with the options as attributes."""
 
     def __setstate__(self, state: object) -> None:
         if not isinstance(state, dict):
@@ -148,7 +148,7 @@ def _read_legacy(stream: BinaryIO, location: str) -> Any:
 
 
 class _StorageType(NamedTuple):
-    """What the name of a storage class stands for."""
+    """The dtype that the name of a storage class means."""
 
     dtype: torch.dtype
 
@@ -180,7 +180,7 @@ class _PlainDict(dict[Any, Any]):
 
 
 class _NumpyType:
-    """What `numpy.dtype` stands for: the code of a type, without numpy."""
+    """Replacement of `numpy.dtype`: the code of a type, without numpy."""
 
     def __init__(self, code: object = "", *flags: object) -> None:
         del flags

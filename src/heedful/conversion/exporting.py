@@ -43,7 +43,7 @@ class Exporter(ABC):
 
     @abstractmethod
     def why_unsupported(self, run: LoadedRun) -> str | None:
-        """Return what of a run the format cannot hold; None if it can hold all of it."""
+        """Return the part of a run that the format cannot represent; None if there is none."""
 
     @abstractmethod
     def write(self, run: LoadedRun, folder: Path) -> None:
@@ -76,7 +76,7 @@ def load_run(run_dir: Path) -> LoadedRun:
 def export_run(
     run_dir: Path, target: str, out: Path, log: Callable[[str], object] = lambda line: None
 ) -> str:
-    """Write a run in another format; return what was compared."""
+    """Write a run in another format; return a summary of the comparison."""
     exporter = get_exporter(target)
     is_free = not out.exists() or (out.is_dir() and not any(out.iterdir()))
     message = "the folder exists and is not empty"

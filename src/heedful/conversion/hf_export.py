@@ -113,7 +113,7 @@ def _first_reason(conditions: Mapping[str, object]) -> str | None:
 
 
 def _layer_conditions(config: Any) -> dict[str, object]:
-    """Return what must hold for one side, by the reason if it does not."""
+    """Return the conditions for one side, by the reason if one does not hold."""
     layer, encoding = config.feed_forward[0], config.positional_encoding
     conditions = _attention_conditions("attention", config.attention)
     if getattr(config, "cross_attention", None):
@@ -147,7 +147,7 @@ def _attention_conditions(name: str, attention: Any) -> dict[str, object]:
 
 
 def _model_conditions(run: LoadedRun) -> dict[str, object]:
-    """Return what must hold for source and target together, by the reason if it does not."""
+    """Return the conditions for both sides together, by the reason if one does not hold."""
     model = run.config.model
     encoder, decoder = model.encoder, model.decoder
     cross = decoder.cross_attention or decoder.attention

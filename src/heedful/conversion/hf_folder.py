@@ -1,6 +1,6 @@
 """Model folders of Hugging Face: config.json and tensors in safetensors files, whole or in shards.
 
-Nothing is unpickled: a folder with `pytorch_model.bin` alone is refused. Invariant: a folder that
+Nothing is unpickled: a folder with only `pytorch_model.bin` is an error. Invariant: a folder that
 was written is read back with equal tensors.
 """
 
@@ -49,7 +49,7 @@ class HFFolder:
 
     @property
     def generation_config(self) -> dict[str, Any]:
-        """The settings of decoding: those of their own file, which win, and those of the model."""
+        """Decoding settings: generation_config.json, which takes precedence, and config.json."""
         settings = self.read_json(GENERATION_CONFIG) if self.has(GENERATION_CONFIG) else {}
         defined = {name: value for name, value in settings.items() if value is not None}
         return {**self.config, **defined}

@@ -36,7 +36,7 @@ def has_tokenizer_files(tokenizers: TokenizerPair, config: Any) -> bool:
 
 
 def write_tokenizer_files(tokenizers: TokenizerPair, folder: Path, config: Any) -> None:
-    """Write what transformers reads, if it can express both tokenizers."""
+    """Write the files of transformers, if it can express both tokenizers."""
     if not has_tokenizer_files(tokenizers, config):
         return
     for name, tokenizer in zip(("source.spm", "target.spm"), tokenizers, strict=True):

@@ -2,7 +2,7 @@
 
 `tokenizer.json` has all of a tokenizer; older folders have `vocab.txt`, or `vocab.json` and
 `merges.txt`, with `tokenizer_config.json`. A step that is not known is refused by name. Invariant:
-a text gets the ids that the library gives it, apart from special tokens that a text spells.
+a text gets the ids that the library gives it, except for special tokens that a text spells.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -180,7 +180,7 @@ def _normalized_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def with_all_tables(folder: HFFolder, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Add what is stored once: both embedding tables, the output layer, and its bias."""
+    """Add tensors that are stored once: both embedding tables, the output layer, and its bias."""
     tensors = _normalized_names(stored)
     for name in (ENCODER_TABLE, DECODER_TABLE):
         if name not in tensors and SHARED in tensors:

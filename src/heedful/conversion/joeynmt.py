@@ -1,7 +1,7 @@
-"""Checkpoints of JoeyNMT 2: a .ckpt file, with config.yaml and the vocabularies beside it.
+"""Checkpoints of JoeyNMT 2: a .ckpt file, with config.yaml and the vocabularies in its folder.
 
 Where it differs: keys and queries of the attentional layer are concatenated the other way round;
-one bridge serves all layers, and the cell states of LSTMs too; norms have an epsilon of 1e-6; PAD
+one bridge serves all layers, and also the cell states of LSTMs; norms have an epsilon of 1e-6; PAD
 and BOS are never generated; and its beam search extends finished outputs further.
 """
 

@@ -47,7 +47,7 @@ def read_run(folder: HFFolder) -> ImportedRun:
 
 
 def find_position_layout(folder: HFFolder, tensors: Mapping[str, Tensor]) -> SinusoidLayout:
-    """Return how sinusoids are laid out: "split", unless a stored table says otherwise."""
+    """Return how sinusoids are laid out: "split", unless a stored table differs."""
     names = [f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")]
     stored = [_layouts_of(tensors[name].float()) for name in names if name in tensors]
     layouts = set.intersection(*stored) if stored else {"split"}

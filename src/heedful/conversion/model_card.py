@@ -1,7 +1,7 @@
-"""Model cards: README.md of an exported folder, from what its run has recorded.
+"""Model cards: README.md of an exported folder, from the records of its run.
 
 A card states recipe, data counts, metrics and license, shows how the files are used without
-heedful, and ends with the whole recipe. What a run has not recorded is said, not guessed.
+heedful, and ends with the whole recipe. Missing records are reported as missing.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""Checkpoints of JoeyNMT and OpenNMT-py: which of them a file is, and what both importers share.
+"""Checkpoints of JoeyNMT and OpenNMT-py: which one a file is, and shared code of both importers.
 
-Invariant: a setting that changes what a model computes is carried over or refused by its name.
+Invariant: a setting that changes the outputs of a model is converted, or an error names it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -168,7 +168,7 @@ def swapped_columns(first: int) -> TensorLayout:
 
 
 def repeated(names: Sequence[str], theirs: str) -> list[TensorRule]:
-    """Return the rules of a layer of theirs that several layers here start from."""
+    """Return the rules of a source layer that initializes several layers."""
     return [
         TensorRule(
             tuple(f"{name}.{part}" for name in names),
@@ -194,7 +194,7 @@ def encoder_rnn_rules() -> list[TensorRule]:
 
 
 def attention_rules(ours: str, theirs: str, names: Mapping[str, str]) -> list[TensorRule]:
-    """Return the rules of multi-head attention; `names` are theirs of the four projections."""
+    """Return the rules of multi-head attention; `names` are the names of four projections there."""
     return [
         rule
         for name, their_name in names.items()

@@ -1,7 +1,7 @@
-"""Run a model exported to ONNX: greedy decoding with numpy and onnxruntime alone.
+"""Run a model exported to ONNX: greedy decoding with only numpy and onnxruntime.
 
 `heedful export --to onnx` copies this file into the folder, so it imports nothing else of heedful.
-Invariant: outputs are those of `heedful` with beam size 1, token for token.
+Invariant: outputs equal `heedful` with beam size 1, token for token.
 """
 
 import json

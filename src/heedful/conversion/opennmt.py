@@ -1,4 +1,4 @@
-"""Checkpoints of OpenNMT-py 3: a .pt file with options and vocabularies; tensors may be beside it.
+"""Checkpoints of OpenNMT-py 3: a .pt file with options, vocabularies and perhaps the tensors.
 
 Where it differs: sources have no EOS; embeddings are scaled where positions are added; Transformers
 are pre-norm; "general" attention projects the query, not the key; with "mlp" attention the query

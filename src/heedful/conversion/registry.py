@@ -46,9 +46,9 @@ def read_run(path: Path) -> ImportedRun:
 
 
 def read_encoder(path: Path) -> ImportedRun:
-    """Read a model as a run whose encoder is used alone; other parameters may be missing.
+    """Read a model as a run of which only the encoder is used; other parameters may be missing.
 
-    Importers of models that may have no output layer define `read_encoder`, too.
+    Importers of models that may have no output layer also define `read_encoder`.
     """
     return _read(path, "read_encoder")
 

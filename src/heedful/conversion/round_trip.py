@@ -1,6 +1,6 @@
 """Recipe and tokenizers of a run inside an exported folder, so that importing gives the run again.
 
-Invariant: ours -> theirs -> ours is equal, bit for bit.
+Invariant: heedful -> other library -> heedful is equal, bit for bit.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,6 +1,6 @@
-"""The order of a vocabulary: another library's ids, and ours, which begin with special tokens.
+"""The order of a vocabulary: another library's ids, and heedful's, which begin with special tokens.
 
-Ours are PAD, UNK, BOS and EOS, then all others in their order. BOS is the token that a decoder
+These are PAD, UNK, BOS and EOS; all others follow in their order. BOS is the token that a decoder
 reads first. Where that is another special token there (PAD in Marian, EOS in BART), its row is
 used twice, and the copy is never predicted. Invariant: log-probabilities of all tokens are equal.
 """
@@ -49,7 +49,7 @@ class VocabularyOrder(NamedTuple):
         return [names[row] for row in self.rows[NUM_SPECIAL_TOKENS:]]
 
     def our_ids(self) -> dict[int, int]:
-        """Return our id of each of theirs; BOS only where it is no copy."""
+        """Return heedful's id of each of their ids; BOS only where it is no copy."""
         copies = set(self._copies)
         ids = {row: index for index, row in enumerate(self.rows) if index not in copies}
         ids.pop(NO_ROW, None)
@@ -95,5 +95,5 @@ class VocabularyOrder(NamedTuple):
 
 
 def identity_order(size: int) -> VocabularyOrder:
-    """Return the order of a vocabulary that we write: their ids are ours."""
+    """Return the order of an exported vocabulary, whose ids are the same."""
     return VocabularyOrder(tuple(range(size)), size)

@@ -1,4 +1,4 @@
-"""Two-way tables of tensor names: ours, and those of another library.
+"""Two-way tables of tensor names: those of heedful and of another library.
 
 A table is written once and read in both directions, so that import and export cannot disagree. A
 name may contain `*`, a layer index. Invariant: `to_ours(to_theirs(tensors))` equals `tensors`, bit
@@ -16,7 +16,7 @@ from heedful.errors import DataError
 
 
 class TensorLayout(NamedTuple):
-    """How one tensor of the other library holds one or several of ours."""
+    """How one tensor of the other library holds one or several of heedful's."""
 
     to_theirs: Callable[[Sequence[Tensor]], Tensor]
     to_ours: Callable[[Tensor], Sequence[Tensor]]
@@ -30,7 +30,7 @@ def _only(tensors: Sequence[Tensor]) -> Tensor:
 def layout_of_one(
     to_theirs: Callable[[Tensor], Tensor], to_ours: Callable[[Tensor], Tensor]
 ) -> TensorLayout:
-    """Return the layout of a tensor that holds one of ours."""
+    """Return the layout of a tensor that holds one of heedful's."""
     return TensorLayout(lambda tensors: to_theirs(_only(tensors)), lambda tensor: [to_ours(tensor)])
 
 
@@ -40,14 +40,14 @@ TRANSPOSED = layout_of_one(lambda tensor: tensor.T.contiguous(), lambda tensor: 
 
 
 def concatenated(count: int, *, dim: int = 0) -> TensorLayout:
-    """Return the layout of a tensor that holds `count` of ours of one size, in order."""
+    """Return the layout of a tensor that holds `count` tensors of one size, in order."""
     return TensorLayout(
         lambda tensors: torch.cat(list(tensors), dim=dim), lambda tensor: tensor.chunk(count, dim)
     )
 
 
 class TensorRule(NamedTuple):
-    """Names of ours and the name of the tensor that holds them there."""
+    """Names of heedful's tensors and of the tensor that holds them in the other library."""
 
     ours: tuple[str, ...]
     theirs: str
@@ -137,7 +137,7 @@ class TensorTable:
         return converted
 
     def _find(self, name: str) -> tuple[str, tuple[str, ...], TensorRule] | None:
-        """Return their name, our names of what it holds, and the rule."""
+        """Return the other library's name, heedful's names of its parts, and the rule."""
         for rule in self.rules:
             for pattern in rule.ours:
                 regex = re.escape(pattern).replace(r"\*", r"(\d+)")

@@ -1,7 +1,7 @@
 """Runs as programs of torch.export: `model.pt2`, and `encoder.pt2` and `step.pt2` for decoding.
 
 `model.pt2` is the plain model with teacher forcing, captured without a graph break. Files are
-opened with `torch.export.load`, which needs torch alone. Invariant: sizes other than those of
+opened with `torch.export.load`, which needs only torch. Invariant: sizes other than those of
 capturing give what the model gives.
 """
 

@@ -25,7 +25,7 @@ _SAFETENSORS_DTYPES: Mapping[str, str] = {"F32": "<f4", "F16": "<f2", "U8": "u1"
 
 
 class ArrayFile(NamedTuple):
-    """The arrays of a file, by name, and what the file says about them."""
+    """The arrays of a file, by name, and the metadata of the file."""
 
     arrays: Mapping[str, NDArray[Any]]  # a .npy file has one, named ""
     metadata: Mapping[str, str]

@@ -78,7 +78,7 @@ class CaptionSourceConfig(SourceConfig):
         """The folder that names of pictures are relative to."""
 
     def open_images(self) -> ImageStore:
-        """Return what the images of the examples are read from."""
+        """Return the store that the images of the examples are read from."""
         if self.features is None:
             message, hint = "given without `features`", "name the feature file with `features`"
             check(self.features_scale is None, "features_scale", message, hint)
@@ -197,7 +197,7 @@ class CaptionFileConfig(CaptionSourceConfig):
 
 
 class ImageFolderConfig(CaptionSourceConfig):
-    """A folder of pictures whose captions are their names, or text files beside them."""
+    """A folder of pictures whose captions are their names, or text files of the same name."""
 
     type: Literal["image-folder"] = "image-folder"
     path: str

@@ -112,7 +112,7 @@ _NumberedLine = tuple[int, str]
 
 
 def _first_row(block: Sequence[_NumberedLine]) -> _NumberedLine | None:
-    """Return the first line that has columns; a line such as "#tag<tab>O" has some, too."""
+    """Return the first line that has columns; also a line such as "#tag<tab>O"."""
     rows = (item for item in block if not item[1].startswith("#") or "\t" in item[1])
     return next((item for item in rows if not item[1].startswith(_DOCUMENT_START)), None)
 

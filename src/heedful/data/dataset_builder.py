@@ -103,7 +103,7 @@ def tokenization_settings(settings: Any) -> Any:
 
 @dataclass(frozen=True)
 class DatasetBuilder:
-    """Builds a folder of tokens, or what is missing of it; one process per folder."""
+    """Builds a folder of tokens, or its missing shards; one process per folder."""
 
     folder: Path
     sources: Sequence[SourceConfig]

@@ -75,7 +75,7 @@ class TokenizedChunk(NamedTuple):
 
 
 class ExampleFormat(ABC):
-    """What one example of a corpus is."""
+    """Interface of the formats of examples."""
 
     name: ClassVar[ExampleFormatName]
     """Also the word for a number of them."""
@@ -146,7 +146,7 @@ class PairFormat(ExampleFormat):
         return Pair(*value)
 
     def counted(self, sources: Rows, targets: Rows) -> tuple[Rows, Rows]:
-        """Return the rows whose lengths decide what is filtered out."""
+        """Return the rows whose lengths are filtered."""
         return sources, targets
 
     def encode(self, examples: Sequence[Pair], tokenizers: TokenizerPair) -> tuple[Rows, Rows]:

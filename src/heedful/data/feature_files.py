@@ -1,6 +1,6 @@
 """Writing of feature files: grids as float32, float16, or codes of 8 or 4 bits.
 
-Rows are appended to a temporary file beside the output, so that a data set need not fit in memory,
+Rows are appended to a temporary file next to the output, so that a data set need not fit in memory,
 and the output appears when it is complete. Invariant: what is written is read back by
 `ImageFeatures` as the same numbers, up to half a step of the codes where they are not clipped.
 """
@@ -65,7 +65,8 @@ def write_features(
 ) -> Iterator[FeatureWriter]:
     """Yield a writer; the file is written at the end, unless an error or an interrupt comes first.
 
-    `shape` is (rows, columns, channels). A .npy file has its metadata in a .json file beside it.
+    `shape` is (rows, columns, channels). A .npy file has its metadata in a .json file
+    of the same name.
     """
     check_feature_path(path, bits)
     num_values = num_images * shape[0] * shape[1] * shape[2]
@@ -149,7 +150,7 @@ def _write_safetensors_header(
 def fit_scale(rows: NDArray[np.float32], bits: int) -> FeatureArray:
     """Return step and offset of each channel: of several ranges, the one of least squared error.
 
-    Codes at the ends stand for all values beyond them, so a smaller range has a finer step.
+    Values beyond the ends are clipped, so a smaller range has a finer step.
     """
     num_cells, num_channels = rows.shape[0] * rows.shape[1], rows.shape[2]
     every = max(1, -(-num_cells // _MAX_SAMPLED_CELLS))

@@ -1,7 +1,7 @@
 """Held-out examples: the dev set of a run whose recipe names none.
 
 Invariant: no held-out pair has a text in common with a training pair, on the sides that count, as
-long as that costs few training pairs; else `DevSplit.note` says what they have in common.
+long as that costs few training pairs; else `DevSplit.note` names what they have in common.
 """
 
 from collections.abc import Iterator, Sequence

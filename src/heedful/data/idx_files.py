@@ -79,7 +79,7 @@ def write_idx(path: Path, values: Bytes) -> None:
 
 
 def find_labels(images: str) -> str:
-    """Return the labels beside a file of images: `labels-idx1` for `images-idx3` in its name."""
+    """Return the path of the labels of images: `labels-idx1` for `images-idx3` in its name."""
     folder, name = Path(images).parent, Path(images).name
     stem = name.removesuffix(".gz").removesuffix(".xz").replace("images-idx3", "labels-idx1")
     stem = stem.replace("images.idx3", "labels.idx1")

@@ -30,7 +30,7 @@ MAX_LOADED_BYTES = 4 << 30  # of pictures that are decoded once; more are decode
 
 
 class ImageShape(NamedTuple):
-    """What an encoder reads of each image: a picture, or features of the cells of a grid."""
+    """The input of an encoder for each image: a picture, or features of the cells of a grid."""
 
     num_channels: int
     height: int  # pixels, or rows of cells
@@ -126,7 +126,7 @@ def open_images(
     """Return the images of a source as inputs of this shape.
 
     Feature codes are read as they are if their step and offset are `scale`, those of training.
-    What is unusual about pictures that are decoded now is added to `notes`.
+    Warnings about pictures that are decoded now are added to `notes`.
     """
     if isinstance(store, ImageFeatures):
         check_features(store, shape, location)
@@ -147,7 +147,7 @@ def open_images(
 
 
 def check_features(features: ImageFeatures, shape: ImageShape, location: str) -> None:
-    """Raise ConfigError if features are not what an encoder reads."""
+    """Raise ConfigError if features do not have the shape that an encoder reads."""
     message = f"the encoder reads {shape.describe()}, but the data are features"
     hint = "set model.encoder.type to 'features', or give pictures"
     check(not shape.is_picture, location, message, hint)

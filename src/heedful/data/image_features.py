@@ -157,7 +157,7 @@ def _read_scale(path: str) -> FeatureArray:
 
 
 def _read_sidecar(path: str) -> dict[str, Any]:
-    """Return what `heedful features` wrote beside a .npy file."""
+    """Return the metadata that `heedful features` wrote for a .npy file."""
     sidecar = Path(path).with_suffix(".json")
     if not sidecar.is_file():
         return {}

@@ -70,7 +70,7 @@ class ImageFiles:
     def read(
         self, images: Sequence[str], mode: ImageMode = "RGB", *, notes: list[str] | None = None
     ) -> list[Pixels]:
-        """Return the pictures of these files; what cannot be read is one error for all."""
+        """Return the pictures of these files; all that cannot be read are one error."""
         return read_all(images, lambda path: load_image(path, mode, notes=notes))
 
 
@@ -227,7 +227,7 @@ def _decode(
 
 @contextmanager
 def _broken_files(location: str) -> Iterator[None]:
-    """Turn the errors of decoders, which are of many types, into one of ours."""
+    """Turn the errors of decoders, which are of many types, into a DataError."""
     try:
         yield
     except (HeedfulError, MemoryError):

@@ -3,7 +3,7 @@
 An image smaller than the canvas is placed on it at random, among distractors: patches of other
 images, added and clipped (Mnih et al. 2014, section 4.1). A batch holds the parts and where they
 go; the device of the model joins them. Invariants: training draws new places at every epoch, while
-the place of a dev or test image depends on its row alone; a stream started from the cursor of
+the place of a dev or test image depends only on its row; a stream started from the cursor of
 another continues it exactly.
 """
 
@@ -90,7 +90,7 @@ class LabeledImageBatchingConfig(BaseConfig):
 
 
 class LabeledImageBatch(NamedTuple):
-    """Images, their labels and, where they are smaller than the canvas, what is placed where."""
+    """Images, their labels and, where they are smaller than the canvas, their placement."""
 
     images: Int[Tensor, "B h w"]  # uint8, as read
     labels: Int[Tensor, "B"]

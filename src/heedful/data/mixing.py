@@ -2,7 +2,7 @@
 
 An epoch covers each corpus `weight` times. A corpus with a fractional weight is read in random
 order, and the next epoch continues where this one stopped: no row repeats before all have come.
-Invariant: the rows of an epoch follow from (seed, epoch) alone, so no state needs saving.
+Invariant: the rows of an epoch depend only on (seed, epoch), so no state needs saving.
 """
 
 from collections.abc import Iterator, Sequence

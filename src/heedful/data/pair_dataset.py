@@ -178,7 +178,7 @@ class ResegmentedDataset:
 class HiddenWordsDataset:
     """A dataset in which some words of both sides are unknown, so that copying is learned.
 
-    A word that stands in the source and in the target of a row becomes the unknown word of an open
+    A word that occurs in the source and in the target of a row becomes the unknown word of an open
     vocabulary with probability `rate`; which do depends only on (seed, epoch, row).
     """
 

@@ -344,7 +344,7 @@ def get_json_value(record: Mapping[str, Any], key: str, location: str, *, option
 
 
 def type_name(value: Any) -> str:
-    """Return what JSON calls a value, with its article."""
+    """Return the JSON type of a value, with its article."""
     if isinstance(value, bool):
         return "true" if value else "false"
     names = {dict: "an object", list: "an array", str: "a string", type(None): "null"}

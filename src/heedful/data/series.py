@@ -1,7 +1,7 @@
 """Time series on a regular grid of times, and the CSV files they are read from.
 
 A long file has one row per value, with columns for id, time and value; a wide file one row per
-time, with one column per series. Invariant: a value stands at its own time. Times that a file
+time, with one column per series. Invariant: each value keeps its time. Times that a file
 leaves out become missing values (NaN); times out of order, repeated or off the grid are errors that
 name the line.
 """

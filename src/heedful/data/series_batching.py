@@ -47,7 +47,7 @@ _CALENDAR: Mapping[CalendarFeature, Callable[[NDArray[Any]], Numbers]] = {
 
 
 class CovariatesConfig(BaseConfig):
-    """What the model is told about each time, before and after the forecast start."""
+    """Covariates: inputs that are known at each time, before and after the forecast start."""
 
     calendar: tuple[CalendarFeature, ...] = ()
     """Parts of the calendar, each as sine and cosine, so that its end is near its beginning."""

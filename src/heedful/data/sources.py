@@ -48,7 +48,7 @@ class SourceConfig(BaseConfig, ABC):
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What is unusual about it, for the user to check."""
+        """Warnings about it, for the user to check."""
         return ()
 
     @property

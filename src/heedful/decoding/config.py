@@ -117,7 +117,7 @@ class DecodingConfig(BaseConfig):
     def with_beam_size(self, *, beam_size: int | None = None, n_best: int | None = None) -> Self:
         """Return a checked copy with another beam size or number of outputs.
 
-        More outputs than hypotheses widen the beam, unless its size is given, too.
+        More outputs than hypotheses widen the beam, unless its size is also given.
         """
         if n_best is not None and n_best > self.beam_size and not self.sampling_setting:
             groups = self.diversity.num_beam_groups

@@ -30,7 +30,7 @@ _INCOMPLETE_CHARACTERS = ("\ufffd", "\ue000", "\ue001", "\ue002")
 
 
 def vocabulary_texts(tokenizer: Tokenizer) -> list[str]:
-    """Return what each entry of the vocabulary adds to a text that has begun."""
+    """Return the text that each entry of the vocabulary adds to a text that has begun."""
     before = tokenizer.decode([UNK])
     return [tokenizer.decode([UNK, token])[len(before) :] for token in range(len(tokenizer))]
 

@@ -57,7 +57,7 @@ class EncodedRequest(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """True if the text is empty and nothing is required of the output: it is empty, too."""
+        """True if the text is empty and the output has no constraints: it is then empty."""
         request = self.request
         is_free = not request.prefix and not request.required_phrases and request.target is None
         return not self.source and is_free
@@ -183,7 +183,7 @@ class RequestEncoder:
 def batch_requests(
     requests: Sequence[EncodedRequest], config: DecodingConfig
 ) -> Iterator[list[EncodedRequest]]:
-    """Batch requests of similar length, those with a target apart; leave out empty ones."""
+    """Batch requests of similar length, those with a target separately; leave out empty ones."""
     with_target = [request for request in requests if request.target is not None]
     without = [request for request in requests if request.target is None and not request.is_empty]
     for group, rows_per_request in ((with_target, 1), (without, config.num_outputs)):

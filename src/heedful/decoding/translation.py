@@ -255,14 +255,14 @@ def replace_unknown_words(
 
 
 class TokenTextMapper:
-    """Maps token ids to the parts of the text that they stand for."""
+    """Maps token ids to the parts of the text that they encode."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self._lengths: dict[int, int] = {}  # of the texts of tokens by themselves
 
     def token_texts(self, ids: Sequence[int]) -> list[str]:
-        """Return what each token adds to the text of those before it."""
+        """Return the text that each token adds to the text before it."""
         decode = self.tokenizer.decode
         offset = len(decode([UNK]))
         text = decode([UNK, *ids])[offset:]

@@ -119,7 +119,7 @@ def extract_spans(tags: Sequence[str], scheme: Scheme = "bio") -> set[Span]:
 
 
 def are_span_tags(tags: Iterable[str]) -> bool:
-    """Whether all tags are those of spans, and not all O."""
+    """Whether all tags are tags of spans, and not all O."""
     different = set(tags)
     return different > {"O"} and all(map(_TAG.fullmatch, different))
 
@@ -129,7 +129,7 @@ class SpanF1(SentenceMetric):
     """2 correct / (predicted + gold), over the spans of the whole corpus.
 
     A span is correct if its first word, last word and type are (Tjong Kim Sang & De Meulder 2003).
-    Without predicted and gold spans the score is 100; conlleval says 0.
+    Without predicted and gold spans the score is 100; with conlleval it is 0.
     """
 
     name: str = "span F1"

@@ -24,7 +24,7 @@ References = Sequence[str] | ReferenceLists
 
 
 class MetricScore(NamedTuple):
-    """A value, and the signature that says how it was computed."""
+    """A value, and the signature of how it was computed."""
 
     name: str
     value: float  # fractions are percentages

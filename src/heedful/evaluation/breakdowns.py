@@ -98,7 +98,7 @@ class SentenceTypeBreakdown(Breakdown):
 def sentence_types(source: str) -> list[str]:
     """Return whether a source is a question, has digits or has a name; else it is plain.
 
-    A name is a capitalized word, not the first of the text; capitalized nouns count, too.
+    A name is a capitalized word, not the first of the text; capitalized nouns also count.
     """
     later_words = [word for word in tokenize_words(source) if word[0].isalnum()][1:]
     properties = {

@@ -1,7 +1,7 @@
 """Metrics of captions, of which an image has several: BLEU-1 to 4, ROUGE-L and CIDEr-D.
 
-They are those of coco-caption, by which papers on captions are compared. Invariant: on texts that
-its tokenizer leaves as they are, the scores equal those of the package pycocoevalcap.
+They are the metrics of coco-caption, which papers on captions report. Invariant: on texts that its
+tokenizer leaves as they are, the scores equal those of the package pycocoevalcap.
 """
 
 import re

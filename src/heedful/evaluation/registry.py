@@ -84,7 +84,7 @@ DEFAULT_METRICS = ("bleu", "chrf", "exact-match")
 
 
 class MetricSpec(NamedTuple):
-    """A validation metric of a task; the only place that says its label and direction."""
+    """A validation metric of a task; the only place with its label and direction."""
 
     label: str
     higher_is_better: bool

@@ -45,7 +45,7 @@ def score_outputs(
 
 
 def entry_to_dict(entry: ScoreEntry) -> dict[str, Any]:
-    """Return an entry as JSON values, without what was not computed."""
+    """Return an entry as JSON values; values that were not computed are left out."""
     fields: dict[str, Any] = entry.score._asdict()
     if entry.interval:
         sampling = {"num_samples": significance.NUM_BOOTSTRAP_SAMPLES, "seed": significance.SEED}

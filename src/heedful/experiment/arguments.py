@@ -45,7 +45,7 @@ def load_recipe_with_data(
 ) -> Recipe:
     """Return the recipe with this data and these settings; write pairs that are in memory.
 
-    Data that is given replaces all data of the recipe, dev and test data too.
+    Data that is given replaces all data of the recipe, also dev and test data.
     """
     paths = {name: os.fspath(path) for name, path in files.items() if path is not None}
     in_memory: Iterable[tuple[str, str]] | None = None

@@ -177,7 +177,7 @@ def largest_fitting(fits: Callable[[int], bool], start: int, max_rows: int) -> i
 
 
 class Trial(NamedTuple):
-    """What to measure: the peak memory of training steps, or the bytes of activations."""
+    """A measurement: the peak memory of training steps, or the bytes of activations."""
 
     shape: BatchShape
     rows: int
@@ -248,7 +248,7 @@ class MemoryTrial:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Return whether an error says that memory ran out: libraries have different words for it."""
+    """Return whether an error means that memory ran out: libraries word it differently."""
     message = str(error).lower()
     return isinstance(error, MemoryError) or any(phrase in message for phrase in _OUT_OF_MEMORY)
 

@@ -1,4 +1,4 @@
-"""Where the time of training steps goes: data, kernels, and the host between them; what would help.
+"""Time of training steps by part: data, kernels, and the host between them; improvements.
 
 A step waits for its batch (data), computes (kernels), and spends the rest on launching and Python
 (host). The first step of a batch shape is slower: libraries choose kernels, a GPU captures a graph.
@@ -76,7 +76,7 @@ class ShapeProfile(NamedTuple):
 
 
 class TrainingProfile(NamedTuple):
-    """What `heedful bench` measures."""
+    """The measurements of `heedful bench`."""
 
     steps: StepProfile
     shapes: ShapeProfile
@@ -276,7 +276,7 @@ def _kernel_seconds(events: Sequence[Any]) -> list[float]:
 def suggest_changes(
     result: TrainingProfile, config: TrainingConfig, device: torch.device
 ) -> list[str]:
-    """Return what would make training faster, the largest effect first."""
+    """Return suggestions to make training faster, the largest effect first."""
     shares, advice = result.steps.shares, []
     is_gpu = device.type == "cuda"
     if result.plain_reason:

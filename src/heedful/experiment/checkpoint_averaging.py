@@ -42,7 +42,7 @@ def average_checkpoints(
     num_last: int | None = None,
     num_best: int | None = None,
 ) -> list[AveragingInput]:
-    """Write a run folder with averaged parameters, and return what was averaged.
+    """Write a run folder with averaged parameters, and return its inputs.
 
     Of each run the `num_last` newest or `num_best` best checkpoints, or else its saved weights. If
     a trainer removes one of them meanwhile, they are selected again.

@@ -70,7 +70,7 @@ def load_data(recipe: Recipe, run: Run, console: Console) -> DataModule:
 
 
 def print_source_warnings(recipe: Recipe, console: Console) -> None:
-    """Print what is unusual about the training and dev files."""
+    """Print warnings about the training and dev files."""
     dev = [recipe.data.dev] if recipe.data.dev else []
     for source in [*_training_sources(recipe), *dev]:
         for warning in source.warnings:
@@ -243,7 +243,7 @@ def build_prepared_dataset(
 
 
 def open_prepared_dataset(recipe: Recipe, config: PreparedDataConfig) -> PreparedDataset:
-    """Open tokens made by `heedful prepare`, if the recipe would tokenize alike."""
+    """Open tokens made by `heedful prepare`, if the recipe would tokenize equally."""
     prepared = sharded_dataset.load_prepared_dataset(Path(config.path), verify=config.verify)
     expected = recipe.task.example_format
     contents = f"{config.path} contains {prepared.example_format.description}"

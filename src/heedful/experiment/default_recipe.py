@@ -4,7 +4,7 @@
 - Data: n pairs have a vocabulary of 22 sqrt(n) subwords per language, but at least 3 per character.
 - Time: 5 minutes, or n / 40,000 if that is more; the learning rate falls to zero at their end.
 
-What the user sets wins. docs/training.md says how they were found.
+What the user sets wins. docs/training.md describes how they were found.
 """
 
 from collections.abc import Sequence
@@ -65,7 +65,7 @@ def _complete_default(overrides: Sequence[Override], device: torch.device) -> Re
 
 
 def describe_default(recipe: Recipe) -> str:
-    """Say what was chosen, and how to change it."""
+    """Return a line about the choices, and how to change them."""
     is_recurrent = recipe.model.encoder.type == "recurrent"
     kind = "LSTMs for a CPU" if is_recurrent else "Transformer for a GPU"
     minutes = recipe.training.max_minutes

@@ -31,7 +31,7 @@ _UNLIMITED = 1 << 60  # control groups express "no limit" by numbers of this siz
 
 
 def environment_info(device: torch.device, dist_context: DistributedContext) -> dict[str, Any]:
-    """Return what results may depend on: a run resumes to the bit only where this is equal."""
+    """Return all that results may depend on: a run resumes bit for bit only if it is equal."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     return {
         "heedful": VERSION,

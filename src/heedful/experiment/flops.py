@@ -39,7 +39,7 @@ def training_flops_per_target(recipe: Recipe, data_module: DataModule) -> float:
 
 
 def check_trainable(recipe: Recipe) -> None:
-    """Raise what optimizer and first batch would raise: on the meta device, without the data."""
+    """Raise the errors of optimizer and first batch: on the meta device, without the data."""
     with torch.device("meta"):
         model = recipe.task.build_model(recipe, _SMALL_VOCABULARIES)
     recipe.training.optimizer.group_parameters(model)

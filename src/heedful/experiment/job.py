@@ -2,7 +2,7 @@
 
 Invariants: only the main process writes; validation leaves parameters, modes and random numbers as
 they were; a full disk ends training only if `on_disk_full` says so, or at the last step; whenever a
-checkpoint is saved, the best weights up to its step are saved, too.
+checkpoint is saved, the best weights up to its step are also saved.
 """
 
 import math
@@ -133,7 +133,7 @@ class TrainingJob:
             self.log(f"initialized from {self.config.init_from}")
 
     def resume(self, snapshot: Snapshot) -> None:
-        """Restore a snapshot and drop what the logs say of later steps."""
+        """Restore a snapshot and drop the logs of later steps."""
         folder, fingerprint = self.run.folder, self.progress.data_fingerprint
         location = str(self.checkpoints.folder)
         self.progress = state.restore_snapshot(self.trainer, snapshot, location=location)
@@ -184,7 +184,7 @@ class TrainingJob:
                     callback.on_train_end()
 
     def record_step(self, started: StartedStep, cursor: DataCursor) -> None:
-        """Update the progress, apart from what depends on the losses."""
+        """Update all progress that does not depend on the losses."""
         progress, is_main_process = self.progress, self.dist_context.is_main_process
         progress.cursor = cursor
         # The clocks of ranks differ; that of the main process counts.

@@ -1,4 +1,4 @@
-"""What a pretrained encoder takes from its folder: architecture, tokenizer and parameters.
+"""Load a pretrained encoder from its folder: architecture, tokenizer and parameters.
 
 The folder is a run, or a model of another library that can be imported. Invariant: all of it is
 copied when training starts, so that the run is complete in itself; whatever does not fit is

@@ -107,7 +107,7 @@ class TokenCache:
             log(f"saved the tokens for resuming: {size / 1e6:,.0f} MB in {self.folder}")
 
     def _key(self) -> str | None:
-        """Return a hash of what the tokens depend on; None if a source can be read only once."""
+        """Return a hash of all inputs of the tokens; None if a source can be read only once."""
         recipe, sources = self._recipe, self._sources
         if any(source.is_single_pass for source in sources):
             return None

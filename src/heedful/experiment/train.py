@@ -82,7 +82,7 @@ def train(
     auto_find_batch_size: bool = False,
     memory_limit: int | None = None,
 ) -> TrainingResult:
-    """Train a recipe into a run folder, or resume what is there.
+    """Train a recipe into a run folder, or resume the run that is there.
 
     `recipe` is a name, a YAML file, a dict of settings or a `Recipe`; `run` is the folder,
     runs/RECIPE by default. Data that is given replaces all data of the recipe: the files `source`
@@ -93,7 +93,7 @@ def train(
 
     `report_to` names trackers; `auto_find_batch_size` looks for the largest batch that fits into
     memory, or into `memory_limit` bytes. What the recipe cannot do is reported before anything is
-    read or written, apart from pairs.
+    read or written, except for pairs.
     """
     folder = Run(run_folder(recipe, run))
     files = {"source": source, "target": target, "text": text, "labeled": labeled, "conll": conll}
@@ -209,7 +209,7 @@ class StopNotice:
         self.job: TrainingJob | None = None
 
     def __call__(self, number: int) -> None:
-        """Log what happens now."""
+        """Handle a signal: log how training stops."""
         if number not in STOP_SIGNALS:
             return
         if self.job is None:

@@ -1,6 +1,6 @@
 """Attention as lines between source and output steps, in SVG and in the terminal.
 
-The output stands above, the source below, and a line joins two tokens (Olah and Carter 2016).
+The output is above, the source below, and a line joins two tokens (Olah and Carter 2016).
 Invariant: the thickness of a line is proportional to its weight, rounded to dots in the terminal;
 weights below half a percent have no line.
 """
@@ -155,7 +155,7 @@ _DOT_BITS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
 def terminal_lines(attention_map: AttentionMap, *, width: int) -> Text:
     """Draw lines of Braille dots within a number of terminal columns.
 
-    The tokens stand in two rows if these fit, else in two columns, the source on the left. Weights
+    The tokens are in two rows if these fit, else in two columns, the source on the left. Weights
     below `MIN_TERMINAL_WEIGHT` are left out.
     """
     if attention_map.is_empty:

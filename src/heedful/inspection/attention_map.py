@@ -216,13 +216,13 @@ def _bands(attention_map: AttentionMap) -> list[AttentionMap]:
 
 
 def heading_parts(attention_map: AttentionMap) -> tuple[str, str, str]:
-    """Return the source, the output and what the weights are, each on one line."""
+    """Return the source, the output and the caption of the weights, each on one line."""
     title, output = map(escape_line, (attention_map.title, attention_map.output))
     return title, output, escape_line(attention_map.caption)
 
 
 def describe_links(attention_map: AttentionMap) -> str:
-    """Return the strongest link of each output token, for those who cannot see the figure."""
+    """Return the strongest link of each output token, for readers who cannot see the figure."""
     links = []
     rows = zip(attention_map.target, attention_map.weights, attention_map.notes, strict=True)
     for target, row, note in rows:

@@ -251,7 +251,7 @@ def concatenate_steps(records: Sequence[TraceRecord]) -> TraceRecord:
 
     The rows are those of the last record. Each is traced back by its cumulative weights, so a
     search may have dropped, repeated and reordered rows in between. Two rows with equal cumulative
-    weights cannot be told apart once they are reordered.
+    weights cannot be distinguished once they are reordered.
     """
     paths = sorted({record.module_path for record in records})
     description = f"{len(paths)}: {', '.join(paths)}" if paths else "none"

@@ -134,7 +134,7 @@ class CaptionAttention:
 
     @property
     def description(self) -> str:
-        """The strongest cell of each word, for those who cannot see the figure."""
+        """The strongest cell of each word, for readers who cannot see the figure."""
         links = [
             f"{escape_invisible(word)}: row {peak.row + 1}, column {peak.column + 1}, {note}"
             for word, peak, note in zip(self.words, self.peaks, self.notes, strict=True)

@@ -97,12 +97,12 @@ class SheetLayout:
         return x + width * column / columns, y + height * row / rows, width / columns, height / rows
 
     def word_label(self, word: str) -> str:
-        """Return a word as it stands over its tile."""
+        """Return a word as the label of its tile."""
         return svg.truncate(escape_invisible(word), int(self.tile_width / LABEL_ADVANCE))
 
 
 def legend(attention: CaptionAttention) -> str:
-    """Return what a contact sheet shows."""
+    """Return the contents of a contact sheet."""
     scale = "relative to the word's largest cell (max: its weight)"
     if attention.image is None:
         return f"Filled: attended, {scale}."
@@ -279,7 +279,7 @@ def write_png(attention: CaptionAttention, path: Path) -> None:
 
 
 class _SheetCanvas:
-    """A picture in which positions and sizes are those of the SVG."""
+    """A picture with the positions and sizes of the SVG."""
 
     def __init__(self, width: float, height: float) -> None:
         from PIL import Image, ImageDraw

@@ -1,4 +1,4 @@
-"""Figures of attention over texts and over images alike: terminal, SVG, and a page with both.
+"""Figures of attention over texts and over images: terminal, SVG, and a page with both.
 
 An attention map with a `grid` is drawn as pictures (`caption_attention`), any other as a heat map
 or as lines between tokens (`attention_lines`).

@@ -2,7 +2,7 @@
 
 It is drawn from metrics.jsonl, samples.jsonl and config.yaml: key figures, curves, samples with
 their attention maps, validations, configuration and environment. A run that has just started, or
-whose last line is incomplete, has a report, too.
+whose last line is incomplete, also has a report.
 """
 
 import math
@@ -42,7 +42,7 @@ _NOT_AVAILABLE = "\u2013"
 def render_run_page(
     title: str, config_text: str, entries: Entries, samples: Entries, *, metrics: Metrics
 ) -> str:
-    """Return the report; `metrics` give label, unit and direction of what validations computed."""
+    """Return the report; `metrics` have label, unit and direction of validation metrics."""
     curve_charts = training_curves.make_charts(entries, metrics)
     content = Template(html.read_asset("run.html")).substitute(
         key_figures=html.serialize(html.key_figures(_key_figures(entries, metrics))),

@@ -29,8 +29,8 @@ _LEFT_TO_RIGHT_MARK = "\u200e"
 def terminal_heatmap(attention_map: AttentionMap, *, width: int) -> Text:
     """Draw an attention map within a number of terminal columns (at least `MIN_TERMINAL_WIDTH`).
 
-    A cell shows its weight as a rounded percentage, so the map says the same in color, in black and
-    white, and as copied text. Source tokens stand above their columns, staggered over several
+    A cell shows its weight as a rounded percentage, so the map is the same in color, in black and
+    white, and as copied text. Source tokens are above their columns, staggered over several
     lines; a source too wide for the terminal is split into multiple maps, one below the other. Of
     more than `MAX_COLUMNS` tokens, maps in which no weight reaches half a percent are left out.
     """

@@ -23,7 +23,7 @@ _MIN_SMOOTHING_POINTS = 5
 
 
 class MetricInfo(Protocol):
-    """What a chart must know of a metric: `MetricSpec` of a task."""
+    """Properties of a metric that a chart needs; `MetricSpec` of a task has them."""
 
     @property
     def label(self) -> str:
@@ -159,7 +159,7 @@ def ordered_names(names: Iterable[str], metrics: Metrics) -> list[str]:
 
 
 def logged_names(entries: Sequence[Entry], metrics: Metrics) -> list[str]:
-    """Return the names of what was logged beside the loss and the position."""
+    """Return the names of all logged values except the loss and the position."""
     values = [pair for entry in entries for pair in entry.items()]
     names = {name for name, value in values if isinstance(value, int | float)}
     return ordered_names(names - _OTHER_FIELDS, metrics)

@@ -1,6 +1,6 @@
 """Character features: a vector for each word, computed from its spelling.
 
-It is added to the embedding of the word, so that words that were never seen have one, too. Others
+It is added to the embedding of the word, so that words that were never seen also have one. Others
 concatenate the two vectors (Ma & Hovy 2016; Lample et al. 2016); a sum keeps their size, so that
 every encoder can read it. Invariant: padding has no influence, and a word without characters has a
 vector of its own.

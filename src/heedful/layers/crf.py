@@ -117,7 +117,7 @@ class SoftmaxTagHead(TagHead):
 class LinearChainCRF(TagHead):
     """p(y | x) = exp(sum_t s_t(y_t) + A(y_(t-1), y_t)) / Z, with learned scores A.
 
-    (Lafferty et al. 2001; Lample et al. 2016, section 2.2.) First and last tags have scores, too.
+    (Lafferty et al. 2001; Lample et al. 2016, section 2.2.) First and last tags also have scores.
     Transitions start at zero, where the tags are independent.
     """
 

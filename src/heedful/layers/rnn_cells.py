@@ -199,7 +199,7 @@ class ResetAfterGRUCell(UnfusedGRUCell):
 
 
 class ContextGRUCell(UnfusedGRUCell):
-    """GRU that resets the context, too: n = tanh(W x + r * (U h + C c)); h' = (1 - z) * n + z * h.
+    """GRU that also resets the context: n = tanh(W x + r * (U h + C c)); h' = (1 - z) * n + z * h.
 
     r and z have a term for c as well (Cho et al. 2014, A.1.2). The inputs are [x; c].
     """

@@ -156,7 +156,7 @@ class TransformerStack(nn.Module):
 
     @property
     def has_alignment_heads(self) -> bool:
-        """Whether the weights are not those of all heads of the top layer."""
+        """Whether the weights come from other heads than all of the top layer."""
         return self.alignment_layer is not None or self.num_alignment_heads is not None
 
     @property

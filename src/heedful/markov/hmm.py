@@ -29,7 +29,7 @@ MaybeLengths = Int[Tensor, "B"] | None
 
 
 class HMMSample(NamedTuple):
-    """Hidden states and what they emitted."""
+    """Hidden states and their emissions."""
 
     states: Int[Tensor, "B T"]
     observations: Observations

@@ -36,7 +36,7 @@ class DilatedDecoder(Decoder):
     """Causal dilated blocks over the sum of source and target (Kalchbrenner et al. 2016).
 
     Position i reads the embedding of its token plus the encoder's output at i, both of size 2 d;
-    beyond the unfolded source, the embedding alone. Section 3 stacks the decoder on the encoder
+    beyond the unfolded source, only the embedding. Section 3 stacks the decoder on the encoder
     without saying how they are joined: a sum needs no parameters. The output head reads
     ReLU(norm(.)) of the last block, after dropout. Attention weights are zero.
     """
@@ -89,7 +89,7 @@ class DilatedDecoder(Decoder):
 
 
 class DilatedDecoderConfig(DilatedConfigBase):
-    """Decode with dilated convolutions over those of the source (Kalchbrenner et al. 2016)."""
+    """Decode with dilated convolutions over encoder outputs (Kalchbrenner et al. 2016)."""
 
     type: Literal["dilated"] = "dilated"
     dropout: float = Field(default=0.0, ge=0, lt=1)

@@ -33,7 +33,7 @@ from heedful.shapes import Float, Int, Lengths, SourceStates, SourceTokens, Step
 
 
 class ConvolutionalLayerState(NamedTuple):
-    """What one layer carries from one position to the next."""
+    """State of one layer between positions."""
 
     recent: Float[Tensor, "B R D"]  # its inputs at the last k - 1 positions
     attention_state: AttentionState | None  # if attention depends on earlier steps

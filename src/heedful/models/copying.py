@@ -3,7 +3,7 @@
 They predict an extended vocabulary of V + S entries: those of the vocabulary, and one for each
 source position. A source token that the vocabulary does not have is V + s, where s is the position
 of its first occurrence; other entries beyond V have probability 0. Invariants: probabilities sum to
-one; that of a token is p(generate it) + p(copy it), summed over all positions where it stands.
+one; that of a token is p(generate it) + p(copy it), summed over all positions that have it.
 """
 
 from abc import abstractmethod
@@ -65,7 +65,7 @@ class CopyingHead(OutputHead):
     def compute_distributions(
         self, features: Features, weights: SourceWeights, copying: CopyInputs
     ) -> CopyDistributions:
-        """Return what is generated and what is copied."""
+        """Return the log-probabilities of generating and of copying."""
 
     @override
     def build_source(

@@ -2,7 +2,7 @@
 
 Members share their vocabularies; their predictions and attention weights are averaged. Invariants:
 an ensemble of one is its member; the order of members does not matter; shallow fusion with weight 0
-is the model alone.
+is the model without fusion.
 """
 
 import math

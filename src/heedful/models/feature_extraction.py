@@ -42,7 +42,7 @@ class ExtractionOptions(NamedTuple):
 
 
 class ExtractionOutput(NamedTuple):
-    """What was written."""
+    """Summary of the written features."""
 
     num_images: int
     grid: tuple[int, int]

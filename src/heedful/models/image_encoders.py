@@ -1,7 +1,7 @@
 """Image encoders: pixels or stored features become the cells of a grid, row by row.
 
 Pixels are (B, C, H, W) and features (B, S, C); integers are read as they are stored, so that a
-batch travels to a GPU as bytes. Invariants: an image is encoded alike in every batch; cells
+batch travels to a GPU as bytes. Invariants: an image is encoded equally in every batch; cells
 beyond the length of a row are zero and have no influence on the others.
 """
 
@@ -304,7 +304,7 @@ class CNNEncoder(ImageEncoder):
 
 
 class PictureEncoderConfigBase(BaseConfig):
-    """What encoders of pictures have in common."""
+    """Common settings of encoders of pictures."""
 
     type: str
     image_size: Grid = (224, 224)

@@ -142,7 +142,7 @@ class TransformerImageEncoderConfig(TransformerImageEncoderConfigBase):
 
     @property
     def image_shape(self) -> ImageShape:
-        """What the encoder reads."""
+        """Shape of the inputs."""
         return self.cells.image_shape
 
     def build(self) -> TransformerImageEncoder:

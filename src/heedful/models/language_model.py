@@ -293,7 +293,7 @@ class BoundedContextModel:
 
 
 class LanguageModelConfigBase(BaseConfig):
-    """What language models have in common, with a source and without."""
+    """Common settings of language models, with a source and without."""
 
     type: str
     backbone: BackboneConfig = RecurrentBackboneConfig()

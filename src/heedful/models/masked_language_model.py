@@ -62,7 +62,7 @@ def mask_tokens(tokens: TokenIds, config: MaskingConfig, *, vocab_size: int, see
 
 
 def select_targets(batch: LMBatch) -> LMBatch:
-    """Return the batch with its targets alone, so that a model scores no other position.
+    """Return the batch with only its targets, so that a model scores no other position.
 
     Rows have equally many positions, of which some may be padding; a multiple of 8, so that batch
     shapes recur.

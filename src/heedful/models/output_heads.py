@@ -42,7 +42,7 @@ class CopySource(NamedTuple):
 
 
 class CopyInputs(NamedTuple):
-    """What a head that copies reads besides features and weights."""
+    """Inputs of a head that copies, in addition to features and weights."""
 
     source: CopySource
     gate_inputs: Float[Tensor, "B T G"]  # context, state and embedding of the input token
@@ -91,7 +91,7 @@ class OutputHead(nn.Module, ABC):
 
 
 class HeadSizes(NamedTuple):
-    """What the config of an output head builds it for."""
+    """Sizes of the inputs and outputs of an output head."""
 
     features: int
     vocab: int

@@ -159,7 +159,7 @@ class PretrainedFeatures(nn.Module):
         return self.dropout(self.mix(layers).masked_fill((tokens == PAD).unsqueeze(-1), 0))
 
     def _layer_states(self, tokens: Int[Tensor, "B S"]) -> list[SourceStates]:
-        """Return the states of the layers, bottom first; without a mix, of the last alone."""
+        """Return the states of the layers, bottom first; without a mix, only of the last."""
         num_added = int(self.prepend_bos)
         lengths = (tokens != PAD).sum(dim=1) + num_added
         layer_inputs: list[Tensor] | None = None if self.mix is None else []

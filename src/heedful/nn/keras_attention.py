@@ -54,7 +54,7 @@ class TanhSumScore(ContentScore, LazyParameters):
 
 
 class SingleHeadLayer(KerasLayer):
-    """What Keras's two layers share: inputs and masks as lists, and what is returned."""
+    """Base of Keras's two layers: inputs and masks as lists, and the outputs."""
 
     def forward(
         self,
@@ -91,7 +91,7 @@ class SingleHeadLayer(KerasLayer):
         return context if weights is None else (context, weights)
 
     def build(self, input_shape: Sequence[Shape]) -> None:
-        """Create the parameters for [query shape, value shape]; the first call does it, too."""
+        """Create the parameters for [query shape, value shape]; the first call also does it."""
         self._build_for(input_shape[0][-1])
 
     def _build_for(self, query_size: int) -> None:

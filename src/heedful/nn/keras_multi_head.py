@@ -85,7 +85,7 @@ class MultiHeadAttention(KerasLayer):
             self._build_for(query_size, value_size, key_size or value_size)
 
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
-        """Create the parameters for inputs of these shapes; the first call does it, too."""
+        """Create the parameters for inputs of these shapes; the first call also does it."""
         key_shape = value_shape if key_shape is None else key_shape
         self._build_for(query_shape[-1], value_shape[-1], key_shape[-1])
 

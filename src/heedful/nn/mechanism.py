@@ -27,7 +27,7 @@ Alignment: TypeAlias = AlignmentConfig | AlignmentFunction | None
 
 
 class PairMask(NamedTuple):
-    """What a layer knows about pairs of queries and keys; each part broadcasts to (*B, T, S)."""
+    """Mask and bias of pairs of queries and keys; each part broadcasts to (*B, T, S)."""
 
     visible: Bool[Tensor, "*#B #T #S"] | None = None
     """True where a query may attend."""

@@ -1,6 +1,6 @@
 """Axes of a chart: ticks, units, layout and labels.
 
-Ticks are round numbers that cover all values. Series names stand to the right of the plot, each as
+Ticks are round numbers that cover all values. Series names are to the right of the plot, each as
 near to the end of its line as possible. Invariant: no two names overlap.
 """
 
@@ -23,7 +23,7 @@ SMALLEST, LARGEST = 1e-150, 1e150
 
 
 class DisplayUnit(NamedTuple):
-    """What values are divided by before they are shown, and the suffix of their labels."""
+    """Divisor of values before they are shown, and the suffix of their labels."""
 
     size: float = 1
     suffix: str = ""
@@ -64,7 +64,7 @@ def format_value(value: float, unit: str = "", digits: int = 4) -> str:
 
 
 def format_ticks(ticks: Sequence[float], unit: DisplayUnit = PLAIN) -> list[str]:
-    """Format the ticks of an axis alike: all plain, or all with powers of ten."""
+    """Format all ticks of an axis the same way: all plain, or all with powers of ten."""
     shown = [tick / unit.size for tick in ticks]
     is_plain = all(1e-3 <= abs(tick) < 1e6 for tick in shown if tick)
     return [(f"{tick:,.10g}" if is_plain else _format_power(tick)) + unit.suffix for tick in shown]
@@ -271,7 +271,7 @@ def _footer_height(plot_labels: PlotLabels, x_ticks: Sequence[CategoryTick]) -> 
 
 
 def truncate_name(name: str) -> str:
-    """Return a series name as it stands beside a plot."""
+    """Return a series name as it is written next to a plot."""
     return truncate(escape_line(name), MAX_NAME_LENGTH)
 
 

@@ -1,8 +1,8 @@
 """Line charts and scatter plots as SVG, for papers and for the pages of a run and a comparison.
 
-Each marker stands at its numbers and carries them as `data-x` and `data-y`, so that a chart can be
-measured; the scales are attributes of the root, so that a script can read it. Series differ in
-color and in marker shape, and can be told apart in print and with color vision deficiency.
+Each marker has its numbers as `data-x` and `data-y`, and the root has the scales as attributes, so
+that a script can read a chart. Series differ in color and in marker shape, and can be distinguished
+in print and with color vision deficiency.
 """
 
 import math
@@ -288,7 +288,7 @@ class _Series:
         self.group = SubElement(root, "g", {"class": css_class, "data-name": escape_line(name)})
 
     def draw_line(self, line: LineSeries, label_y: float | None) -> None:
-        """Draw a line, its markers, and its name beside the plot, or none if `label_y` is None."""
+        """Draw a line, its markers, and its name next to the plot, or none if `label_y` is None."""
         css_class = "line dashed" if line.dashed else "line"
         for curve in line.run_curves:
             add_path(self.group, "run-curve", _path(curve, self.plot))

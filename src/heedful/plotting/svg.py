@@ -23,7 +23,7 @@ FAINT_THRESHOLD = 0.05
 
 
 class Palette(NamedTuple):
-    """Colors of a light page. One hue only, so that lightness alone carries a weight."""
+    """Colors of a light page. One hue only, so that only lightness encodes a weight."""
 
     background: str = "#ffffff"
     empty_cell: str = "#eef1f8"
@@ -123,7 +123,7 @@ def svg_document(
 
 
 def render_empty(heading: str, default_title: str, style: str = "") -> str:
-    """Return a document that says that there is nothing to draw."""
+    """Return a document with the note that there is no data to draw."""
     title, note = heading or default_title, NOTHING_TO_DRAW
     root = svg_document(350, 90, title=title, description=note, heading=heading, style=style)
     add_text(root, "note", note, x=PADDING, y=64)

@@ -106,7 +106,7 @@ class DataConfig(BaseConfig):
 
 
 class EvaluationConfig(BaseConfig):
-    """What `heedful evaluate` and `heedful compare` compute."""
+    """Settings of `heedful evaluate` and `heedful compare`."""
 
     metrics: tuple[str, ...] = ()
     """Names of metrics, the main one first; empty for those of the task."""
@@ -160,7 +160,7 @@ def recipe_names() -> list[str]:
 def recipe_groups() -> list[tuple[str, tuple[str, ...]]]:
     """Return the bundled recipes with their variants; those without variants come first.
 
-    The variant `small` of `gpt` stands for the recipe `gpt-small`.
+    The variant `small` of `gpt` is the recipe `gpt-small`.
     """
     variants: dict[str, list[str]] = {}
     for name in recipe_names():  # sorted, so that a recipe comes before its variants

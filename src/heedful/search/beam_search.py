@@ -52,7 +52,7 @@ from heedful.shapes import Float, Int, Lengths
 
 
 class BeamSearchOptions(NamedTuple):
-    """Everything but the beam size that changes what a search returns."""
+    """All options of a search except the beam size."""
 
     coverage_penalty: CoveragePenalty | None = None
     stopping: StoppingCriterion = heuristic_stopping

@@ -182,7 +182,7 @@ class BeamGroupsConfig(BaseConfig):
 
 
 class BeamPruning(NamedTuple):
-    """Drop what is far below the best  (Wu et al. 2016, section 7; there both are `beamsize`).
+    """Drop candidates far below the best  (Wu et al. 2016, section 7; there both are `beamsize`).
 
     A token is not considered if its log-probability is more than `token_threshold` below that of
     the best token of the step, whichever hypothesis of the beam that continues. A finished
@@ -206,7 +206,7 @@ class BeamPruning(NamedTuple):
 
 
 class BeamPruningConfig(BaseConfig):
-    """Pruning of what is far below the best, in nats (Wu et al. 2016, section 7)."""
+    """Pruning of candidates far below the best, in nats (Wu et al. 2016, section 7)."""
 
     token_threshold: PositiveFloat | None = None
     """Skip tokens with log p this far below the best of the step: 3 in the paper; null for none."""

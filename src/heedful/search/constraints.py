@@ -159,7 +159,7 @@ class _ConstraintGroup:
 def _group_overlapping(constraints: Constraints) -> list[list[DisjunctiveConstraint]]:
     """Partition constraints so that no phrases of two groups overlap.
 
-    Where too many do, groups stay apart, and what they save by overlapping is not counted.
+    Where too many do, groups stay separate, and what they save by overlapping is ignored.
     """
     groups: list[list[DisjunctiveConstraint]] = []
     for constraint in constraints:

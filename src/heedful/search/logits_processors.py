@@ -66,7 +66,7 @@ def apply_processors(
 
 
 def _fallback(log_probs: LogProbs, eos: int | None) -> LogProbs:
-    """Allow EOS alone; every token where there is no EOS or where EOS is impossible."""
+    """Allow only EOS; every token where there is no EOS or where EOS is impossible."""
     if eos is None:
         return log_probs
     others = torch.arange(log_probs.size(1), device=log_probs.device) != eos

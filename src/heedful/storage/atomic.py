@@ -90,7 +90,7 @@ def remove_path(path: Path) -> None:
 
 
 def clean_up_interrupted(*folders: Path) -> None:
-    """Remove temporary files of an interrupted writer, and restore what it had renamed."""
+    """Remove temporary files of an interrupted writer, and restore files that it had renamed."""
     for folder in folders:
         with explain_os_errors(folder):
             for backup in folder.glob(f"{_BACKUP_PREFIX}*"):
@@ -123,7 +123,7 @@ def drop_page_cache(folder: Path) -> None:
 
 
 def temporary_path(path: Path) -> Path:
-    """Return a name beside `path` for this process; if it is killed, the next writer removes it."""
+    """Return a temporary path next to `path`; if its writer is killed, the next one removes it."""
     owner = f"{os.getpid()}@{socket.gethostname()}"
     return path.with_name(f"{_TEMPORARY_PREFIX}{owner}@{path.name}")
 
@@ -181,7 +181,7 @@ def lock_folder(
 ) -> Iterator[None]:
     """Lock a folder, or raise RunError; a folder that is still empty is removed afterwards.
 
-    The error says what the holder does (its `activity`) and which `option` names another folder.
+    The error names what the holder does (its `activity`) and which `option` names another folder.
     """
     path = folder / _LOCK
     descriptor = _acquire(path, activity, option)

@@ -1,1 +1,1 @@
-"""Tasks: what models are for. `task` is the interface, `registry` lists the tasks."""
+"""Tasks, such as translation. `task` is the interface, `registry` lists the tasks."""

@@ -1,4 +1,4 @@
-"""What the command line needs of tasks: options, and how commands load a run.
+"""The command-line side of tasks: options, and how commands load a run.
 
 It imports no torch. A task's commands are functions in its `command` module.
 """

@@ -1,4 +1,4 @@
-"""What a trained model is used for: predictions, outputs for a test set, samples in training."""
+"""Uses of a trained model: predictions, outputs for a test set, samples in training."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -48,7 +48,7 @@ class Predictor(Protocol):
         ...
 
     def predict_with_attention(self, requests: Iterable[Any], /) -> Iterator[Prediction]:
-        """Predict, and return the attention weights of each layer, too."""
+        """Predict; the results have the attention weights of each layer."""
         ...
 
     def evaluate(self, examples: Sequence[Any], /) -> list[MetricScore]:
@@ -108,7 +108,7 @@ class DevEvaluator:
     def compute_scores(
         self, names: Sequence[str], *, max_examples: int | None = None
     ) -> dict[str, float]:
-        """Return those of these metrics that are computed from predictions."""
+        """Return the scores of these metrics that are computed from predictions."""
         return {}
 
     def sample_predictions(self, count: int) -> list[LoggedSample]:

@@ -1,4 +1,4 @@
-"""The task interface: all that depends on what a model is for.
+"""The task interface: all code that depends on the task.
 
 A task names its model configs, data sources and metrics, and builds data module, objective and
 predictor. `PairTask` and `TextTask` implement the data half for pairs of texts and for running
@@ -78,7 +78,7 @@ class VocabSizes(NamedTuple):
 
 
 class LoadedRun(NamedTuple):
-    """What a run folder contains."""
+    """Contents of a run folder."""
 
     folder: Path | str
     config: Any  # a recipe
@@ -119,7 +119,7 @@ class DataModule(ABC):
 
 
 class Task(ABC):
-    """What a model is for."""
+    """A task of models, such as translation: data, objective, metrics and predictor."""
 
     name: ClassVar[str]
     description: ClassVar[str]
@@ -278,7 +278,7 @@ class Task(ABC):
         return config.model.build(source_vocab_size=sizes.source, target_vocab_size=sizes.target)
 
     def initialize_model(self, model: nn.Module, data_module: Any) -> None:
-        """Set what a new model takes from its training data; by default nothing."""
+        """Set buffers of a new model that depend on the training data; by default none."""
         del model, data_module
 
     def build_objective(self, training: TrainingConfig) -> Objective:
@@ -346,7 +346,7 @@ class Task(ABC):
         """Build the predictor of a run; of multiple runs, an ensemble, or raise."""
 
     def comparison_key(self, predictor: Any, examples: Sequence[Any]) -> object:
-        """Return what must be equal in runs whose `Predictor.evaluate` is compared."""
+        """Return a key that must be equal in runs whose `Predictor.evaluate` is compared."""
         return None
 
     def confusion(self, outputs: SystemOutputs) -> ConfusionMatrix | None:

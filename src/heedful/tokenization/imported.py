@@ -66,7 +66,7 @@ class ImportedTokenizerConfig(BaseConfig):
 
 
 class ImportedTokenizer(Tokenizer):
-    """A tokenizer with a list of tokens, and a file that says how a text is split."""
+    """A tokenizer with a list of tokens, and a file of rules that split a text."""
 
     def __init__(
         self, vocabulary: Vocabulary, data: bytes, config: ImportedTokenizerConfig

@@ -48,7 +48,7 @@ class PretrainedTokenizer(Tokenizer):
 
     @abstractmethod
     def tokenize(self, text: str) -> list[str]:
-        """Split a text into pieces; one that is not in the vocabulary stands for UNK."""
+        """Split a text into pieces; one that is not in the vocabulary becomes UNK."""
 
     @abstractmethod
     def tokenize_word(self, word: str) -> list[str]:

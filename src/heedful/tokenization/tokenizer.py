@@ -4,8 +4,8 @@ Invariants, tested for each tokenizer: `decode(encode(text))` is the normalized 
 if each token of it is known; no text is encoded as `PAD`, `BOS` or `EOS`; a saved and loaded
 tokenizer encodes the same; lone surrogates are rejected.
 
-An open vocabulary adds the unknown tokens of one source to the vocabulary of that source alone
-(See et al. 2017): with V entries, V + s stands for the unknown token whose first occurrence is
+An open vocabulary adds the unknown tokens of one source only to the vocabulary of that source
+(See et al. 2017): with V entries, V + s is the unknown token whose first occurrence is
 position s, in the source and in its target.
 """
 
@@ -151,7 +151,7 @@ class Tokenizer(ABC):
         return self._encode([self.normalizer(text)])[0]
 
     def encode_phrase(self, text: str) -> list[int]:
-        """Encode a part of a text, without what stands before whole texts."""
+        """Encode a part of a text, without the prefix of whole texts."""
         return self.encode(text)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:

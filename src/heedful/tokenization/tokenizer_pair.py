@@ -1,6 +1,6 @@
 """The tokenizers of source and target, separate or shared, and their settings.
 
-A config can `train` tokenizers and `load` saved ones; both encode alike.
+A config can `train` tokenizers and `load` saved ones; both encode equally.
 """
 
 from collections.abc import Iterable, Sequence

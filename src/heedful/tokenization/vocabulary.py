@@ -58,7 +58,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what `save` wrote."""
+        """Read a file of `save`."""
         try:
             contents = parse_json(read_saved_file(path))
         except ValueError:

@@ -1,7 +1,7 @@
 """Tokenizers of texts whose words are separated by spaces: tagged words, and their tags.
 
 With characters, each word is its id and then an id for each of its characters. These are not part
-of the vocabulary: they follow its last id, and depend on the code point alone. Invariant: as many
+of the vocabulary: they follow its last id, and depend only on the code point. Invariant: as many
 ids are below the size of the vocabulary as there are words.
 """
 

@@ -124,7 +124,7 @@ class MetricsLogger(PeriodicLogger):
         model: nn.Module,
         extra_fields: Callable[[], Mapping[str, Any]],
     ) -> None:
-        """`extra_fields` returns what a line of training has besides the step metrics."""
+        """`extra_fields` returns further fields of a training line, after the step metrics."""
         super().__init__()
         self._write = write
         self._overflow_counter = ExpertOverflowCounter(model)

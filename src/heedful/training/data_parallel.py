@@ -240,7 +240,7 @@ class FSDPContext(DDPContext):
 
     @override
     def inference_model(self, model: nn.Module) -> nn.Module:
-        """Return an unsharded copy, which one rank can use alone inside `summon_full_params`."""
+        """Return an unsharded copy, which a single rank can use inside `summon_full_params`."""
         del model
         return self._inference_model
 

@@ -49,7 +49,7 @@ class Objective(ABC):
 
     @abstractmethod
     def normalizer(self, batch: Any) -> int:
-        """Return what the sum over a batch is divided by: target tokens or sentences."""
+        """Return the divisor of the sum over a batch: target tokens or sentences."""
 
     @abstractmethod
     def __call__(self, model: Any, batch: Any, step: int, unwrapped_model: nn.Module) -> LossTerms:
@@ -281,7 +281,7 @@ class ReinforceObjectiveConfig(PolicyGradientConfigBase):
 
 
 class SelfCriticalObjectiveConfig(PolicyGradientConfigBase):
-    """Self-critical sequence training: REINFORCE on CIDEr-D alone (Rennie et al. 2017)."""
+    """Self-critical sequence training: REINFORCE on CIDEr-D only (Rennie et al. 2017)."""
 
     type: Literal["self-critical"] = "self-critical"
     reward: RewardName = "cider-d"

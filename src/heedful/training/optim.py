@@ -375,8 +375,8 @@ LRScheduleConfig = Annotated[
 class LRSchedule:
     """Learning rate of each step; whoever validates appends to `scores` (lower is better).
 
-    `planned_steps` says before each step how many training will take: a limit of time or FLOPs only
-    lets that be estimated.
+    `planned_steps` returns, before each step, how many training will take; with a limit of time or
+    FLOPs this is an estimate.
     """
 
     config: LRScheduleConfigBase

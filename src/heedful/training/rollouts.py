@@ -1,7 +1,7 @@
 """Rollouts: outputs sampled from a model, their likelihoods and rewards.
 
 Outputs are sampled without dropout, which is drawn anew at each step, so that no pass over a whole
-output has that distribution, and then scored once with gradients, without dropout, too: only if
+output has that distribution, and then scored once with gradients, also without dropout: only if
 they are scored as they were sampled does a baseline add no bias to a policy gradient. An output
 that reaches its length limit has no EOS. Invariant: the likelihoods of all outputs that can be
 sampled sum to one.

@@ -1,4 +1,4 @@
-"""Training state: progress, its limits, and what a checkpoint holds besides the model.
+"""Training state: progress, its limits, and the contents of a checkpoint except the model.
 
 Optimizer, moving average and random states as tensors, the progress as JSON: no pickle. Sharded
 tensors are written by torch.distributed.checkpoint, a file per rank, for any number of ranks. Its
@@ -74,7 +74,7 @@ class TrainingResult(NamedTuple):
 
     @classmethod
     def from_progress(cls, step: int, progress: TrainingProgress) -> Self:
-        """Return the result of a training that stands at `step`."""
+        """Return the result of a training that has reached `step`."""
         return cls(step, progress.stop_reason, progress.best_score, progress.seconds)
 
 
@@ -127,7 +127,7 @@ class TrainingLimits:
 
 
 def take_snapshot(trainer: Trainer, progress: TrainingProgress, temporary_folder: Path) -> Snapshot:
-    """Collect what a checkpoint holds; a collective operation.
+    """Collect the contents of a checkpoint; a collective operation.
 
     Sharded tensors are written into `temporary_folder`, next to the checkpoints.
     """

@@ -81,7 +81,7 @@ def _sample_lines(sample: LoggedSample) -> list[str]:
 
 
 class _WandB(Tracker):
-    """A run in RUN/wandb, offline unless WANDB_MODE says otherwise."""
+    """A run in RUN/wandb, offline unless WANDB_MODE is set."""
 
     def __init__(self, run_dir: Path, settings: Mapping[str, Any], step: int) -> None:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")

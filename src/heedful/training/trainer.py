@@ -185,7 +185,7 @@ class MixedPrecision:
         return True
 
     def state_dict(self) -> dict[str, float]:
-        """Return what a checkpoint must hold; nothing without loss scaling."""
+        """Return the state for a checkpoint; empty without loss scaling."""
         state = {"scale": self._scale, "steps": float(self._steps_since_rescale)}
         return state if self._uses_loss_scaling else {}
 
@@ -227,7 +227,7 @@ class StepLosses(NamedTuple):
 
     @classmethod
     def from_values(cls, names: Sequence[str], values: Sequence[float]) -> Self:
-        """Return the losses from what `Trainer.compute_gradients` returns."""
+        """Return the losses from the output of `Trainer.compute_gradients`."""
         main_loss, *auxiliary, grad_norm = values
         return cls(main_loss, dict(zip(names, auxiliary, strict=True)), grad_norm)
 
@@ -387,7 +387,7 @@ class Trainer:
         return {name: value.detach().float() * factor for name, value in losses.items()}
 
     def _skip_reason(self, losses: StepLosses) -> str:
-        """Describe what is not finite and the first such gradient; empty if all are finite."""
+        """Describe the nonfinite losses and the first such gradient; empty if all are finite."""
         if losses.are_finite and math.isfinite(losses.grad_norm):
             return ""
         if losses.are_finite and self.precision.handle_overflow():

@@ -1,6 +1,6 @@
 """Built-in digits: drawn with strokes that are bent, turned and shifted at random.
 
-They stand in for MNIST where there are no files: in small recipes and in tests. Invariant: the same
+They replace MNIST where there are no files: in small recipes and in tests. Invariant: the same
 split, seed and index give the same image.
 """
 

@@ -117,7 +117,7 @@ class FormulaGrammar:
         return [r"\sqrt", "{", *self.operand(), "}"]
 
     def operand(self) -> list[str]:
-        """Draw what stands in a fraction or under a root."""
+        """Sample the content of a fraction or a root."""
         choice = self.rng.random()
         if choice < 0.5:
             return self.atom()
@@ -136,7 +136,7 @@ class RenderingJob(NamedTuple):
     """Draws formulas, for worker processes."""
 
     def setup(self, *, is_shared: bool) -> Callable[[Sequence[str]], list[CaptionedPicture | None]]:
-        """Import what it needs."""
+        """Import its dependencies."""
         del is_shared
         load_mathtext()
         return self.render

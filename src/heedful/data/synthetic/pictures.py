@@ -68,7 +68,7 @@ class BuiltInPicturesConfig(SyntheticConfig):
         return (CaptionedImage(row, (caption,)) for row, caption in enumerate(captions))
 
     def open_images(self) -> ImageSheet:
-        """Return what the images of the examples are read from."""
+        """Return the store that the images of the examples are read from."""
         return ImageSheet(self._generate()[0], None, self.describe())
 
     @override

@@ -52,7 +52,7 @@ class SeriesProcess(ABC):
         num_paths: int,
         rng: np.random.Generator,
     ) -> Numbers:
-        """Sample what may follow a history, (paths, steps): the true predictive distribution."""
+        """Sample continuations of a history, (paths, steps): the true predictive distribution."""
 
     def generate(self, rng: np.random.Generator, length: int) -> tuple[SeriesParameters, Numbers]:
         """Draw the parameters of a series and its values."""

@@ -27,7 +27,7 @@ _WHITE = 255
 
 
 class Shape(NamedTuple):
-    """What a shape looks like."""
+    """Appearance of a shape."""
 
     size: str
     color: str

@@ -61,7 +61,7 @@ class Bridge(nn.Module):
         return encoder_output.final_cell_states if self.kind == "copy" else ()
 
     def first_input(self, encoder_output: EncoderOutput) -> Embedded | None:
-        """Return what the decoder reads before its first token, or None."""
+        """Return the input of the decoder before its first token, or None."""
         return None
 
 

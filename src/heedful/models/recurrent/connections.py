@@ -1,4 +1,4 @@
-"""What is between the layers of a recurrent encoder: connections, lower attention, experts.
+"""Modules between the layers of a recurrent encoder: connections, lower attention, experts.
 
 Connections are plain, residual or fast-forward. Invariant: one sees a single position at a time.
 """
@@ -61,12 +61,12 @@ class FastForwardConnection(Connection):
 
 
 class ConnectionConfigBase(BaseConfig):
-    """What a layer passes on to the next; layers are counted from 1."""
+    """Connection of a layer to the next; layers are numbered from 1."""
 
     type: str
 
     def path_size(self, hidden_size: int) -> int | None:
-        """Return the size of the linear path beside the layers, None without one."""
+        """Return the size of the linear path parallel to the layers, None without one."""
         return None
 
     def build(self, layer: int, *, is_top: bool, hidden_size: int, dropout: float) -> Connection:
@@ -93,7 +93,7 @@ class ResidualConnectionConfig(ConnectionConfigBase):
 
 
 class FastForwardConnectionConfig(ConnectionConfigBase):
-    """A linear path beside the layers, from the embeddings to the top (Zhou et al. 2016).
+    """A linear path parallel to the layers, from the embeddings to the top (Zhou et al. 2016).
 
     In the paper the path is four times as wide and replaces the input product of the cells. Here
     it is the input of any cell.
@@ -131,7 +131,7 @@ ConnectionConfig = Annotated[
 
 
 class RecurrentLayerWrapper(nn.Module):
-    """What happens before and after the cells of a layer.
+    """A recurrent layer with the modules before and after its cells.
 
     With `lower_attention`, the cells also read a context of the outputs of the layer below; its
     queries are the layer's input.

@@ -179,7 +179,7 @@ class ConcatPreOutputConfig(BaseConfig):
 
 
 class StateOnlyPreOutputConfig(BaseConfig):
-    """The state alone (Sutskever et al. 2014; Wu et al. 2016)."""
+    """Only the state (Sutskever et al. 2014; Wu et al. 2016)."""
 
     type: Literal["state-only"] = "state-only"
 

@@ -77,7 +77,7 @@ class RecurrentDecoderConfigBase(BaseConfig):
     """How state, context and token embedding become the features of the output head."""
 
     def input_size(self, memory_size: int) -> int:
-        """Return the size of what the decoder reads for a token."""
+        """Return the size of the decoder's input for a token."""
         return self.embedding_size
 
     def build_attention(self, memory_size: int) -> Attention:
@@ -139,7 +139,7 @@ class RecurrentDecoderConfigBase(BaseConfig):
 
 
 class WiringState(NamedTuple):
-    """What a recurrent decoder carries from one token to the next."""
+    """State of a recurrent decoder between tokens."""
 
     cells: CellStates
     input_feed: Hidden | None = None  # the last features, with input feeding
@@ -272,7 +272,7 @@ class StepThenAttend(AttentionWiring):
 
     s_t = cell([y_{t-1}; f_{t-1}], s_{t-1}); c_t = attend(s_t); features f_t from c_t and s_t
 
-    Without input feeding (section 3.3) the cell reads y_{t-1} alone.
+    Without input feeding (section 3.3) the cell reads only y_{t-1}.
     """
 
     pre_output_parts = PreOutputParts(
@@ -348,7 +348,7 @@ class BottomLayerAttention(AttentionWiring):
 
     c_t = attend(s1_{t-1}); s1_t = cell([y_{t-1}; c_t], s1_{t-1}); sk_t = cell([s(k-1)_t; c_t],
     sk_{t-1})  (section 3). Attention need not wait for the top layer, so layers of neighboring
-    steps can run in parallel. The paper predicts from the top state alone: `state-only`.
+    steps can run in parallel. The paper predicts only from the top state: `state-only`.
     """
 
     pre_output_parts = StepThenAttend.pre_output_parts

@@ -50,7 +50,7 @@ class FinalStateWiring(Wiring):
 
 
 class FinalStateWiringConfig(BaseConfig):
-    """No attention: the source is in the first state alone (Sutskever et al. 2014)."""
+    """No attention: the source is only in the first state (Sutskever et al. 2014)."""
 
     type: Literal["final-state"] = "final-state"
 

@@ -14,7 +14,7 @@ from heedful.training.callbacks import LoggedSample
 
 
 class ImageExample(NamedTuple):
-    """A captioned image as an example to evaluate: what to caption, and its references."""
+    """A captioned image as an example to evaluate: its name, and its references."""
 
     source: str
     captions: tuple[str, ...]

@@ -140,7 +140,7 @@ class Captioner:
     def predict_with_attention(
         self, requests: Iterable[ImageRequest | Request]
     ) -> Iterator[Caption]:
-        """Caption images and return the attention weights of each layer, too."""
+        """Caption images; the results have the attention weights of each layer."""
         return self.predict(requests, need_layers=True)
 
     def evaluate(self, examples: Sequence[Any]) -> list[MetricScore]:

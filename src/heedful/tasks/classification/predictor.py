@@ -103,7 +103,7 @@ def average_classifications(members: Sequence[Classification]) -> Classification
 
 
 def _match(tokens: Sequence[str], others: Sequence[str]) -> bool:
-    """Whether tokens are equal, apart from words that are unknown to one of two vocabularies."""
+    """Whether tokens are equal, except for words that are unknown to one of two vocabularies."""
     pairs = zip_longest(tokens, others)  # EOS is the last of both
     return all(one == other or SPECIAL_TOKENS[UNK] in (one, other) for one, other in pairs)
 
@@ -160,7 +160,7 @@ class Classifier:
             start_index += len(texts)
 
     def predict_with_attention(self, requests: Iterable[str]) -> Iterator[Classification]:
-        """Classify texts and return the attention weights of each layer, too."""
+        """Classify texts; the results have the attention weights of each layer."""
         return self.predict(requests, need_layers=True)
 
     @torch.inference_mode()

@@ -1,1 +1,1 @@
-"""Probabilistic forecasting of time series: sample paths and quantiles of what follows."""
+"""Probabilistic forecasting of time series: sample paths and quantiles of future values."""

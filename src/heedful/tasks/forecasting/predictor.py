@@ -1,4 +1,4 @@
-"""The forecaster: a trained model, or an ensemble, that samples what follows a series.
+"""The forecaster: a trained model, or an ensemble, that samples future values of a series.
 
 Invariant: the forecast of a series does not depend on the other series.
 """
@@ -137,7 +137,7 @@ class Forecaster:
         num_samples: int = DEFAULT_NUM_SAMPLES,
         seed: int = 0,
     ) -> Forecast | list[Forecast]:
-        """Forecast what follows the last value of a series, or of each series."""
+        """Forecast the values after the end of a series, or of each series."""
         many = [series] if isinstance(series, Series) else list(series)
         results = list(self.stream(many, num_samples=num_samples, seed=seed))
         return results[0] if isinstance(series, Series) else results
@@ -145,7 +145,7 @@ class Forecaster:
     def stream(
         self, series: Sequence[Series], *, num_samples: int = DEFAULT_NUM_SAMPLES, seed: int = 0
     ) -> Iterator[Forecast]:
-        """Forecast what follows each series, as the forecasts are made."""
+        """Yield the forecast of each series as soon as it is made."""
         ends = [Window(index, len(single.values)) for index, single in enumerate(series)]
         return self._forecast(series, ends, num_samples=num_samples, seed=seed)
 

@@ -53,7 +53,7 @@ _PAGE_LEVELS = (0.1, 0.5, 0.9)
 class LikelihoodObjective(Objective):
     """-log p(z_t | z_<t), summed over context and prediction range (Salinas et al. 2020, eq. 2).
 
-    The context counts, too: its values are predicted by the same network.
+    The context also counts: its values are predicted by the same network.
     """
 
     @override

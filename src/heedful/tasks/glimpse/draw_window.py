@@ -1,7 +1,7 @@
 """A differentiable glimpse model: the Gaussian window of DRAW, an LSTM and a classifier.
 
 h_t = LSTM(read(x; h_(t-1)), h_(t-1)); p(class | x) = softmax(W h_T + b)  (Gregor et al. 2015,
-section 4.1). The window moves and zooms by gradients of the cross-entropy alone: there is nothing
+section 4.1). The window moves and zooms only by gradients of the cross-entropy: there is nothing
 to sample, and no reward.
 """
 

@@ -35,7 +35,7 @@ _EVALUATION_SEED = 0
 
 
 class GlimpseOutput(NamedTuple):
-    """What a model says about images, and where it looked."""
+    """Predictions for images, and the locations of the glimpses."""
 
     log_probs: Float[Tensor, "B N"]
     step_log_probs: Float[Tensor, "B T N"]  # what it would say after each glimpse
@@ -62,7 +62,7 @@ class GlimpseModel(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, batch: LabeledImageBatch) -> TrainingOutput:
-        """Classify the images with new random numbers; losses beside the cross-entropy are sums."""
+        """Classify the images with new random numbers; auxiliary losses are sums."""
 
     @abstractmethod
     def classify(
@@ -76,7 +76,7 @@ class GlimpseModel(nn.Module, ABC):
 
 
 class Episodes(NamedTuple):
-    """What happened to each row: T decisions, before each glimpse."""
+    """The episode of each row: T decisions, before each glimpse."""
 
     states: Float[Tensor, "B T D"]  # after each glimpse
     log_probs: Float[Tensor, "B T"]  # of the decisions that were taken; zero after a stop

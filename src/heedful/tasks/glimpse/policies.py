@@ -123,7 +123,7 @@ class StopAction(NamedTuple):
 
 
 class StoppingPolicy(nn.Module):
-    """p(stop) = sigmoid(w h + b): an action beside the location  (Mnih et al. 2014, section 3).
+    """p(stop) = sigmoid(w h + b): an action, as the location is  (Mnih et al. 2014, section 3).
 
     The paper names it and a negative reward for each glimpse, `cost` here, without a formula.
     """

@@ -58,7 +58,7 @@ _MAX_SHOWN = 60  # trails on a page
 class GlimpseObjective(Objective):
     """-log p(class | image), the mean of the episodes of an image, summed over images.
 
-    What the model adds, REINFORCE for its policies and the baseline, are auxiliary losses.
+    The losses of policies (REINFORCE) and baseline are auxiliary losses of the model.
     """
 
     def __init__(self, *, label_smoothing: float = 0.0) -> None:

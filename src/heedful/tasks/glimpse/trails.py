@@ -1,6 +1,6 @@
 """Trails of glimpses drawn on their images: in a terminal, as SVG or PNG, as a page that plays.
 
-Invariant: the color of a glimpse depends on its number alone, from the first to the last.
+Invariant: the color of a glimpse depends only on its number, from the first to the last.
 """
 
 from collections.abc import Sequence
@@ -65,9 +65,9 @@ def centers(prediction: GlimpsePrediction) -> NDArray[np.float64]:
 
 
 def draw_in_terminal(prediction: GlimpsePrediction, *, width: int, has_color: bool = True) -> Text:
-    """Draw an image with its glimpses, and list what the model would have said after each.
+    """Draw an image with its glimpses, and list the prediction after each.
 
-    With color, boxes are outlined; without, the number of a glimpse stands in its middle.
+    With color, boxes are outlined; without, the number of a glimpse is in its middle.
     """
     count = len(prediction.boxes)
     picture = _color_lines(prediction, width) if has_color else _shade_lines(prediction, width)

@@ -135,7 +135,7 @@ class MaskFiller(TextPredictor):
         return ids
 
     def _encode_around_masks(self, text: str) -> list[int]:
-        """Encode the text between masks; a mask takes the place of the space before it, too."""
+        """Encode the text between masks; a mask also replaces the space before it."""
         *parts, last = text.split(MASK)
         encoded = self.tokenizer.encode_batch([*(part.rstrip() for part in parts), last])
         ids = [token for part in encoded for token in (*part, self.model.mask_id)][:-1]
@@ -207,7 +207,7 @@ class MaskedLanguageModelingTask(TextTask):
 
     @override
     def comparison_key(self, predictor: MaskFiller, examples: Sequence[str]) -> object:
-        """Return what decides which tokens are masked."""
+        """Return all that the choice of masked tokens depends on."""
         tokens = concatenate_lines(examples, predictor.tokenizer).tobytes()
         return predictor.masking, predictor.lm_batching, len(predictor.tokenizer), tokens
 

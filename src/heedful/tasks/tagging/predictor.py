@@ -90,7 +90,7 @@ class TaggedSentence(NamedTuple):
 
 
 def is_valid_transition(previous: str | None, tag: str | None, scheme: TagScheme) -> bool:
-    """Whether a tag may follow another; None stands for the start and the end of a sentence.
+    """Whether a tag may follow another; None is the start or the end of a sentence.
 
     I-X and E-X continue B-X or I-X; in BIOES these must be continued.
     """
@@ -172,7 +172,7 @@ class Tagger:
             start_index += len(batch)
 
     def predict_with_attention(self, requests: Iterable[Sentence]) -> Iterator[TaggedSentence]:
-        """Tag sentences and return the attention weights of each layer, too."""
+        """Tag sentences; the results have the attention weights of each layer."""
         return self.predict(requests, need_layers=True)
 
     @torch.inference_mode()

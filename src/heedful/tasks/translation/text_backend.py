@@ -1,4 +1,4 @@
-"""The backend of searches whose texts alone are needed: CTranslate2, or our own search.
+"""The backend of searches of which only texts are needed: CTranslate2, or heedful's search.
 
 Invariant: with `decoding.backend: auto` the texts are those of our own search.
 """

@@ -159,7 +159,7 @@ class Translator:
         start_index: int = 1,
         beam_size: int | None = None,
     ) -> Iterator[str]:
-        """Translate texts into texts alone, through the backend that the settings choose."""
+        """Yield only the texts of translations, from the backend that the settings choose."""
         config = self.decoding.with_beam_size(beam_size=beam_size)
         strategy = DecodingStrategy(
             self.model, config, tokenizers=self.tokenizers, device=self.device
@@ -186,7 +186,7 @@ class Translator:
             start_index += len(window)
 
     def predict_with_attention(self, requests: Iterable[str | Request]) -> Iterator[Translation]:
-        """Translate texts and return the attention weights of each layer, too."""
+        """Translate texts; the results have the attention weights of each layer."""
         return self.predict(requests, need_layers=True)
 
     def evaluate(self, examples: Sequence[Pair]) -> list[MetricScore]:
