@@ -19,7 +19,7 @@ def test_systems_take_turns_in_alternating_order_after_a_warm_up():
     assert times == {"a": [1.0] * 3, "b": [1.0] * 3}
 
 
-def test_system_that_fails_is_left_out(capsys):
+def test_system_that_fails_is_skipped(capsys):
     def fail():
         raise RuntimeError("CUDA out of memory")
 
@@ -56,7 +56,7 @@ def test_speed_counts_targets_of_the_second_half_of_the_time():
     assert speed_of(steps).median == pytest.approx(100)
 
 
-def test_gpu_benchmark_says_that_there_is_nothing_to_measure(capsys, monkeypatch):
+def test_gpu_benchmark_without_gpu_is_reported(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["benchmarks.gpu"])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     main()

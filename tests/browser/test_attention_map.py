@@ -212,7 +212,7 @@ def test_cells_have_the_color_and_percentage_of_their_weight(show):
     assert cells.all_inner_texts()[-5:] == ["", "", "", "", "100"]
 
 
-def test_keyboard_shows_what_the_pointer_shows(show):
+def test_keyboard_focus_shows_the_same_as_hover(show):
     page = show(render_html([LATIN], title="Latin"))
     page.keyboard.press("Tab")
     assert weights_of(page, "target") == list(LATIN.weights[:, 0])
@@ -272,7 +272,7 @@ def test_screen_reader_labels(show):
     assert page.get_by_role("gridcell").count() >= LATIN.weights.size
 
 
-def test_hostile_tokens_are_not_interpreted(show):
+def test_markup_in_tokens_is_not_interpreted(show):
     page = show(render_html([HOSTILE], title=HOSTILE_TOKENS[1]))
     for index in range(len(HOSTILE_TOKENS)):
         words(page, "target").nth(index).hover()
@@ -300,7 +300,7 @@ def test_page_follows_the_color_scheme(show):
 
 
 @pytest.mark.parametrize("width", [360, 800, 1400])
-def test_page_never_scrolls_sideways(show, width):
+def test_page_has_no_horizontal_scroll(show, width):
     page = show(render_html([LATIN, HOSTILE], title="Narrow"), width=width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 

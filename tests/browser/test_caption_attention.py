@@ -270,7 +270,7 @@ def test_page_with_maps_over_texts_and_images_draws_both(show):
     assert shown == ["25", "75"]
 
 
-def test_hostile_words_are_not_interpreted(show):
+def test_markup_in_words_is_not_interpreted(show):
     page = show(render_html([HOSTILE], title=HOSTILE_WORDS[1]))
     words(page).nth(2).hover()
     assert page.evaluate("window.harmed") is None
@@ -280,7 +280,7 @@ def test_hostile_words_are_not_interpreted(show):
 
 
 @pytest.mark.parametrize("width", [360, 800, 1400])
-def test_page_never_scrolls_sideways(show, width):
+def test_page_has_no_horizontal_scroll(show, width):
     page = show(render_html([PHOTO, BARE, WIDE, HOSTILE], title="Narrow"), width=width)
     page.locator("#caption-4 .word").first.wait_for()
     for summary in page.locator("summary").all():

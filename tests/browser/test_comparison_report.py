@@ -176,7 +176,7 @@ def test_page_and_plots_follow_the_color_scheme(opened, scheme, palette, lines):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [360, 800, 1400])
-def test_page_never_scrolls_sideways(opened, width):
+def test_page_has_no_horizontal_scroll(opened, width):
     long = example_system(0, name="w" * 300)._replace(
         summary="s" * 400, runs=["r" * 400], outputs=["o" * 500, "p " * 500]
     )
@@ -201,7 +201,7 @@ def test_incomplete_comparison_has_a_page(opened):
     assert order(page) == ["system-0"]
 
 
-def test_hostile_texts_are_not_interpreted(opened):
+def test_markup_in_texts_is_not_interpreted(opened):
     system = example_system(0, name=HOSTILE)._replace(summary=HOSTILE, outputs=[HOSTILE, HOSTILE])
     judged = [
         each._replace(score=each.score._replace(name=HOSTILE, signature=HOSTILE))

@@ -141,7 +141,7 @@ def test_every_logged_value_has_a_chart(opened):
     assert len(curve(page, "loss", VALIDATION)) == 3
 
 
-def test_curve_goes_through_its_points(opened):
+def test_curve_passes_through_its_points(opened):
     """Both axes are linear, so equal differences of numbers are equal distances."""
     page = opened()
     corners = curve(page, "loss", RAW)
@@ -243,7 +243,7 @@ def test_words_not_in_the_reference_are_marked(opened):
     assert "\u2713" in page.locator(".card").first.inner_text()
 
 
-def test_sample_can_be_chosen_and_says_if_it_has_no_attention(opened):
+def test_sample_can_be_selected_and_missing_attention_is_reported(opened):
     page = opened()
     page.locator(".card").nth(1).click()
     assert page.locator('.card[aria-pressed="true"]').count() == 1
@@ -326,7 +326,7 @@ def test_short_and_odd_runs_are_drawn(opened, entries):
     assert "Infinity" not in page.locator("main").inner_text()
 
 
-def test_hostile_texts_are_not_interpreted(opened):
+def test_markup_in_texts_is_not_interpreted(opened):
     sample = {
         "step": 1,
         "source": [HOSTILE],
@@ -350,7 +350,7 @@ def test_hostile_texts_are_not_interpreted(opened):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [360, 900, 1400])
-def test_page_never_scrolls_sideways(opened, width):
+def test_page_has_no_horizontal_scroll(opened, width):
     long = {
         "step": 1,
         "source": ["w" * 300] * 80,

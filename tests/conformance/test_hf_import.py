@@ -134,7 +134,7 @@ def test_bart_matches_in_states_weights_and_outputs(settings, tmp_path):
         check_outputs(model, tokenizer, inputs, run, ENGLISH_TEXTS, beam_size, names)
 
 
-def test_special_token_behind_the_last_row_is_left_out(tmp_path):
+def test_special_token_behind_the_last_row_is_dropped(tmp_path):
     """As in BART models for summaries, which have no row for <mask>."""
     folder = tmp_path / "model"
     write_bart(folder, has_mask_row=False)

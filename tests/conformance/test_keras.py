@@ -139,7 +139,7 @@ def test_keras_additive_attention_cannot_express_bahdanau_score(layers):
     assert not torch.allclose(bahdanau.softmax(dim=-1), keras_scores.softmax(dim=-1))
 
 
-def test_keras_concat_neither_concatenates_nor_has_a_vector(layers):
+def test_keras_concat_adds_and_has_no_score_vector(layers):
     # W = (1, 0 | 0, 2), that is [q; k] -> q_1 + 2 k_2, and v = 3, on the same query and keys:
     # Luong: 3 tanh(1 + 2), 3 tanh(1 - 2); Keras: w (tanh(q_1 + k_1) + tanh(q_2 + k_2)).
     queries, keys = one_query_and_two_keys()

@@ -148,7 +148,7 @@ OTHERS = [pytest.param(case, marks=pytest.mark.wide) for case in CASES if case n
 
 @torch.no_grad()
 @pytest.mark.parametrize("case", [*FIRST, *OTHERS], ids=case_name)
-def test_states_attention_and_log_probabilities_are_theirs(case, tmp_path):
+def test_states_attention_and_log_probabilities_match_the_library(case, tmp_path):
     imported = Imported(tmp_path, *case)
     pairs = list(zip(imported.encode(SOURCES), imported.encode(TARGETS), strict=True))
     batch = collate_pairs(pairs)
@@ -177,7 +177,7 @@ class PlainModel:
 @torch.no_grad()
 @pytest.mark.parametrize("beam_size", [pytest.param(1, marks=pytest.mark.wide), 3])
 @pytest.mark.parametrize("case", FIRST, ids=case_name)
-def test_greedy_and_beam_outputs_are_theirs(case, beam_size, tmp_path):
+def test_greedy_and_beam_outputs_match_the_library(case, beam_size, tmp_path):
     imported = Imported(tmp_path, *case)
     sources = imported.encode(SOURCES[:2])
     options = BeamSearchOptions(processors=(ForbiddenTokens([PAD, BOS]),))
@@ -215,7 +215,7 @@ def refused(path):
     return str(caught.value)
 
 
-def test_unknown_settings_of_opennmt_are_refused_by_name(tmp_path):
+def test_unknown_settings_of_opennmt_are_rejected_by_name(tmp_path):
     path = tmp_path / "m.pt"
     for change, message in (
         ({"copy_attn": True}, "opt.copy_attn is True, which heedful has no counterpart of"),
@@ -229,7 +229,7 @@ def test_unknown_settings_of_opennmt_are_refused_by_name(tmp_path):
         assert refused(path).startswith(f"{path}: {message}")
 
 
-def test_unknown_settings_of_joeynmt_are_refused_by_name(tmp_path):
+def test_unknown_settings_of_joeynmt_are_rejected_by_name(tmp_path):
     case = JOEY_TRANSFORMERS[1]
     path, _ = joey_transformer(tmp_path, case)
     config = (tmp_path / "config.yaml").read_text()

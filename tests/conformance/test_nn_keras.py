@@ -320,7 +320,7 @@ def test_causal_mask_follows_attention_axis_and_in_keras_always_axis_one(layers)
     assert (result[0, :, 0].triu(1) == 0).all()
 
 
-def test_double_precision_stays_and_is_lost_in_keras(layers):
+def test_float64_is_kept_here_and_cast_in_keras(layers):
     states = torch.randn(1, 3, SIZE).double()
     assert nn.Attention()([states, states]).dtype == torch.double
     assert layers.Attention(dtype="float64")([states, states]).dtype == torch.float

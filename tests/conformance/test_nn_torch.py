@@ -198,7 +198,7 @@ def test_fully_masked_row_has_context_zero_and_is_nan_or_zero_in_torch():
     assert expected[0].isnan().all()
 
 
-def test_causal_without_mask_is_refused_by_torch_and_works_here():
+def test_causal_without_mask_is_rejected_by_torch_and_works_here():
     theirs, ours = both(2, batch_first=True)
     states = torch.randn(2, 4, 4).double()
     with pytest.raises(RuntimeError, match="Need attn_mask"):

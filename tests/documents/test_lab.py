@@ -361,7 +361,7 @@ def test_token_accuracy_compares_positions():
     )
 
 
-def test_max_good_length_ends_before_first_bad_length():
+def test_max_correct_length_ends_before_first_incorrect_length():
     assert length.max_good_length({1: 100, 2: 90, 3: 89, 4: 100}) == 2
     assert length.max_good_length({1: 50, 2: 100}) == 0
     assert length.max_good_length({1: 100, 2: 95}) == 2

@@ -34,7 +34,7 @@ def assert_same(actual, expected):
 
 @each_captioner
 @torch.no_grad()
-def test_caption_is_scored_alike_in_every_batch(name):
+def test_caption_score_is_independent_of_the_batch(name):
     model, batch = build_captioner(name), caption_batch(name)
     together = model(batch, need_weights=True)
     for row in range(len(batch.targets)):
@@ -57,7 +57,7 @@ def test_stepwise_decoding_matches_known_captions_at_once(name):
 
 
 @each_captioner
-def test_search_finds_the_same_captions_alone_and_in_a_batch(name):
+def test_batched_captions_match_one_at_a_time(name):
     model, batch = build_captioner(name), caption_batch(name)
     together = search(model, batch.sources)
     alone = [search(model, select(batch, [row]).sources)[0] for row in range(len(batch.targets))]

@@ -79,7 +79,7 @@ def test_gradients_match_finite_differences(chunk):
     assert torch.autograd.gradcheck(score, inputs(((2,), 3, 4)))
 
 
-def test_gradient_of_one_input_alone_can_be_computed():
+def test_gradient_of_a_single_input():
     arguments = inputs(((2,), 3, 4))
     expected = torch.autograd.grad(plain_additive_score(*arguments).sum(), arguments)
     for place, gradient in enumerate(expected):

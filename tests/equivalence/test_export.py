@@ -91,7 +91,7 @@ def expected_reason(name, target):
 
 @pytest.mark.wide
 @pytest.mark.parametrize("name", SMALL_RECIPES)
-def test_small_recipe_is_held_or_refused_with_its_reason(name, tmp_path):
+def test_small_recipe_is_exported_or_rejected_with_a_reason(name, tmp_path):
     run = load_run(write_recipe_run(name, tmp_path / "run"))
     for target in ("ct2", "onnx", "torch"):
         reason, expected = get_exporter(target).why_unsupported(run), expected_reason(name, target)
@@ -191,7 +191,7 @@ def test_export_has_manifest_and_tokenizers(tmp_path):
 
 
 @needs_ct2
-def test_refused_run_leaves_no_folder(tmp_path):
+def test_rejected_run_leaves_no_folder(tmp_path):
     run_dir = write_recipe_run("reverse-tiny", tmp_path / "run")
     with pytest.raises(RunError) as raised:
         export_run(run_dir, "ct2", tmp_path / "out")
@@ -221,7 +221,7 @@ def test_differing_output_leaves_no_folder(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_model_card_says_what_the_run_recorded(tmp_path):
+def test_model_card_contains_the_records_of_the_run(tmp_path):
     run_dir = write_recipe_run("reverse-tiny", tmp_path / "run")
     (run_dir / "train.log").write_text(
         "2026-01-01 00:00:00 train: 28000 of 28001 pairs kept\n"

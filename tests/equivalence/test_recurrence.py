@@ -220,7 +220,7 @@ def test_gradients_of_unrolled_layers_are_derivatives():
     assert torch.autograd.gradcheck(gru_outputs, [*leaves[:2], *gru.weights])
 
 
-def test_cudnn_is_used_outside_of_graphs_alone():
+def test_cudnn_is_used_only_outside_of_graphs():
     def is_enabled():
         with rnn_library():
             return torch.backends.cudnn.enabled

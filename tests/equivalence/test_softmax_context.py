@@ -148,7 +148,7 @@ def test_fully_masked_row_gives_zeros_in_value_and_gradient(dtype, heads):
 
 @each_precision
 @each_mask
-def test_nan_query_affects_its_own_row_alone(mask, dtype):
+def test_nan_query_affects_only_its_row(mask, dtype):
     queries, values = (each.detach() for each in inputs(ROWS, dtype=dtype))
     queries[:, 3] = torch.nan
     module = attention()
@@ -226,7 +226,7 @@ def test_gpu_equals_exact_cpu_result(mask, dtype, num_kv_heads):
 @pytest.mark.gpu
 @each_mask
 @each_precision
-def test_nan_query_affects_its_own_row_alone_on_a_gpu(mask, dtype):
+def test_nan_query_affects_only_its_row_on_a_gpu(mask, dtype):
     queries, values = (each.detach().cuda() for each in inputs(ROWS, dtype=dtype))
     queries[:, 3] = torch.nan
     module = attention()

@@ -267,7 +267,7 @@ def test_captured_steps_of_each_task_equal_plain_steps(name):
 
 
 @pytest.mark.gpu
-def test_captured_step_that_is_not_finite_says_why():
+def test_nonfinite_captured_step_has_a_reason():
     trainer = captured_trainer(NAMES[0])
     examples = batch(store(), ROWS[0])
     for _ in range(2):

@@ -281,7 +281,7 @@ def test_deferred_log_probs_are_computed_under_the_autocast_of_their_time(dtype)
     assert torch.equal(deferred + 0, expected)
 
 
-def test_kernels_leave_meta_tensors_alone():
+def test_kernels_skip_meta_tensors():
     projection = nn.Linear(8, 37, device="meta")
     inputs = torch.empty(2, 8, device="meta", requires_grad=True)
     assert type(linear_log_softmax(inputs, projection)) is torch.Tensor

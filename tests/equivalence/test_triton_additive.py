@@ -88,7 +88,7 @@ def test_production_tiles_equal_reference(monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.double, torch.float32], ids=str)
 @pytest.mark.parametrize("scale", [MAX_IN_FOURS.value, LIMIT, 100.0, 1000.0])
-def test_large_projections_neither_overflow_nor_are_clamped(scale, dtype):
+def test_large_projections_do_not_overflow_and_are_not_clamped(scale, dtype):
     queries, keys, vector = inputs((1,), 5, 3, 5, dtype=dtype, scale=scale)
     # Large elements that cancel: tanh must see their difference.
     opposite = (1.0 - queries[:, :1]).detach().expand(-1, 3, -1)
@@ -151,7 +151,7 @@ def test_expanded_gradient_of_a_sum_is_accepted():
     torch.testing.assert_close(actual, expected)
 
 
-def test_gradient_of_one_input_alone_can_be_computed():
+def test_gradient_of_a_single_input():
     arguments = inputs((2,), 3, 4, 5)
     expected = torch.autograd.grad(additive_score.reference(*arguments).sum(), arguments)
     for index, gradient in enumerate(expected):
@@ -187,7 +187,7 @@ MASKS = {
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_masked_pairs_change_neither_scores_nor_gradients(name):
+def test_masked_pairs_do_not_change_scores_or_gradients(name):
     mask, arguments = MASKS[name].to(DEVICE), inputs((3,), 9, 9, 5)
     grad_scores = torch.randn(3, 9, 9, device=DEVICE, dtype=torch.double) * mask
     expected = value_and_gradients(additive_score.reference, arguments, grad_scores)

@@ -202,7 +202,7 @@ def test_steps_and_gradients_repeat_bit_by_bit():
         assert torch.equal(one, other)
 
 
-def test_gradient_of_context_or_weights_alone():
+def test_gradient_of_only_context_or_only_weights():
     attention, (queries, values, mask) = build_attention(), random_inputs()
     memory = attention.build_memory(values, mask)
     actual = attention(queries[:, :1], memory)

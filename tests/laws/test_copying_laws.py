@@ -136,7 +136,7 @@ def test_selective_read_weighs_positions_of_last_token_by_their_copy_probability
 
 
 @each_system
-def test_copying_model_decodes_unknown_words_alike_in_every_way(name):
+def test_copying_model_decodes_unknown_words_equally_with_all_strategies(name):
     with unchecked():  # the tests of steps have checked the shapes
         check_decoding(build(name))
 

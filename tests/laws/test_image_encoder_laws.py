@@ -38,7 +38,7 @@ def test_states_are_the_cells_of_the_grid(name):
 
 
 @each_encoder
-def test_image_is_encoded_alike_in_every_batch(name):
+def test_image_encoding_is_independent_of_the_batch(name):
     _, encoder = build_encoder(ENCODERS[name])
     tokens, lengths = images(ENCODERS[name])
     together = encoder(tokens, lengths).states
@@ -101,7 +101,7 @@ def test_codes_of_four_bits_are_unpacked_low_half_first():
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-def test_codes_equal_the_numbers_that_they_stand_for(bits):
+def test_feature_codes_are_dequantized(bits):
     _, encoder = build_encoder(FEATURES)
     generator = torch.Generator().manual_seed(0)
     codes = torch.randint(2**bits, (3, 6, 6), generator=generator)

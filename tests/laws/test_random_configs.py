@@ -92,7 +92,7 @@ FEW_STEPS = {"max_steps": 2, "validate_every": 2, "max_eval_samples": 2, "num_lo
 
 
 @first_seed_of(3)
-def test_settings_that_are_not_refused_train_and_decode(seed, tmp_path):
+def test_valid_settings_train_and_decode(seed, tmp_path):
     settings = read_settings(write_recipe(tmp_path, steps=2, every=2))
     rng, num_trained = random.Random(seed), 0
     for index in range(100):

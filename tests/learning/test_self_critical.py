@@ -11,7 +11,7 @@ from tests.shape_checking import unchecked
 pytestmark = pytest.mark.learning
 
 
-def test_reward_rises_within_60_steps(tmp_path):
+def test_reward_increases_within_60_steps(tmp_path):
     pictures = {"type": "captions", "path": str(write_pictures(tmp_path / "pictures"))}
 
     def train(name, steps, learning_rate, **training):

@@ -78,7 +78,7 @@ def pretrained() -> EncoderDecoderModel:
     ],
     ids=["minimum risk", "sharper, with gleu", "mixed", "reward alone", "self-critical"],
 )
-def test_reward_rises_within_40_steps(config, pretrained):
+def test_reward_increases_within_40_steps(config, pretrained):
     model = copy.deepcopy(pretrained)
     objective = config.build(label_smoothing=0.0, scheduled_sampling=TeacherForcingConfig())
     with unchecked():

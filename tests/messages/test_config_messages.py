@@ -246,7 +246,7 @@ def test_error_in_file_is_located_in_file():
     assert error_text("rat: 3", "max_steps=2").startswith("recipe.yaml: rat: ")
 
 
-def test_error_beside_type_override_is_located_in_override():
+def test_error_next_to_type_override_is_located_in_override():
     text = "model: {score: {type: additive, scale: fast}}"
     assert error_text(text, "model.score.type=dot") == (
         f"--set model.score.scale: expected a number, got 'fast'\n  {SCHEMA}"

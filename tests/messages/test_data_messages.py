@@ -357,7 +357,7 @@ def test_jsonl_invalid_json():
 
 
 @pytest.mark.parametrize("line", [b"[" * 10**5, b'{"source": ' + b"1" * 5000 + b"}"])
-def test_jsonl_hostile_json(line):
+def test_jsonl_json_with_long_number_or_deep_nesting(line):
     assert message_of_json(line) == (
         f"train.jsonl:2: JSON with a number too long, or nested too deep\n  {EXAMPLE_HINT}"
     )

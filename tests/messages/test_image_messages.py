@@ -112,7 +112,7 @@ def png_header(width, height):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + pixels + chunk(b"IEND", b"")
 
 
-def test_large_pictures_are_refused_before_decoding():
+def test_large_pictures_are_rejected_before_decoding():
     assert message_of(load_image, write("a.png", png_header(10_000, 6_000))) == (
         "a.png: 10000 x 6000 pixels; the limit is 50,000,000\n"
         "  make it smaller, for example with `magick INPUT -resize 2000x2000 OUTPUT.png`"
@@ -146,7 +146,7 @@ def test_paths_that_are_no_files():
     assert message_of(load_image, "a\0b") == "'a\\x00b': not a path\n  check the path"
 
 
-def test_missing_pillow_is_answered_with_the_install_line(monkeypatch):
+def test_missing_pillow_suggests_the_install_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     expected = (
@@ -189,7 +189,7 @@ def test_files_that_are_no_arrays(name, content, message):
     assert message_of(open_array_file, write(name, content)) == f"{name}: {message}"
 
 
-def test_arrays_of_objects_are_refused():
+def test_arrays_of_objects_are_rejected():
     np.save("o.npy", np.array([{"a": 1}, None], dtype=object))
     assert message_of(open_array_file, "o.npy") == (
         "o.npy: contains Python objects, which could run code when they are loaded\n"

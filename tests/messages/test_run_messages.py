@@ -298,7 +298,7 @@ def test_a_disk_that_cannot_be_written(call, tmp_path):
     )
 
 
-def test_file_in_place_of_a_folder_is_reported(call, tmp_path):
+def test_file_instead_of_a_folder_is_reported(call, tmp_path):
     recipe = write_recipe(tmp_path, steps=2, every=2)
     (tmp_path / "run").write_text("something else")
     ended = call("train", recipe, "--run", tmp_path / "run")

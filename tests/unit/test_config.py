@@ -139,7 +139,7 @@ def test_aliases_count_as_their_expansion():
 
 
 @given(st.text(max_size=5), st.integers(1, 100_000))
-def test_messages_fit_on_a_screen_whatever_the_input(text, count):
+def test_message_length_is_limited_for_any_input(text, count):
     with pytest.raises(ConfigError) as caught:
         validated("", f"x{text * count}=1")
     lines = str(caught.value).split("\n")

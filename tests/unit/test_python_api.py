@@ -114,7 +114,7 @@ def test_pairs_resume_from_the_same_pairs_or_from_the_run_folder(tmp_path):
     assert [tuple(json.loads(line).values()) for line in written.splitlines()] == PAIRS
 
 
-def test_pairs_that_are_no_pairs_are_refused_by_index(tmp_path):
+def test_invalid_pair_is_reported_with_its_index(tmp_path):
     for wrong in ("ab", ("a",), ("a", 1), {"source": "a", "target": "b"}):
         with pytest.raises(ArgumentError, match=r"pairs\[1\]: expected \(source, target\)"):
             heedful.train(TINY, tmp_path / "run", pairs=[("a", "b"), wrong])
@@ -122,7 +122,7 @@ def test_pairs_that_are_no_pairs_are_refused_by_index(tmp_path):
         heedful.train(TINY, tmp_path / "run", pairs=[])
 
 
-def test_arguments_that_do_not_fit_together_are_refused_in_the_words_of_python(tmp_path):
+def test_conflicting_arguments_are_reported_by_python_name(tmp_path):
     run = tmp_path / "run"
     with pytest.raises(ArgumentError, match=r"^source: given without target"):
         heedful.train(TINY, run, source="a")

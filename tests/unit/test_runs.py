@@ -157,7 +157,7 @@ def test_ensemble_averages_probabilities_of_its_members(write):
     np.testing.assert_allclose(together.log_probs, mean, atol=1e-5)
 
 
-def test_ensemble_of_a_run_with_itself_translates_alike(write):
+def test_ensemble_of_a_run_with_itself_has_the_same_translations(write):
     one = write("one")
     assert texts_of(heedful.load(one, ensemble_with=[one])) == texts_of(heedful.load(one))
 

@@ -72,7 +72,7 @@ def max_shared(request):
 
 
 @given(data=st.data())
-def test_every_row_continues_as_if_decoded_alone(data, max_shared):
+def test_every_row_continues_as_if_decoded_separately(data, max_shared):
     shared, separate = initial_state(), PLAIN.initial_state(ENCODER_OUTPUT)
     sentence_ids = [0, 1, 2]
     tokens_of = st.integers(4, 10)

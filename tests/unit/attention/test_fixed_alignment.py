@@ -40,7 +40,7 @@ def test_diagonal_continues_after_earlier_queries():
 
 
 @pytest.mark.parametrize("pattern", ["uniform", "last", "diagonal"])
-def test_scores_get_zero_gradient_and_values_theirs(pattern):
+def test_scores_get_zero_gradient_and_values_get_gradients(pattern):
     config = AttentionConfig(alignment=FixedAlignmentConfig(pattern=pattern))
     attention = config.build(query_size=3, memory_size=2)
     values = torch.randn(2, 4, 2, requires_grad=True)

@@ -73,7 +73,7 @@ def test_sinusoids_in_half_precision_are_rounded_once(dtype):
 
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64, torch.bfloat16])
-def test_sinusoid_is_the_same_beside_near_and_far_positions(precision):
+def test_sinusoid_is_independent_of_other_positions(precision):
     encoding, near = SinusoidalEncoding(6), torch.tensor([[0, 7], [511, 3]])
     beside_far = encoding(torch.cat([near, torch.tensor([[512, 10**6]])]), precision)
     assert torch.equal(encoding(near, precision), beside_far[:2])

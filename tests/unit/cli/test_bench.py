@@ -39,7 +39,7 @@ def test_shares_add_up_to_one():
     assert profile.targets_per_second == 50
 
 
-def test_advice_names_what_takes_time():
+def test_suggestions_name_the_slowest_parts():
     assert advice() == []
     assert "wait" in advice(kernel_seconds=0.5)[0]
     assert "heedful prepare" in advice(data_seconds=0.5)[0]
@@ -49,7 +49,7 @@ def test_advice_names_what_takes_time():
     assert "training.cuda_graphs=true" in advice(GPU, {"cuda_graphs": False})[0]
 
 
-def test_advice_says_why_steps_are_not_captured():
+def test_suggestions_have_the_reason_why_steps_are_not_captured():
     assert "the objective decodes" in advice(GPU, plain_reason="the objective decodes")[0]
 
 
@@ -113,7 +113,7 @@ def test_only_steps_of_warm_shapes_are_measured():
     assert set(steps.operators) >= {"mm"}
 
 
-def test_bench_shows_where_time_goes_and_leaves_the_run_as_it_is(capsys, monkeypatch, copied):
+def test_bench_shows_time_by_part_and_does_not_change_the_run(capsys, monkeypatch, copied):
     before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
     words = ("bench", copied, "--device", "cpu", "--seconds", "0.5")
     profile = json.loads(heedful(capsys, monkeypatch, *words, "--json").out)

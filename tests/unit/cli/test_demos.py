@@ -55,7 +55,7 @@ def test_attention_on_the_modifier_is_summed_over_its_pixels():
     ]
 
 
-def test_wrong_and_single_names_are_left_out():
+def test_wrong_and_single_names_are_skipped():
     name = known_icon()
     uniform = [np.full(36, 1 / 36)] * 2
     assert list(format_modifier_attention([caption("account off", uniform)], [name])) == []

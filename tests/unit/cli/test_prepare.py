@@ -46,7 +46,7 @@ def test_files_replace_the_data_of_the_recipe(command, tmp_path):
     assert f"{tmp_path}/tokens: 1 shard; try: heedful train default" in made.out
 
 
-def test_advice_can_be_copied(command, tmp_path, monkeypatch):
+def test_suggested_command_can_be_run(command, tmp_path, monkeypatch):
     """Also for a recipe that brings data and tokenizers of its own, and with dev files."""
     monkeypatch.chdir(tmp_path)
     write_recipe(tmp_path)

@@ -60,7 +60,7 @@ def test_lines_are_drawn_in_terminal_figure_and_page(show, tmp_path):
     assert '"form":"lines"' in html.read_text()
 
 
-def test_lines_with_a_search_tree_are_refused(show):
+def test_lines_with_a_search_tree_are_rejected(show):
     result = show("a", "--lines", "--search-tree")
     assert result.code == 2
     assert result.err == (
@@ -271,7 +271,7 @@ def test_picture_is_shown_with_the_grid_of_each_word(show_picture):
     assert lines[7].count("gate ") == len(fields["tokens"])
 
 
-def test_lines_to_a_picture_are_refused(show_picture, tmp_path):
+def test_lines_to_a_picture_are_rejected(show_picture, tmp_path):
     result = show_picture("--lines", "--svg", tmp_path / "a.svg")
     assert result.code == 2
     assert result.err == (

@@ -11,7 +11,7 @@ def test_main_metric_is_the_first_and_has_a_direction():
     assert main_metric_label(example_comparison(2)) == "BLEU (higher is better)"
 
 
-def test_missing_systems_are_noted():
+def test_missing_systems_have_a_note():
     comparison = example_comparison(3)
     assert (
         list(missing_system_notes(comparison, ["system-0", "system-1", "system-2"], "no reason"))

@@ -134,7 +134,7 @@ def test_long_training_makes_a_small_figure():
 # --- what is missing -----------------------------------------------------------------------
 
 
-def test_system_without_flops_is_left_out_over_flops_only():
+def test_system_without_flops_is_skipped_over_flops_only():
     systems = [example_system(place) for place in range(2)]
     silent = [[point._replace(flops=None) for point in run] for run in systems[0].curves]
     systems[0] = systems[0]._replace(curves=silent)
@@ -145,7 +145,7 @@ def test_system_without_flops_is_left_out_over_flops_only():
     assert figure.notes[-1] == "Left out: system-0: no Loss over FLOPs."
 
 
-def test_nonfinite_scores_are_left_out():
+def test_nonfinite_scores_are_skipped():
     odd = (math.nan, math.inf, -math.inf)
     curve = [
         ValidationPoint(step, step, None, {"loss": value})

@@ -33,7 +33,7 @@ def test_other_points_are_dominated_by_the_front():
         assert any(dominates(points[best], points[index]) for best in front)
 
 
-def test_step_line_goes_across_and_then_up():
+def test_step_line_is_horizontal_then_vertical():
     assert step_line([(1, 1), (3, 5), (4, 6)]) == [(1, 1), (3, 1), (3, 5), (4, 5), (4, 6)]
     for one, two in itertools.pairwise(step_line([(1, 1), (3, 5), (4, 6), (9, 7)])):
         assert (one[0] == two[0]) != (one[1] == two[1])

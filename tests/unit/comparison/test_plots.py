@@ -88,7 +88,7 @@ def test_lines_of_the_same_color_differ_in_dashes():
 
 
 @each_plot
-def test_too_many_systems_are_noted(plot):
+def test_too_many_systems_have_a_note(plot):
     figure = plot(example_comparison(MAX_LINES + 2, seeds=1))
     assert len(groups(figure)) == MAX_LINES
     assert figure.notes[-1] == "Only the first 30 systems are drawn: more cannot be told apart."
@@ -182,7 +182,7 @@ def test_systems_may_have_different_length_groups():
 @pytest.mark.parametrize(
     "odd", [None, RunStatistics(0.0), RunStatistics(math.nan), RunStatistics(math.inf)], ids=str
 )
-def test_system_without_cost_is_noted(odd):
+def test_system_without_cost_has_a_note(odd):
     systems = [example_system(place) for place in range(3)]
     systems[1] = systems[1]._replace(cost=systems[1].cost._replace(training_flops=odd))
     figure = plot_quality_vs_flops(example_comparison(systems=systems))
@@ -192,7 +192,7 @@ def test_system_without_cost_is_noted(odd):
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf])
 @pytest.mark.parametrize("plot", PLOTS[:2])
-def test_system_without_score_is_noted(plot, value):
+def test_system_without_score_has_a_note(plot, value):
     systems = [example_system(place) for place in range(3)]
     judged = [each._replace(stats=RunStatistics(value)) for each in systems[1].scores]
     systems[1] = systems[1]._replace(scores=judged)

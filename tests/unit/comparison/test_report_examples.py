@@ -49,7 +49,7 @@ def test_differing_words_are_marked():
     assert [mark.text for mark in cell.iter("mark")] == ["some old", "the"]
 
 
-def test_equal_output_has_a_check_mark_and_empty_output_says_nothing():
+def test_equal_output_has_a_check_mark_and_empty_output_a_placeholder():
     _, _, same, empty = outputs_of("the girl sees the slave", " ")
     assert "".join(same.itertext()).endswith("\u2713")
     assert list(same.iter("mark")) == []

@@ -74,7 +74,7 @@ def test_every_plot_has_a_title_and_a_description():
         assert re.search(r"<title>.+?</title>\s*<desc>.*system-2.*</desc>", picture, re.DOTALL)
 
 
-def test_missing_parts_are_noted():
+def test_missing_parts_have_a_note():
     bare = [bare_system(example_system(place, seeds=1)) for place in range(2)]
     comparison = example_comparison(systems=bare, budget=None)
     comparison = comparison._replace(sources=[], references=[], environment={}, command="")
@@ -126,7 +126,7 @@ def hostile_comparison():
     )
 
 
-def test_hostile_texts_add_no_tags_or_attributes():
+def test_markup_in_texts_adds_no_tags_or_attributes():
     tame, hostile = read(example_comparison(2)), read(hostile_comparison())
     assert set(hostile.tags) <= {*tame.tags, "mark", "span"}
     assert set(hostile.attributes) <= {*tame.attributes}

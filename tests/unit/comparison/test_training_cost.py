@@ -70,6 +70,6 @@ def test_last_logged_values_are_scaled_to_the_last_step(tmp_path):
     assert point == (24, 9.0, 2e9, {"loss": 2.0, "accuracy": 0.5})
 
 
-def test_nonfinite_scores_are_left_out(tmp_path):
+def test_nonfinite_scores_are_skipped(tmp_path):
     cost = write(tmp_path, validation(5, accuracy=float("nan"), seconds=1.0))
     assert cost.curve == [(5, 1.0, None, {"loss": 2.0})]

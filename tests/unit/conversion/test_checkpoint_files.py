@@ -92,7 +92,7 @@ class Calls:
     ],
     ids=["system", "eval", "getattr", "load"],
 )
-def test_code_in_a_checkpoint_is_refused_by_name(
+def test_code_in_a_checkpoint_is_rejected_by_name(
     is_zip, function, arguments, name, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -174,7 +174,7 @@ def test_other_files_are_reported(tmp_path):
     )
 
 
-def test_compressed_archive_is_refused(tmp_path):
+def test_compressed_archive_is_rejected(tmp_path):
     path = tmp_path / "model.pt"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         buffer = io.BytesIO()

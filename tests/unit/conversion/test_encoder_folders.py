@@ -78,7 +78,7 @@ CONFIGS = {
 @pytest.mark.parametrize(
     ("folder", "settings", "message"), CONFIGS.values(), ids=CONFIGS, indirect=["folder"]
 )
-def test_unknown_setting_is_refused_by_name(folder, settings, message, tmp_path):
+def test_unknown_setting_is_rejected_by_name(folder, settings, message, tmp_path):
     change_config(folder, **settings)
     with pytest.raises(DataError) as error:
         import_run(folder, tmp_path / "run")
@@ -109,7 +109,7 @@ TENSORS = {
 @pytest.mark.parametrize(
     ("folder", "change", "message"), TENSORS.values(), ids=TENSORS, indirect=["folder"]
 )
-def test_unfitting_tensor_is_refused_by_name(folder, change, message, tmp_path):
+def test_incompatible_tensor_is_rejected_by_name(folder, change, message, tmp_path):
     change_tensors(folder, change)
     with pytest.raises(DataError) as error:
         import_run(folder, tmp_path / "run")

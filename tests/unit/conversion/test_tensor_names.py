@@ -125,7 +125,7 @@ def test_tables_come_back_equal(ids):
         assert torch.equal(layout.to_theirs(layout.to_ours(theirs)), theirs)
 
 
-def test_text_token_has_an_id_beside_the_first_token():
+def test_text_token_has_a_different_id_than_the_first_token():
     order = VocabularyOrder.from_special_tokens(
         6, pad=1, unk=3, decoder_start=0, eos=2, text_token=0
     )

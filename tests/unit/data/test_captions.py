@@ -200,7 +200,7 @@ def test_names_in_a_feature_file_find_rows_in_any_order(tmp_path):
     assert error.value.problems == ("b.jpg", "zz")
 
 
-def test_features_take_the_place_of_pictures(tmp_path):
+def test_features_replace_pictures(tmp_path):
     config = CaptionFileConfig(path="none.tsv", features=features(tmp_path))
     store = config.open_images()
     assert isinstance(store, ImageFeatures)

@@ -52,7 +52,7 @@ def test_held_out_pairs_share_no_text_with_training_pairs(pairs):
     assert ("left out" in held_out.note) == (bool(held_out.excluded) and not shared)
 
 
-def test_copies_of_held_out_pairs_are_left_out():
+def test_copies_of_held_out_pairs_are_dropped():
     held_out = hold_out(distinct(200) * 2)
     copies = [row + 200 if row < 200 else row - 200 for row in held_out.rows]
     assert len(held_out.rows) == 20

@@ -84,7 +84,7 @@ def test_missing_file_and_folder_are_described(tmp_path):
         read_idx(str(tmp_path), 3)
 
 
-def test_labels_are_found_beside_images(tmp_path):
+def test_labels_are_found_in_the_folder_of_images(tmp_path):
     images = tmp_path / "t10k-images-idx3-ubyte.xz"
     with pytest.raises(DataError) as caught:
         find_labels(str(images))

@@ -90,7 +90,7 @@ def caption_dataset(pixel=0):
     return CaptionDataset(captions, ArrayReader(images, np.arange(2)), num_cells=4)
 
 
-def test_images_take_the_place_of_their_numbers():
+def test_images_replace_their_indices():
     dataset = caption_dataset()
     ids = torch.tensor([[1, 3], [0, 3]])
     targets = torch.tensor([[4, 3], [5, 3]])

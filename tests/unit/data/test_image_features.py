@@ -204,7 +204,7 @@ def _interrupt(path):
         raise KeyboardInterrupt
 
 
-def test_json_of_others_beside_a_file_is_ignored(tmp_path):
+def test_unrelated_json_in_the_same_folder_is_ignored(tmp_path):
     path = npy(tmp_path / "f.npy", VALUES)
     for text in ('{"a": 1}', "[]", "{", "\xff"):
         (tmp_path / "f.json").write_text(text, encoding="latin-1")

@@ -115,7 +115,7 @@ def test_every_mode_that_tiff_stores_is_read(tmp_path, mode):
     assert load_image(path, "L").shape == (32, 48, 1)
 
 
-def test_first_frame_of_an_animation_is_read_and_noted(tmp_path):
+def test_first_frame_of_an_animation_is_read_with_a_note(tmp_path):
     frames = [Image.new("RGB", (8, 6), color) for color in (RED, GREEN, BLUE)]
     for name in ("a.gif", "a.webp", "a.png", "a.tif"):
         path, notes = tmp_path / name, []

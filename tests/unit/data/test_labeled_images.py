@@ -61,7 +61,7 @@ def test_offsets_cover_the_whole_canvas_and_nothing_else():
         np.testing.assert_allclose(counts, 1 / (limit + 1), atol=0.02)
 
 
-def test_place_of_a_test_image_depends_on_its_row_alone():
+def test_position_of_a_test_image_depends_only_on_its_row():
     few, many = dataset(count=4), dataset(count=10)
     np.testing.assert_array_equal(few.fixed_layouts.offsets, many.fixed_layouts.offsets[:4])
     rows = np.array([3, 1])
@@ -150,7 +150,7 @@ def test_numbers_of_images_and_labels_must_agree(tmp_path):
     )
 
 
-def test_drawn_digits_depend_on_split_seed_and_index_alone():
+def test_drawn_digits_depend_only_on_split_seed_and_index():
     first, more = (BuiltInDigitsConfig(num_examples=count).read() for count in (3, 6))
     other = BuiltInDigitsConfig(num_examples=3, split="test").read()
     for one, two, three in zip(first, more, other, strict=False):

@@ -50,7 +50,7 @@ def test_columns_are_chosen_by_name(tmp_path):
     assert series.format_times(2, 4) == ["3", "4"]
 
 
-def test_months_are_equally_spaced_whatever_their_length(tmp_path):
+def test_months_are_equally_spaced(tmp_path):
     (series,) = read(tmp_path, "month,value\n2020-01,1\n2020-02,2\n2020-04,4\n")
     np.testing.assert_array_equal(series.values, [1, 2, math.nan, 4])
     assert series.format_times(4, 6) == ["2020-05", "2020-06"]

@@ -19,7 +19,7 @@ def test_exact_match_of_nbest_lists_matches_hand_calculation():
 
 
 @given(st.lists(st.tuples(st.lists(texts, min_size=1, max_size=12), texts), min_size=1, max_size=5))
-def test_score_rises_with_the_number_of_outputs(rows):
+def test_score_increases_with_the_number_of_outputs(rows):
     outputs, references = [join_outputs(row) for row, _ in rows], [text for _, text in rows]
     first = [row[0].replace("\t", " ") for row, _ in rows]
     spaces = [text.replace("\t", " ") for text in references]

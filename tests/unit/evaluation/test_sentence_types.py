@@ -44,7 +44,7 @@ def test_custom_sentence_classifier():
     assert [(each.name, each.score.value) for each in result] == [("1", 0), ("2", 100)]
 
 
-def test_empty_label_is_left_out():
+def test_empty_label_is_skipped():
     breakdown = LabelBreakdown(["law ", "news", "", "law"])
     result = breakdown.score_groups(EXACT_MATCH, "abcd", "axcx")
     assert [(each.name, each.size, each.score.value) for each in result] == [

@@ -115,7 +115,7 @@ def test_only_the_tuned_layers_change(bert, classifier_run):
     assert changed == ["layer 2"]
 
 
-def test_layers_above_those_to_keep_are_left_out(bert, files, tmp_path):
+def test_layers_above_the_kept_ones_are_dropped(bert, files, tmp_path):
     run = train_classifier(bert, files, tmp_path / "run", layers=2)
     assert changed_parts(run, bert) == (["embeddings", "layer 0", "layer 1"], [])
 
@@ -209,7 +209,7 @@ def damage(folder, target, change):
     return target
 
 
-def test_missing_tensor_is_an_error_before_anything_is_written(bert, files, tmp_path):
+def test_missing_tensor_is_an_error_before_any_file_is_written(bert, files, tmp_path):
     folder = damage(
         bert, tmp_path / "bert", lambda tensors: tensors.pop("encoder.layer.1.output.dense.bias")
     )

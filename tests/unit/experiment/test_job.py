@@ -19,7 +19,7 @@ def dev_metrics(model, batches):
     return compute_dev_metrics(TASK, model, batches)
 
 
-def test_dev_metrics_are_means_over_targets_whatever_the_batches():
+def test_dev_metrics_are_means_over_targets_for_any_batching():
     model, dataset = build("gru, attend-then-step"), store()
     whole = dev_metrics(model, [batch(dataset, list(range(7)))])
     parts = dev_metrics(model, [batch(dataset, [row], extra=2) for row in range(7)])

@@ -46,7 +46,7 @@ def assert_same(one, other):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_resumed_run_neither_reads_nor_tokenizes_the_training_data(case, tmp_path, monkeypatch):
+def test_resumed_run_does_not_read_or_tokenize_the_training_data(case, tmp_path, monkeypatch):
     write, overrides = CASES[case]
     recipe = load_recipe(str(write(tmp_path)), overrides)
     first, shown = load(recipe, tmp_path)
@@ -70,7 +70,7 @@ def test_changed_files_are_read_again(tmp_path):
     assert changed.fingerprint != first.fingerprint
 
 
-def test_damaged_tokens_are_made_again(tmp_path):
+def test_corrupt_token_cache_is_rebuilt(tmp_path):
     recipe = write_pairs(tmp_path)
     first, _ = load(recipe, tmp_path)
     path = tmp_path / "run" / "token-cache" / "tokens.safetensors"

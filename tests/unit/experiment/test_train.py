@@ -471,7 +471,7 @@ IMPOSSIBLE = {
 
 
 @pytest.mark.parametrize("name", IMPOSSIBLE)
-def test_what_a_recipe_cannot_do_is_reported_before_anything_is_written(name, tmp_path):
+def test_unsupported_recipe_is_reported_before_any_file_is_written(name, tmp_path):
     overrides, message = IMPOSSIBLE[name]
     recipe = load_recipe(str(write_recipe(tmp_path)), overrides)
     (tmp_path / "source.txt").unlink()  # nothing is read, either
@@ -503,7 +503,7 @@ def test_concatenated_positions_must_leave_values_for_tokens(side, size, message
     assert str(caught.value).startswith(f"--set model.{side}: {message}")
 
 
-def test_unknown_tracker_is_reported_before_anything_is_written(tmp_path):
+def test_unknown_tracker_is_reported_before_any_file_is_written(tmp_path):
     recipe = load_recipe(str(write_recipe(tmp_path)))
     with pytest.raises(ConfigError, match="unknown tracker 'tensorbord'"):
         train(recipe, tmp_path / "run", report_to=["tensorbord"])

@@ -71,7 +71,7 @@ def test_each_layer_of_each_kind_of_a_transformer_is_there(name):
 
 
 @pytest.mark.parametrize("span", ["blocks", "compressed", "both"])
-def test_self_attention_by_blocks_is_left_out(span):
+def test_self_attention_by_blocks_is_skipped(span):
     result = translate(f"transformer, span {span}")
     assert {layer.kind for layer in result.attention_layers} == {"cross"}
 

@@ -60,13 +60,13 @@ def test_heaviest_line_is_drawn_last(latin):
     assert weights == sorted(weights)
 
 
-def test_hostile_tokens_are_text(hostile):
+def test_markup_in_tokens_is_escaped(hostile):
     root = ElementTree.fromstring(render_svg(hostile))
     assert len(lines_of(root)) == hostile.weights.size
     assert not root.findall(f".//{NAMESPACE}script")
 
 
-def test_empty_map_says_so():
+def test_empty_map_has_a_note():
     empty = AttentionMap.empty("a title")
     assert NOTHING_TO_DRAW in render_svg(empty)
     assert terminal_lines(empty, width=80).plain == NOTHING_TO_DRAW

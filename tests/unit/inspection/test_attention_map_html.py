@@ -73,7 +73,7 @@ def test_half_precision_weights_become_json_numbers():
     ] == [[0.25, 0.75]]
 
 
-def test_hostile_tokens_add_no_elements(latin, hostile):
+def test_markup_in_tokens_adds_no_elements(latin, hostile):
     tame, wild = (Elements(render_html([each], title="Same")).result for each in (latin, hostile))
     assert [tag for tag, _, _ in wild] == [tag for tag, _, _ in tame]
     assert data_of(render_html([hostile], title=""))["sentences"][0]["views"][0]["source"][1] == (
@@ -81,7 +81,7 @@ def test_hostile_tokens_add_no_elements(latin, hostile):
     )
 
 
-def test_hostile_title_stays_text(latin):
+def test_markup_in_title_is_escaped(latin):
     page = Elements(render_html([latin], title="<script>alert(1)</script>\u202e"))
     assert page.named("title") == [({}, "<script>alert(1)</script>\\u202e")]
     assert len(page.named("script")) == 2

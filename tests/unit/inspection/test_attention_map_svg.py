@@ -64,7 +64,7 @@ def test_svg_has_a_title_and_a_description(latin):
     )
 
 
-def test_hostile_tokens_stay_text(hostile):
+def test_svg_markup_in_tokens_is_escaped(hostile):
     root = parse(hostile)
     assert {node.tag.removeprefix(NAMESPACE) for node in root.iter()} == {
         *("svg", "title", "desc", "style", "rect", "text", "g")

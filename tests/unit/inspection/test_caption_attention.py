@@ -232,7 +232,7 @@ def test_ids_of_two_sheets_differ(photo, bare):
     assert not ids[0] & ids[1]
 
 
-def test_hostile_words_are_text(hostile):
+def test_markup_in_words_is_escaped(hostile):
     words = hostile.source
     weights = np.full((len(words), 1, 1), 1.0)
     attention = CaptionAttention(PHOTO, words, weights, title=hostile.title, caption=words[0])
@@ -256,7 +256,7 @@ def test_sheet_describes_itself(photo):
 
 
 @pytest.mark.parametrize("shape", [(48, 48), (400, 100), (48, 320), (1, 1), (2000, 1000)])
-def test_tiles_stay_inside_the_sheet_and_apart(shape):
+def test_tiles_are_inside_the_sheet_and_do_not_overlap(shape):
     image = np.zeros(shape, dtype=np.uint8)
     attention = CaptionAttention(image, WORDS * 5, np.tile(WEIGHTS, (5, 1, 1)))
     layout = contact_sheet.SheetLayout(attention)

@@ -245,7 +245,7 @@ NAMES = st.sampled_from(
         max_size=6,
     )
 )
-def test_report_is_written_whatever_the_numbers(lines):
+def test_report_is_written_for_any_numbers(lines):
     """Zero, huge and missing numbers, and values of any type."""
     entries = [{"type": kind, "step": step, **fields} for kind, step, fields in lines]
     assert render_run_page("run", "", entries, entries, metrics=all_metrics()).endswith("</html>\n")

@@ -98,7 +98,7 @@ def test_no_token_breaks_columns_or_width(attention_map, width):
     assert max(cell_len(line) for line in plain.split("\n")) <= width
 
 
-def test_hostile_tokens_are_drawn_in_their_columns(hostile):
+def test_unusual_characters_keep_column_alignment(hostile):
     plain = terminal_heatmap(untitled(hostile), width=100).plain
     sources, _, weights = read_back(plain, 2)
     assert sources[2:7] == ["&amp;", "]]>", "\\u202eevil", "\\x00\\x1b[31m\\n\\t", "\\ud800"]

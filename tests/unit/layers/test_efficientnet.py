@@ -65,7 +65,7 @@ def test_grid_is_known_before_the_network_runs(network, size):
     assert network.grid(*size) == (-(-size[0] // 32), -(-size[1] // 32))
 
 
-def test_picture_is_encoded_alike_in_every_batch(network):
+def test_picture_encoding_is_independent_of_the_batch(network):
     batch = pictures()
     with torch.inference_mode():
         together = network(batch)
@@ -165,7 +165,7 @@ def test_code_in_a_file_of_weights_does_not_run(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_missing_package_is_answered_with_the_install_line(monkeypatch):
+def test_missing_package_suggests_the_install_command(monkeypatch):
     monkeypatch.setattr("heedful.layers.efficientnet.find_spec", lambda name: None)
     with pytest.raises(ConfigError) as error:
         find_weights()

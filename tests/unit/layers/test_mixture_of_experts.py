@@ -190,7 +190,7 @@ def test_gate_is_deterministic_in_eval_mode():
         assert chances.sum() == 2
 
 
-def test_new_gate_routes_by_noise_alone():
+def test_new_gate_routes_only_by_noise():
     gate = NoisyTopKGate(3, 4, 2)
     assert not any(weight.any() for weight in gate.parameters())
     counts = gate(torch.randn(8000, 3)).expert_indices.flatten().bincount() / 16000

@@ -106,7 +106,7 @@ def test_likelihoods_of_all_sequences_sum_to_one():
 
 
 @each_emission
-def test_padding_may_contain_anything(build):
+def test_padding_may_contain_any_values(build):
     hmm = build(4)
     observations = hmm.sample(3, LENGTH, torch.Generator().manual_seed(2)).observations
     is_padding = torch.arange(LENGTH) >= LENGTHS.unsqueeze(1)
@@ -196,7 +196,7 @@ def test_em_never_lowers_the_likelihood(build, seed):
     assert trace[-1] > trace[0] + 1
 
 
-def test_em_stops_when_it_gains_too_little():
+def test_em_stops_when_improvement_is_below_tolerance():
     observations = random_hmm(7).sample(10, 8, torch.Generator().manual_seed(0)).observations
     trace = baum_welch(random_hmm(8), observations, tolerance=1e-3)
     gains = np.diff(trace) / observations.numel()

@@ -50,7 +50,7 @@ def test_word_loss_trains_encoder_but_not_decoder():
     assert all(parameter.grad.any() for parameter in model.encoder.parameters())
 
 
-def test_word_loss_is_off_by_default_and_leaves_the_rest_alike():
+def test_word_loss_is_off_by_default_and_does_not_change_other_outputs():
     without, trained, batch = build(0.0).eval(), build(WEIGHT).eval(), batch_for()
     assert without.encoder_loss is None
     assert not any(name.startswith("encoder_loss") for name in without.state_dict())

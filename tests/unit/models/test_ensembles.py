@@ -109,7 +109,7 @@ def test_averages_match_hand_calculation():
     assert both[0, 0].item() == pytest.approx(1 / (1 + 9 ** (1 / 3)))
 
 
-def test_token_excluded_by_one_member_is_excluded_by_log_averaging_alone():
+def test_token_excluded_by_one_member_is_excluded_only_by_log_averaging():
     said = torch.tensor([[[1.0, 0.0]], [[0.5, 0.5]]]).log()
     assert average_log_probs(said, "log-probabilities").exp()[0].tolist() == [1, 0]
     assert average_log_probs(said, "probabilities").exp()[0].tolist() == pytest.approx([0.75, 0.25])

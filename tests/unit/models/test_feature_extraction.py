@@ -82,7 +82,7 @@ def test_all_broken_pictures_are_listed_and_nothing_is_written(tmp_path, picture
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
 
 
-def test_broken_pictures_may_be_left_out(tmp_path, pictures, network):
+def test_broken_pictures_may_be_skipped(tmp_path, pictures, network):
     (pictures / "0.jpg").write_text("hello")
     files = list_pictures([str(pictures)])
     options = SMALL._replace(skip_broken=True)

@@ -106,7 +106,7 @@ def test_features_equal_the_states_of_the_model(name):
 
 
 @pytest.mark.parametrize("name", LAYERED)
-def test_mix_of_the_last_layer_alone_equals_its_states(name):
+def test_mix_of_only_the_last_layer_equals_its_states(name):
     model, encoder = build_pair(name, pool="scalar-mix")
     mix = encoder.features.mix
     with torch.no_grad():
@@ -182,7 +182,7 @@ def test_dropout_of_features_zeroes_and_scales_them():
 
 
 @pytest.mark.parametrize("upper", [SMALL, {"type": "transformer", **LAYERS}, CONVOLUTIONAL])
-def test_encoder_above_reads_projected_features_in_place_of_embeddings(upper):
+def test_encoder_on_top_reads_projected_features_instead_of_embeddings(upper):
     _, encoder = build_pair("Transformer LM", encoder=upper)
     table = encoder.embedding.embedding
     vectors = torch.nn.functional.linear(

@@ -22,7 +22,7 @@ each_schedule = pytest.mark.parametrize("schedule", EACH)
 
 @each_schedule
 @given(step=st.integers(1, 10**7))
-def test_ratio_is_probability_that_never_rises(schedule, step):
+def test_ratio_is_probability_that_never_increases(schedule, step):
     now, later = (
         schedule().teacher_forcing_ratio(current_step) for current_step in (step, step + 1)
     )

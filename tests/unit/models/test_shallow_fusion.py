@@ -90,7 +90,7 @@ def test_wide_beam_finds_the_best_outputs_by_the_formula(weight):
 
 
 @pytest.mark.parametrize("name", ["gru, attend-then-step", "transformer", "convolutional"])
-def test_fusion_with_weight_0_is_the_model_alone(name):
+def test_fusion_with_weight_0_equals_the_model(name):
     model, sources = build(name), collate_sources(texts(4))
     fused = ShallowFusion(model, language(), weight=0, context_length=4)
     options = {

@@ -110,7 +110,7 @@ def test_equal_ratios_are_equal_distances_on_logarithmic_axes():
     assert steps == [pytest.approx(steps[0], abs=0.3)] * 3
 
 
-def test_line_goes_through_its_markers():
+def test_line_passes_through_its_markers():
     root = draw(LineSeries("a", [(0, 1), (1, 3), (2, 2)]))
     (group,) = groups(root)
     path = of_class(group, "path", "line")[0].get("d")
@@ -177,7 +177,7 @@ def spread(*ends):
 @pytest.mark.parametrize(
     "ends", [(1, 1, 1), (1, 1.01, 5, 5.02, 5.03), (0, 0, 0), tuple(range(20)), (3,) * 20]
 )
-def test_names_never_overlap_and_stay_beside_the_plot(ends):
+def test_names_do_not_overlap_and_are_right_of_the_plot(ends):
     root, heights = spread(*ends)
     gaps = [later - earlier for earlier, later in itertools.pairwise(sorted(heights))]
     assert all(gap >= NAME_HEIGHT - 2 * TOLERANCE for gap in gaps)
@@ -284,7 +284,7 @@ def test_chart_has_a_title_and_a_description():
     assert points(groups(root)[0])[1].find(f"{NAMESPACE}title").text == "rnn: 1e-20 at 50"
 
 
-def test_hostile_labels_stay_text_and_long_names_are_truncated():
+def test_markup_in_labels_is_escaped_and_long_names_are_truncated():
     root = draw(
         LineSeries("</text><script>", [(0, 1)]),
         LineSeries("w" * 200, [(0, 2)]),
@@ -329,7 +329,7 @@ def test_chart_without_points_has_a_note(lines):
     assert [node.text for node in root.iter(f"{NAMESPACE}text")] == ["Empty", "nothing to draw"]
 
 
-def test_line_without_points_is_left_out():
+def test_line_without_points_is_skipped():
     root = draw(LineSeries("nothing", [(0, None)]), LineSeries("a", [(0, 1)]))
     assert [group.get("data-name") for group in groups(root)] == ["a"]
 
@@ -366,7 +366,7 @@ def test_line_without_points_is_left_out():
         ),
     ],
 )
-def test_undrawable_number_is_reported(point, logarithmic, message):
+def test_invalid_number_is_reported(point, logarithmic, message):
     with pytest.raises(DataError) as error:
         render_line_chart([LineSeries("rnn", [(3, 4), point])], log_axes=logarithmic)
     assert str(error.value) == message
@@ -405,7 +405,7 @@ def test_axes_cover_run_curves():
     assert len(points(groups(root)[0])) == 2
 
 
-def test_undrawable_number_in_run_curve_is_reported():
+def test_invalid_number_in_run_curve_is_reported():
     with pytest.raises(DataError, match="y must be a finite number, but is inf"):
         draw(LineSeries("a", [(0, 1)], run_curves=[[(0, math.inf)]]))
 
@@ -425,7 +425,7 @@ def test_max_markers_keeps_the_ends_and_even_spacing(count, most):
 # --- compact charts, units, events ---------------------------------------------------------
 
 
-def test_compact_chart_has_neither_names_nor_labels():
+def test_compact_chart_has_no_names_and_no_labels():
     frame = PlotFrame(400, 120, is_compact=True)
     root = draw(LineSeries("a", [(0, 1), (9, 2)]), title="T", x_label="x", frame=frame)
     assert root.get("width") == "400"

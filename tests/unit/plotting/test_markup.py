@@ -68,7 +68,7 @@ def test_table_has_headers_a_caption_and_a_focusable_region():
     )
 
 
-def test_embedded_svg_has_neither_style_nor_namespace():
+def test_embedded_svg_has_no_style_and_no_namespace():
     line = LineSeries(HOSTILE, [(0, 1)])
     text = html.serialize(html.embed_svg(render_line_chart([line], title=HOSTILE)))
     page = PageParser(text)

@@ -31,7 +31,7 @@ def test_policy_has_the_hashes_of_script_and_style(page):
         assert f"{directive} 'sha256-{digest}'" in policy
 
 
-def test_inserted_text_is_neither_markup_nor_a_placeholder(page):
+def test_inserted_text_is_not_parsed_as_markup_or_placeholder(page):
     assert "&lt;b&gt;title&lt;/b&gt; $run" in page
     assert "<main>$run</main>" in page
     data = re.search(r'id="run">(.*?)</script>', page, re.DOTALL)[1]

@@ -83,7 +83,7 @@ def test_error_bar_to_zero_ends_at_the_edge_of_a_logarithmic_plot():
     assert right - place(root, "a")[0] == pytest.approx(distance * math.log10(2), abs=2 * TOLERANCE)
 
 
-def test_guide_line_goes_through_its_points():
+def test_guide_line_passes_through_its_points():
     root = draw(
         ScatterPoint("a", 1, 1, 0), ScatterPoint("b", 2, 5, 1), guide_line=[(1, 1), (2, 1), (2, 5)]
     )
@@ -110,7 +110,7 @@ def test_plot_without_points_has_a_note():
     assert [node.text for node in root.iter(f"{NAMESPACE}text")] == ["Nothing", "nothing to draw"]
 
 
-def test_undrawable_points_are_reported():
+def test_invalid_points_are_reported():
     with pytest.raises(DataError) as error:
         draw(ScatterPoint("a", 0, 1, 0), is_logarithmic=True)
     assert str(error.value) == (

@@ -154,7 +154,7 @@ def test_numbers_out_of_range_are_an_error(name, value):
     assert len(str(caught.value)) < 1920  # 24 lines of 80 columns
 
 
-def test_beam_sizes_have_a_limit_in_python_too():
+def test_beam_sizes_have_a_limit_in_python():
     with pytest.raises(ConfigError, match=r"decoding\.beam_size: 1000000 is over 10000"):
         load_recipe("reverse-tiny").decoding.with_beam_size(beam_size=1_000_000)
 
@@ -227,7 +227,7 @@ def test_error_names_the_file_of_the_setting(tmp_path):
     assert load_error(path).startswith(f"{tmp_path}/child.yaml: training.max_stepz: ")
 
 
-def test_cycle_is_refused(tmp_path):
+def test_cycle_is_rejected(tmp_path):
     path = write_files(tmp_path, a="extends: b.yaml", b="extends: ./a.yaml")
     chain = f"{tmp_path}/a.yaml -> {tmp_path}/b.yaml -> {tmp_path}/a.yaml"
     assert load_error(path) == (
@@ -236,7 +236,7 @@ def test_cycle_is_refused(tmp_path):
     )
 
 
-def test_long_chain_is_refused(tmp_path):
+def test_long_chain_is_rejected(tmp_path):
     files = {f"f{i}": f"extends: f{i + 1}.yaml" for i in range(12)}
     assert load_error(write_files(tmp_path, **files, f12="")) == (
         f"{tmp_path}/f10.yaml: extends: more than 10 recipes extend one another\n"
@@ -277,14 +277,14 @@ def test_recipe_has_its_name(tmp_path):
         ("metric_for_best_model=bleu", "training.metric_for_best_model", None),
     ],
 )
-def test_setting_of_another_section_is_answered_with_its_path(override, message, hint):
+def test_setting_of_another_section_suggests_its_path(override, message, hint):
     with pytest.raises(ConfigError) as caught:
         load_recipe("default", [override])
     assert f"; did you mean {message!r}" in caught.value.message
     assert caught.value.hint == f"write --set {hint or message + '=' + override.split('=')[1]}"
 
 
-def test_misplaced_key_of_a_file_is_answered_with_its_section(tmp_path):
+def test_misplaced_key_of_a_file_suggests_its_section(tmp_path):
     assert load_error(write_files(tmp_path, mine="max_minutes: 3")) == (
         f"{tmp_path}/mine.yaml: max_minutes: no setting is called 'max_minutes'; "
         "did you mean 'training.max_minutes'?\n  move it into the section 'training'"
@@ -292,7 +292,7 @@ def test_misplaced_key_of_a_file_is_answered_with_its_section(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["bahdanau", "luong", "nothing-like-it", "trasformer-2017"])
-def test_unknown_recipe_is_answered_with_few_names(name):
+def test_unknown_recipe_suggests_similar_names(name):
     text = load_error(name)
     named = [other for other in recipe_names() if f" {other}" in text]
     assert len(named) <= 7
@@ -301,7 +301,7 @@ def test_unknown_recipe_is_answered_with_few_names(name):
 
 
 @pytest.mark.parametrize("section", ["training", "decoding"])
-def test_unknown_setting_is_answered_with_few_names(section):
+def test_unknown_setting_suggests_similar_names(section):
     with pytest.raises(ConfigError) as caught:
         load_recipe("default", [f"{section}.max_lenght=3"])
     assert caught.value.hint.count(",") < 7
@@ -310,6 +310,6 @@ def test_unknown_setting_is_answered_with_few_names(section):
     )
 
 
-def test_section_inside_another_is_answered_with_the_top_level(tmp_path):
+def test_misplaced_section_suggests_the_top_level(tmp_path):
     text = load_error(write_files(tmp_path, mine="training: {decoding: {beam_size: 3}}"))
     assert text.endswith("did you mean 'decoding'?\n  move it to the top level")

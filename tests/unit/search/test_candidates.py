@@ -57,7 +57,7 @@ def test_half_precision_is_ranked_in_float32(dtype):
     assert candidates.tokens.tolist() == expected.tokens.tolist()
 
 
-def test_candidates_keep_model_log_probs_beside_processed_scores():
+def test_candidates_keep_model_log_probs_and_processed_scores():
     model_log_probs = torch.tensor([[-1.0, -2.0, -3.0]])
     allowed = torch.tensor([[-torch.inf, -2.5, -3.0]])
     candidates = find_candidates(allowed, model_log_probs, np.array([[-10.0]]), 2)

@@ -51,7 +51,7 @@ def test_second_lock_error_names_holder(tmp_path):
     )
 
 
-def test_lock_error_says_what_the_holder_does_and_which_option_to_change(tmp_path):
+def test_lock_error_names_activity_of_holder_and_option(tmp_path):
     with lock_folder(tmp_path, activity="preparing data", option="--output-dir"):
         with pytest.raises(RunError) as train, lock_folder(tmp_path):
             pass

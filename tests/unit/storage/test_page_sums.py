@@ -43,7 +43,7 @@ def test_flipped_byte_is_detected(contents, data):
     assert hash_buffers([bytes(changed)]) != hash_buffers([contents])
 
 
-def test_lost_stale_or_misplaced_pages_are_detected():
+def test_missing_stale_or_misplaced_pages_are_detected():
     first, second, third = (random.Random(seed).randbytes(PAGE) for seed in range(3))
     expected = hash_buffers([first, second, third])
     for other in (

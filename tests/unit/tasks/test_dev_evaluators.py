@@ -85,7 +85,7 @@ def test_scores_are_those_of_greedy_outputs(copying):
     assert scores["exact-match"] > 50
 
 
-def test_metrics_without_outputs_are_left_out(untrained):
+def test_metrics_without_outputs_are_skipped(untrained):
     assert untrained().evaluator.compute_scores(["loss", "accuracy"]) == {}
 
 
@@ -137,7 +137,7 @@ def test_model_without_attention_has_samples_without_weights(untrained):
     ],
     ids=["dropout", "hard attention", "experts", "language model", "transformer", "masked"],
 )
-def test_evaluation_changes_neither_model_nor_random_state(untrained, overrides, write):
+def test_evaluation_does_not_change_model_or_random_state(untrained, overrides, write):
     setup = untrained(*overrides, write=write)
     model = setup.model.train()
     next(model.children()).eval()  # as a frozen module might be

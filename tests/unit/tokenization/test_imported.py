@@ -42,7 +42,7 @@ def test_merges_by_hand(word, pieces):
     assert subword_nmt().tokenize(word) == pieces
 
 
-def test_version_1_has_its_end_mark_apart():
+def test_version_1_has_a_separate_end_mark():
     """l o w </w>: low is merged first, and then with the end."""
     codes = b"l o\nlo w\nlow </w>\n"
     assert subword_nmt(codes).tokenize("low lowl") == ["low", "low@@", "l"]

@@ -182,7 +182,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("contents", "message"), REFUSED.values(), ids=REFUSED)
-def test_unknown_step_of_a_tokenizer_is_refused_by_name(contents, message, tmp_path):
+def test_unknown_step_of_a_tokenizer_is_rejected_by_name(contents, message, tmp_path):
     folder = folder_with(tmp_path, tokenizer__json=contents)
     with pytest.raises(DataError) as error:
         read_hf_tokenizer(folder, vocab_size=0)

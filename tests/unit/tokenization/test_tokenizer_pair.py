@@ -136,7 +136,7 @@ def test_shared_tokenizer_can_be_regularized_on_one_side(regularized_sides, expe
     assert tuple(regularizer is not None for regularizer in regularizers) == expected
 
 
-def test_tokenizer_configs_import_neither_torch_nor_sentencepiece():
+def test_tokenizer_configs_do_not_import_torch_or_sentencepiece():
     code = (
         "import sys, heedful.tokenization.tokenizer_pair; "
         "sys.exit(bool({'torch', 'sentencepiece'} & sys.modules.keys()))"

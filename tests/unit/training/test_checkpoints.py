@@ -195,7 +195,7 @@ def test_second_corrupt_checkpoint_of_a_step_replaces_the_first(checkpoints, tol
     assert len(told) == 4
 
 
-def test_no_good_checkpoint_is_an_error(checkpoints):
+def test_missing_valid_checkpoint_is_an_error(checkpoints):
     save(checkpoints, 1, 2)
     for saved in list_checkpoints(checkpoints.folder):
         flip(saved.folder / "model.safetensors")

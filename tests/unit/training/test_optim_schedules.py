@@ -30,7 +30,7 @@ each_schedule = pytest.mark.parametrize("schedule", SCHEDULES)
 
 @each_schedule
 @given(warmup=st.integers(1, 100), more_steps=st.integers(1, 500))
-def test_schedule_warms_up_linearly_then_never_rises(schedule, warmup, more_steps):
+def test_schedule_warms_up_linearly_then_never_increases(schedule, warmup, more_steps):
     config, last = schedule(warmup_steps=warmup), warmup + more_steps
     factors = [config.lr_factor(step, last) for step in range(1, last + 1)]
     for step in range(1, warmup + 1):
@@ -96,7 +96,7 @@ def test_schedule_follows_the_planned_steps():
 
 
 @given(scores=st.lists(st.floats(0, 1), max_size=30), step=st.integers(1, 200))
-def test_schedule_never_rises_with_a_further_validation(scores, step):
+def test_schedule_never_increases_with_a_further_validation(scores, step):
     for schedule in SCHEDULES:
         config = schedule(warmup_steps=10)
         factors = [config.lr_factor(step, 200, scores[:count]) for count in range(len(scores))]

@@ -68,7 +68,7 @@ def test_stream_that_ends_ends():
     assert [int(batch[0]) for batch in PrefetchedBatches(EndingBatches())] == [0, 1]
 
 
-def test_thread_ends_with_the_iteration_and_reads_little_ahead():
+def test_thread_ends_with_the_iteration_and_prefetches_a_bounded_number():
     source = stream()
     before = threading.active_count()
     iterator = iter(PrefetchedBatches(source))

@@ -56,14 +56,14 @@ def test_speed_of_steps_that_are_reported_together(clock):
     assert pace.seconds_left == pytest.approx(0.5 * 500, rel=0.1)
 
 
-def test_time_left_of_a_resumed_run_ignores_earlier_steps(clock):
+def test_remaining_time_of_a_resumed_run_ignores_earlier_steps(clock):
     pace = ProgressMeter(steps(100), step=50)
     clock(2)
     pace.update(report(51))
     assert pace.seconds_left == pytest.approx(2 * 49)
 
 
-def test_time_left_is_formatted_with_hours(clock):
+def test_remaining_time_is_formatted_with_hours(clock):
     pace = ProgressMeter(steps(10_000))
     clock(1)
     pace.update(report(1))
@@ -86,7 +86,7 @@ def test_auxiliary_losses_are_smoothed_as_the_loss(clock):
     assert pace.auxiliary_losses["coverage"] == pytest.approx(pace.loss)
 
 
-def test_time_left_is_that_of_the_nearest_limit(clock):
+def test_remaining_time_is_that_of_the_nearest_limit(clock):
     """Steps would go on for long, but the minutes are soon over."""
     seconds = [0.0]
     pace = ProgressMeter(lambda step: max(step / 1000, seconds[0] / 60))
@@ -97,7 +97,7 @@ def test_time_left_is_that_of_the_nearest_limit(clock):
     assert pace.seconds_left == pytest.approx(20)
 
 
-def test_no_time_left_is_shown_without_progress(clock):
+def test_no_remaining_time_is_shown_without_progress(clock):
     pace = ProgressMeter(lambda step: 0.0)
     clock(1)
     pace.update(report(1))
@@ -124,7 +124,7 @@ def test_skipped_steps_are_counted_and_not_in_the_loss(clock):
     assert str(pace) == "loss 2.000  1,000 tokens/s  0:03 left  2 skipped"
 
 
-def test_dev_scores_are_shown_beside_the_best():
+def test_dev_scores_are_shown_with_the_best():
     standing = ValidationStatus("loss")
     assert str(standing) == ""
     standing.update(validation(400, 1.3, is_best=False))

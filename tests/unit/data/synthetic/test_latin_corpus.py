@@ -24,7 +24,7 @@ def draw(split, count, seed=0):
     return list(islice(get_corpus("latin").pairs(split, seed=seed), count))
 
 
-def test_sentences_are_capitalized_and_punctuated_alike(pairs):
+def test_sentences_have_the_same_capitalization_and_punctuation(pairs):
     for source, target in pairs:
         assert source[0].isupper()
         assert target[0].isupper()

@@ -100,14 +100,14 @@ def test_another_picture_is_no_extension():
     assert find_modifier("lock", base, icon) == (False, None)
 
 
-def test_modifier_over_ink_of_the_base_does_not_stand_apart():
+def test_modifier_over_ink_of_the_base_is_not_separate():
     base = np.full((48, 48), 255, np.uint8)
     base[30:40, 30:40] = 0
     icon = np.full((48, 48), 255, np.uint8)
     assert find_modifier("dot", base, icon) == (True, None)
 
 
-def test_modifiers_that_no_other_confirms_are_left_out():
+def test_unconfirmed_modifiers_are_skipped():
     inks = np.zeros((3, 48, 48), np.uint8)
     inks[0, 30:40, 30:40] = 255
     inks[1, 2:12, 4:13] = 255  # as high and almost as wide, elsewhere
@@ -233,7 +233,7 @@ def test_exponent_is_drawn_higher_than_index():
     assert mean_height("x _ { 2 }") > mean_height("x 2") + 1
 
 
-def test_formula_that_does_not_fit_is_left_out():
+def test_formula_that_does_not_fit_is_skipped():
     pytest.importorskip("matplotlib")
     assert pad_formula(draw_formula(" + ".join("x" * 12))) is None
 

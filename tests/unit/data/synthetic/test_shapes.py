@@ -27,7 +27,7 @@ def test_no_caption_belongs_to_two_splits():
     assert not dev & test
 
 
-def test_shapes_are_where_and_what_the_caption_says():
+def test_shapes_match_the_caption():
     for caption, pixels in pictures():
         match = CAPTION.fullmatch(caption)
         size, color, _, relation, other_size, other_color, _ = match.groups()

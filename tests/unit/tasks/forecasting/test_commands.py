@@ -103,7 +103,7 @@ def test_forecast_writes_all_its_files_and_prints_a_summary(trained, tmp_path):
     assert 'class="band"' in (tmp_path / "f.svg").read_text()
 
 
-def test_evaluate_scores_the_model_beside_the_seasonal_naive(trained):
+def test_evaluate_compares_the_model_with_the_seasonal_naive(trained):
     run, series = trained
     output = invoke("evaluate", run, series, "--json", "--device", "cpu").stdout
     scores = {entry["name"]: entry for entry in json.loads(output)}
@@ -182,7 +182,7 @@ def test_wrong_settings_are_reported_and_nothing_is_written(settings, error, mes
     assert not (tmp_path / "run" / "weights.safetensors").exists()
 
 
-def test_forecast_without_future_covariates_says_which_rows_are_missing(trained, tmp_path):
+def test_forecast_without_future_covariates_names_missing_rows(trained, tmp_path):
     run, _ = trained
     series = write_series(tmp_path / "series.csv", future=0)
     output = invoke("forecast", run, series, "--device", "cpu")

@@ -219,7 +219,7 @@ def test_show_draws_the_self_attention_of_a_transformer(runs, call):
     assert "this model has no attention to draw" in ended.err
 
 
-def test_words_alone_get_a_column_of_tags_whatever_columns_were_trained_on(call, tmp_path):
+def test_words_without_columns_get_a_column_of_tags(call, tmp_path):
     recipe, conll = write_tagging_recipe(tmp_path, steps=1, every=1)
     (tmp_path / "words.conll").write_text("Dr\nAnna\n")
     options = ("--conll", conll, "--target-column", "2", "--run", tmp_path / "run")

@@ -85,7 +85,7 @@ def test_empty_input_gives_empty_output(translate):
     assert (result.code, result.out) == (0, "")
 
 
-def test_beam_size_1_and_5_copy_alike(translate):
+def test_beam_size_1_and_5_copy_the_same_words(translate):
     greedy, beam = (translate("--beam", size, stdin="a b c\n").out for size in ("1", "5"))
     assert greedy == beam == "a b c\n"
 
@@ -242,9 +242,7 @@ def test_samples_depend_on_seed_and_line_only(translate):
     assert more.splitlines()[:12] == output.splitlines()
 
 
-def test_progress_is_shown_on_a_terminal_while_output_goes_to_a_file(
-    trained, tmp_path, monkeypatch
-):
+def test_progress_is_shown_on_a_terminal_if_output_is_a_file(trained, tmp_path, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     terminal, end = pty.openpty()
     source = tmp_path / "in.txt"
