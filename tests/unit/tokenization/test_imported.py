@@ -42,6 +42,12 @@ def test_merges_by_hand(word, pieces):
     assert subword_nmt().tokenize(word) == pieces
 
 
+def test_repeated_codes_have_no_effect():
+    header, *lines = CODES.splitlines(keepends=True)
+    repeated = subword_nmt(header + b"".join(line * 3 for line in lines))
+    assert [repeated.tokenize(text) for text in TEXTS] == list(map(subword_nmt().tokenize, TEXTS))
+
+
 def test_version_1_has_a_separate_end_mark():
     """l o w </w>: low is merged first, and then with the end."""
     codes = b"l o\nlo w\nlow </w>\n"
