@@ -3,14 +3,16 @@
 It imports no torch. A task's commands are functions in its `command` module.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
+import typer
 from typer import Option
 
 from heedful.data.columnar_files import columnar_format
 from heedful.errors import ConfigError, check
+from heedful.terminal import handle_stdout_errors, is_typed, prompt
 
 Split = Literal["train", "dev", "test"]
 Files = Mapping[str, Any]
@@ -18,6 +20,7 @@ Files = Mapping[str, Any]
 EnsembleWith = Annotated[
     list[Path] | None, Option(metavar="RUN", help="add this run to the ensemble; repeatable")
 ]
+OutputFile = Annotated[Path | None, Option("--output", "-o", help="write to this file instead")]
 
 
 class PredictorLoader(Protocol):
@@ -215,3 +218,24 @@ PARALLEL_FILES = FileOptions(
         FileOption("pairs", "path", _PAIRS_HELP), columns=(1, 2), names=("source", "target")
     ),
 )
+
+
+def read_chunks(file: str) -> Iterable[Iterable[str]]:
+    """Return the lines of a file; typed lines one by one, so that each is answered at once."""
+    from heedful.data.text_files import read_lines
+
+    lines = read_lines(file)
+    return ([line] for line in prompt(lines)) if is_typed(file) else [lines]
+
+
+def write_lines(lines: Iterable[str], output: Path | None) -> None:
+    """Write lines to a file, or print them as they come."""
+    from heedful.storage.atomic import write_text
+
+    if output is not None:
+        write_text(output, "".join(f"{line}\n" for line in lines))
+        typer.echo(f"wrote {output}", err=True)
+        return
+    with handle_stdout_errors():
+        for line in lines:
+            typer.echo(line)

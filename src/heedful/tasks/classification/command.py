@@ -1,22 +1,22 @@
 """`heedful classify`, and the file options of classification; imports no torch."""
 
 import json
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Annotated
 
-import typer
 from typer import Argument, Option
 
 from heedful.tasks.command_line import (
     EnsembleWith,
     FileOption,
     FileOptions,
+    OutputFile,
     PairFileOption,
     PredictorLoader,
     Split,
+    read_chunks,
+    write_lines,
 )
-from heedful.terminal import handle_stdout_errors, is_typed, prompt
 
 
 def classify(
@@ -24,9 +24,7 @@ def classify(
     file: Annotated[str, Argument(help="texts, one per line; - is standard input")] = "-",
     *,
     ensemble_with: EnsembleWith = None,
-    output: Annotated[
-        Path | None, Option("--output", "-o", help="write to this file instead")
-    ] = None,
+    output: OutputFile = None,
     as_json: Annotated[
         bool, Option("--json", help="print JSON lines with probabilities and weights")
     ] = False,
@@ -39,30 +37,19 @@ def classify(
     Example: echo "Who wrote Hamlet ?" | heedful classify runs/trec --json
     Example: heedful classify runs/trec-1 --ensemble-with runs/trec-2 questions.txt
     """
-    from heedful.data.text_files import display_name, read_lines
-    from heedful.storage.atomic import write_text
+    from heedful.data.text_files import display_name
 
     classifier = load(ensemble_with=ensemble_with or ())
-    texts = read_lines(file)
-    chunks: Iterable[Iterable[str]] = [texts]
-    if is_typed(file):  # one by one: the next is asked for when this is answered
-        chunks = ([text] for text in prompt(texts))
     results = (
         result
-        for chunk in chunks
+        for chunk in read_chunks(file)
         for result in classifier.predict(chunk, location=display_name(file))
     )
     lines = (
         json.dumps(result.to_json(), ensure_ascii=False) if as_json else result.text
         for result in results
     )
-    if output is not None:
-        write_text(output, "".join(f"{line}\n" for line in lines))
-        typer.echo(f"wrote {output}", err=True)
-        return
-    with handle_stdout_errors():
-        for line in lines:
-            typer.echo(line)
+    write_lines(lines, output)
 
 
 _HELP: Mapping[Split, str] = {

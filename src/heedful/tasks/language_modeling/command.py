@@ -2,13 +2,12 @@
 
 import sys
 from itertools import chain
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
-from heedful.tasks.command_line import TEXT_FILES, PredictorLoader
+from heedful.tasks.command_line import TEXT_FILES, OutputFile, PredictorLoader
 from heedful.terminal import handle_stdout_errors
 
 _SEPARATOR = "\n----\n"
@@ -22,7 +21,6 @@ Temperature = Annotated[
 TopK = Annotated[int | None, Option(min=1, help="sample among this many most likely tokens")]
 TopP = Annotated[float, Option(help="sample among the most likely tokens with this total")]
 NumSamples = Annotated[int, Option(min=1, help="number of texts; ---- separates them")]
-OutputFile = Annotated[Path | None, Option("--output", "-o", help="write to this file instead")]
 
 
 def generate(

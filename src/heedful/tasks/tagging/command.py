@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
 from typer import Argument, Option
 
 from heedful.errors import check
@@ -17,11 +16,13 @@ from heedful.tasks.command_line import (
     EnsembleWith,
     FileOption,
     FileOptions,
+    OutputFile,
     PredictorLoader,
     Split,
     parse_column,
+    read_chunks,
+    write_lines,
 )
-from heedful.terminal import handle_stdout_errors, is_typed, prompt
 
 if TYPE_CHECKING:
     from heedful.data.conll_files import ConllSentence
@@ -51,9 +52,7 @@ def tag(
     source_column: WordColumn = None,
     target_column: TagColumn = None,
     ensemble_with: EnsembleWith = None,
-    output: Annotated[
-        Path | None, Option("--output", "-o", help="write to this file instead")
-    ] = None,
+    output: OutputFile = None,
     as_json: Annotated[
         bool, Option("--json", help="print JSON lines with probabilities and spans")
     ] = False,
@@ -71,8 +70,6 @@ def tag(
     Example: heedful tag runs/pos test.conllu --target-column upos -o tagged.conllu
     Example: heedful tag runs/ner-1 --ensemble-with runs/ner-2 posts.conll --json
     """
-    from heedful.storage.atomic import write_text
-
     message, hint = "given together with --json", "leave out one of the two"
     check(not (as_json and as_conll), "--conll", message, hint)
     suffixes = {suffix.lower() for suffix in Path(file).suffixes}
@@ -87,26 +84,16 @@ def tag(
         lines = _tag_conll(tagger, file, columns, as_json=as_json)
     else:
         lines = _tag_text(tagger, file, chosen, as_json=as_json, as_conll=as_conll)
-    if output is not None:
-        write_text(output, "".join(f"{line}\n" for line in lines))
-        typer.echo(f"wrote {output}", err=True)
-        return
-    with handle_stdout_errors():
-        for line in lines:
-            typer.echo(line)
+    write_lines(lines, output)
 
 
 def _tag_text(
     tagger: Tagger, file: str, input_format: InputFormat, *, as_json: bool, as_conll: bool
 ) -> Iterator[str]:
-    from heedful.data.text_files import display_name, read_lines
+    from heedful.data.text_files import display_name
     from heedful.tokenization.tokenizer import split_words
 
-    texts = read_lines(file)
-    chunks: Iterable[Iterable[str]] = [texts]
-    if is_typed(file):  # one by one: the next is asked for when this is answered
-        chunks = ([text] for text in prompt(texts))
-    for chunk in chunks:
+    for chunk in read_chunks(file):
         sentences = (
             text.split() if input_format == "text" else [*map(str.strip, split_words(text))]
             for text in chunk

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from typer import Argument, Option
 
 from heedful.errors import check
-from heedful.tasks.command_line import PARALLEL_FILES, EnsembleWith, PredictorLoader
+from heedful.tasks.command_line import PARALLEL_FILES, EnsembleWith, OutputFile, PredictorLoader
 from heedful.terminal import (
     Backend,
     BeamSize,
@@ -63,7 +63,6 @@ Constraints = Annotated[
         metavar="FILE", help="prefix, required and forbidden phrases of each output, as JSON lines"
     ),
 ]
-OutputFile = Annotated[Path | None, Option("--output", "-o", help="write to this file instead")]
 JSONLines = Annotated[bool, Option("--json", help="print a JSON object for each text instead")]
 SaveAttention = Annotated[Path | None, Option(help="also write attention weights as JSON lines")]
 SaveAlignments = Annotated[Path | None, Option(help="also write word alignments such as 0-0 1-2")]
