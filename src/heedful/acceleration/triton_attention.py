@@ -136,24 +136,6 @@ def _forward_kernel(
     )  # fmt: skip
 
 
-@triton.jit
-def _score_gradients(
-    q, k, v, grad, mask, mask_query, mask_key, seed, row, queries, num_queries, keys, num_keys,
-    scale, p, HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Return d w and the gradient scale w (g - sum w g) of the dot products, of one block."""
-    weights = _weights(
-        q, k, mask, mask_query, mask_key, queries, num_queries, keys, num_keys, scale, PRECISION
-    )
-    kept, grad_weights = weight_gradients(
-        weights, v, grad, seed, row, queries, num_queries, keys, num_keys, p,
-        HAS_DROPOUT, PRECISION,
-    )  # fmt: skip
-    mean = tl.sum(weights * grad_weights, axis=1)
-    grad_scores = weights * (grad_weights - mean[:, None]) * scale
-    return kept.to(grad.dtype), grad_scores.to(k.dtype)
-
-
 @triton.jit(do_not_specialize=LENGTHS)
 def _backward_kernel(
     q_ptr, q_batch, q_head, q_position, q_channel,
@@ -196,12 +178,17 @@ def _backward_kernel(
                 grad_ptr + batch * grad_batch + head * grad_head, grad_position, grad_channel,
                 queries, num_queries, value_size, VALUE_CHANNELS,
             )  # fmt: skip
-            kept, grad_scores = _score_gradients(
-                q, k, v, grad, mask_ptr + batch * mask_batch + head * mask_head, mask_query,
-                mask_key, seed, row, queries, num_queries, keys, num_keys, scale, p,
+            weights = _weights(
+                q, k, mask_ptr + batch * mask_batch + head * mask_head, mask_query, mask_key,
+                queries, num_queries, keys, num_keys, scale, PRECISION,
+            )  # fmt: skip
+            kept, grad_weights = weight_gradients(
+                weights, v, grad, seed, row, queries, num_queries, keys, num_keys, p,
                 HAS_DROPOUT, PRECISION,
             )  # fmt: skip
-            dv += tl.dot(tl.trans(kept), grad, input_precision=PRECISION)
+            dv += tl.dot(tl.trans(kept.to(grad.dtype)), grad, input_precision=PRECISION)
+            mean = tl.sum(weights * grad_weights, axis=1)
+            grad_scores = (weights * (grad_weights - mean[:, None]) * scale).to(k.dtype)
             dk += tl.dot(tl.trans(grad_scores), q, input_precision=PRECISION)
             dq = tl.dot(grad_scores, k, input_precision=PRECISION)
             store_block(

@@ -43,16 +43,6 @@ def _update_softmax(scores, maximum, total):
     return new_maximum, total * decay + tl.sum(exponentials, axis=0), exponentials, decay
 
 
-@triton.jit
-def _append_to_cache(keys, values, projected, size, end, is_dim):
-    """Store the key and the value that follow a query in its row of `projected`; return them."""
-    key = tl.load(projected + size, mask=is_dim, other=0.0)
-    value = tl.load(projected + 2 * size, mask=is_dim, other=0.0)
-    tl.store(keys + end, key, mask=is_dim)
-    tl.store(values + end, value, mask=is_dim)
-    return key.to(tl.float32), value.to(tl.float32)
-
-
 # Few kernels for all lengths.
 @triton.jit(do_not_specialize=["length", "rows_stride", "mask_stride"])
 def _attention_kernel(
@@ -74,11 +64,14 @@ def _attention_kernel(
     query = tl.load(queries, mask=is_dim, other=0.0).to(tl.float32) * scale
     first_row = row
     if IS_CACHE:
+        key = tl.load(queries + NUM_HEADS * HEAD_DIM, mask=is_dim, other=0.0)
+        value = tl.load(queries + 2 * NUM_HEADS * HEAD_DIM, mask=is_dim, other=0.0)
         end = row * row_stride + head * head_stride + length * HEAD_DIM + dims
-        key, value = _append_to_cache(keys, values, queries, NUM_HEADS * HEAD_DIM, end, is_dim)
-        maximum = tl.sum(query * key, axis=0)
+        tl.store(keys + end, key, mask=is_dim)
+        tl.store(values + end, value, mask=is_dim)
+        maximum = tl.sum(query * key.to(tl.float32), axis=0)
         total = tl.full([], 1.0, tl.float32)
-        context = value
+        context = value.to(tl.float32)
     else:
         maximum = tl.full([], -float("inf"), tl.float32)
         total = tl.full([], 0.0, tl.float32)
