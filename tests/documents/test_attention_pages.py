@@ -111,8 +111,15 @@ def test_every_type_has_a_page_and_every_page_a_type():
 @each_page
 def test_page_has_all_parts_in_order(page):
     text = text_of(page)
-    parts = [r"# \w", "```text", r"!\[", r"\*\*Good at\*\*", r"\*\*Bad at\*\*", r"\*\*Source\*\*"]
-    parts += [r"\*\*Choose it\*\*", "```yaml", r"\*\*In code\*\*"]
+    parts = [
+        r"# \w",
+        "```text",
+        r"!\[",
+        r"\*\*Strengths\*\*",
+        r"\*\*Weaknesses\*\*",
+        r"\*\*Source\*\*",
+    ]
+    parts += [r"\*\*Configuration\*\*", "```yaml", r"\*\*In code\*\*"]
     matches = [re.search(rf"^{part}", text, re.MULTILINE) for part in parts]
     assert [part for part, match in zip(parts, matches, strict=True) if match is None] == []
     starts = [match.start() for match in matches]
