@@ -2,7 +2,8 @@
 
 A task names its model configs, data sources and metrics, and builds data module, objective and
 predictor. `PairTask` and `TextTask` implement the data half for pairs of texts and for running
-text. Invariant: no module outside `tasks/` asks which task a recipe, a model or a predictor has.
+text; `TokenlessTask` is the base for numbers and images. Invariant: no module outside `tasks/`
+depends on which task a recipe, a model or a predictor has.
 """
 
 import math
