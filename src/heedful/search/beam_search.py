@@ -152,6 +152,7 @@ class Beams:
         self.sentence_ids = torch.from_numpy(sentences).to(max_lengths.device)
         self.generated = self.sentence_ids.new_empty(num_beams, 0)
         self.max_lengths = max_lengths.cpu().numpy()
+        self.shortest_limit = min(max_lengths.tolist(), default=0)
         self.min_lengths = np.zeros_like(self.max_lengths)
         self.processors, self.constraints = options.processors, None
         for processor in options.processors:
@@ -250,8 +251,9 @@ class Beams:
             count = self.num_candidates + self.beam_size  # every hypothesis may have an EOS to drop
             candidates = find_candidates(considered, model_log_probs, totals, count)
             candidates = candidates.drop(is_short & (candidates.tokens == self.eos))
-        eos_log_probs = allowed[:, self.eos], model_log_probs[:, self.eos]
-        candidates = self.force_eos(candidates, *eos_log_probs)
+        if depth >= self.shortest_limit:
+            eos_log_probs = allowed[:, self.eos], model_log_probs[:, self.eos]
+            candidates = self.force_eos(candidates, *eos_log_probs)
         if not self.constraints:
             return candidates
         remaining = (self.max_lengths[self._beam_sentences] - depth - 1).tolist()
@@ -289,6 +291,8 @@ class Beams:
 
     def _store_finished(self, candidates: Candidates, is_finished: BoolArray) -> None:
         """Keep the `beam_size` best finished hypotheses of each beam."""
+        if not is_finished.any():
+            return
         columns = (candidates.cumulative_log_probs, candidates.log_probs, candidates.rows)
         chosen = [array[is_finished].tolist() for array in columns]
         beams = self.beam_ids[np.nonzero(is_finished)[0]].tolist()
@@ -312,6 +316,8 @@ class Beams:
 
     def _cut_off(self, best_log_probs: Sequence[float]) -> None:
         """Finish the best hypothesis of beams that can neither end nor continue."""
+        if -np.inf not in best_log_probs:
+            return
         beam_size = self.cumulative_log_probs.shape[1]
         best_rows = self.cumulative_log_probs.argmax(axis=1).tolist()
         for index, beam in enumerate(self.beam_ids.tolist()):
