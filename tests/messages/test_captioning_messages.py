@@ -51,6 +51,30 @@ def test_output_head_that_copies_is_rejected(call, tmp_path, features):
     )
 
 
+def single_cell_recipe(tmp_path, max_tokens):
+    pictures = {"type": "captions", "path": str(write_pictures(tmp_path / "data"))}
+    recipe = caption_recipe(pictures)
+    recipe["model"]["encoder"] |= {"pooling": [[8, 8]], "downsampling": "stride"}
+    recipe["training"]["batching"] = {"max_tokens": max_tokens}
+    return recipe
+
+
+def test_batch_norm_rejects_batch_with_a_single_value_per_channel(call, tmp_path):
+    expected = (
+        "heedful: model.encoder: BatchNorm needs two values per channel in training, but this "
+        "batch has one picture, which is a single cell here\n"
+        "  raise training.batching.max_tokens or give more pictures; or choose the norm 'group', "
+        "larger pictures, or less pooling\n"
+    )
+    assert train(call, tmp_path, single_cell_recipe(tmp_path, 6)) == (2, expected)
+
+
+def test_no_batch_of_one_picture_is_left_over(call, tmp_path):
+    recipe = single_cell_recipe(tmp_path, 23 * 6)  # 24 captions, of which 23 fit into a batch
+    path = write_recipe(tmp_path / "recipe.yaml", recipe)
+    assert call("train", path, "--run", "run", "-q").code == 0
+
+
 def test_features_of_another_grid_are_rejected(call, tmp_path, features):
     recipe = caption_recipe(features)
     recipe["model"]["encoder"] |= {"grid": [3, 3], "num_channels": 8}

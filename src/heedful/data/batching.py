@@ -7,7 +7,7 @@ each example once; a stream started from the cursor of another continues it exac
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -65,18 +65,32 @@ class IndexedBatchSpec(NamedTuple):
 
 
 def epoch_batches(
-    dataset: PairDataset, config: BatchingConfig, *, seed: int, epoch: int, bucket: int = 0
+    dataset: PairDataset,
+    config: BatchingConfig,
+    *,
+    seed: int,
+    epoch: int,
+    bucket: int = 0,
+    min_rows: Literal[1, 2] = 1,
 ) -> Iterator[IndexedBatchSpec]:
-    """Yield the batches of an epoch from this bucket on; those of a bucket are shuffled."""
+    """Yield the batches of an epoch from this bucket on; those of a bucket are shuffled.
+
+    With `min_rows=2` no batch has a single row, unless two rows exceed `max_tokens`.
+    """
     dataset = dataset.for_epoch(epoch)
     size, bucket_size = len(dataset), config.num_sorted
-    for index in range(bucket, -(-size // bucket_size)):
-        start = index * bucket_size
-        positions = np.arange(start, min(start + bucket_size, size))
+    starts = list(range(0, size, bucket_size))
+    if len(starts) > 1 and size - starts[-1] < min_rows:
+        starts.pop()  # the last bucket would be a single row
+    for index in range(bucket, len(starts)):
+        is_last = index == len(starts) - 1
+        positions = np.arange(starts[index], size if is_last else starts[index + 1])
         rows = permute_indices(positions, size, seed=seed, epoch=epoch)
         # Each side has one more token: the source EOS, the target BOS or EOS.
         source_lengths, target_lengths = (lengths + 1 for lengths in dataset.sequence_lengths(rows))
         specs = list(_make_batches(rows, source_lengths, target_lengths, config.max_tokens))
+        if min_rows == 2:
+            specs[-2:] = _without_single_row(specs[-2:], config.max_tokens)
         numbers = np.arange(len(specs))
         order = permute_indices(numbers, len(specs), seed=seed, epoch=epoch + (index << 32))
         for batch_index, chosen in enumerate(order):
@@ -103,6 +117,16 @@ def _make_batches(
             start, longest = end, (source, target)
         source_length, target_length = longest
     yield BatchSpec(rows[order[start:]], source_length, target_length)
+
+
+def _without_single_row(specs: Sequence[BatchSpec], max_tokens: int) -> Sequence[BatchSpec]:
+    """Move a row to the last batch if it has only one, and the one before it more than two."""
+    if len(specs) < 2 or len(specs[1].rows) > 1 or len(specs[0].rows) < 3:
+        return specs
+    first, last = specs
+    rows = np.concatenate([first.rows[-1:], last.rows])
+    last = BatchSpec(rows, *(max(pair) for pair in zip(first[1:], last[1:], strict=True)))
+    return specs if last.num_tokens > max_tokens else [first._replace(rows=first.rows[:-1]), last]
 
 
 def padded_lengths(max_length: int) -> Integers:
@@ -195,12 +219,20 @@ class BatchStream:
     config: BatchingConfig
     seed: int
     cursor: DataCursor
+    min_rows: ClassVar[Literal[1, 2]] = 1
 
     def __iter__(self) -> Iterator[Batch]:
         while True:
             epoch, num_used, bucket, start = self.cursor
             dataset = CachedDataset(self.dataset.for_epoch(epoch))
-            specs = epoch_batches(dataset, self.config, seed=self.seed, epoch=epoch, bucket=bucket)
+            specs = epoch_batches(
+                dataset,
+                self.config,
+                seed=self.seed,
+                epoch=epoch,
+                bucket=bucket,
+                min_rows=self.min_rows,
+            )
             remaining = islice(enumerate(specs, start), num_used - start, None)
             for (index, (spec, bucket, batch_index)), is_last in with_last_flag(remaining):
                 cursor = DataCursor(epoch, index + 1, bucket, index - batch_index)

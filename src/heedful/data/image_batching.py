@@ -198,6 +198,7 @@ class CaptionBatchStream(BatchStream):
     """Batches of captions with their images, one epoch after another."""
 
     images: CaptionDataset
+    min_rows = 2  # a batch norm may have one value per channel of each image
 
     @override
     def __iter__(self) -> Iterator[Batch]:

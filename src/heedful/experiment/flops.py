@@ -27,6 +27,7 @@ Formula = Callable[[Sequence[Any], Any], int]
 """FLOPs, from the arguments and the output of an operator."""
 
 _SMALL_VOCABULARIES = VocabSizes(16, 16)
+_NUM_ROWS = 2  # a batch norm may need two
 _MODELS: TypeAdapter[ModelConfig] = TypeAdapter(ModelConfig)
 _aten = torch.ops.aten
 
@@ -51,8 +52,8 @@ def _training_flops(model_json: str, sizes: VocabSizes, shape: BatchShape) -> fl
     config = _MODELS.validate_json(model_json)
     with torch.device("meta"):
         model = config.build(source_vocab_size=sizes.source, target_vocab_size=sizes.target)
-    batch = task_of_model(config).dummy_batch(config, sizes, shape, 1, "meta")
-    return flops_per_token(model, batch, num_targets=shape.target_length).training
+    batch = task_of_model(config).dummy_batch(config, sizes, shape, _NUM_ROWS, "meta")
+    return flops_per_token(model, batch, num_targets=_NUM_ROWS * shape.target_length).training
 
 
 class FlopsPerToken(NamedTuple):

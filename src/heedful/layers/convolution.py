@@ -1,7 +1,8 @@
-"""Convolutional layers: gated ones for ConvS2S, dilated ones for ByteNet.
+"""Convolutional layers: gated ones for ConvS2S, dilated ones for ByteNet; batch norm of pictures.
 
-(Gehring et al. 2017; Kalchbrenner et al. 2016.) Invariant: padding has no influence, and a causal
-layer gives the same outputs for a sequence read at once and in pieces, from state to state.
+(Gehring et al. 2017; Kalchbrenner et al. 2016; Ioffe and Szegedy 2015.) Invariant: padding has no
+influence, and a causal layer gives the same outputs for a sequence read at once and in pieces, from
+state to state.
 """
 
 import math
@@ -23,6 +24,7 @@ from heedful.attention.positional_encoding import (
     PositionalEncodingConfig,
 )
 from heedful.config import BaseConfig
+from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.shapes import AnyMask, Float, LayerInputs, LayerOutputs
 
@@ -297,3 +299,24 @@ class DilatedConfigBase(BaseConfig):
             for dilation in self.dilations * self.num_repeats
         ]
         return DilatedStack(blocks)
+
+
+class PictureBatchNorm(nn.BatchNorm2d):
+    """BatchNorm over pictures and cells, in training with at least two values per channel.
+
+    The variance of a single value is zero, and running statistics would hide that.
+    """
+
+    @override
+    def forward(self, input: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
+        num_values = input.numel() // input.size(1)
+        message = (
+            "BatchNorm needs two values per channel in training, but this batch has one picture, "
+            "which is a single cell here"
+        )
+        hint = (
+            "raise training.batching.max_tokens or give more pictures; or choose the norm 'group', "
+            "larger pictures, or less pooling"
+        )
+        check(num_values > 1 or not self.training, "model.encoder", message, hint)
+        return super().forward(input)

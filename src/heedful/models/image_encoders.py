@@ -21,6 +21,7 @@ from heedful.config import BaseConfig
 from heedful.data.image_batching import ImageShape
 from heedful.data.images import ImageFit
 from heedful.errors import check
+from heedful.layers.convolution import PictureBatchNorm
 from heedful.layers.transformer import Probability
 from heedful.models.base import Encoder, EncoderOutput
 from heedful.shapes import Float, Lengths, Losses, Shaped, SourceInputs, SourceStates
@@ -260,7 +261,7 @@ class ConvolutionalStage(nn.Module):
 def _build_norm(norm: str, size: int) -> nn.Module:
     if norm == "none":
         return nn.Identity()
-    return nn.BatchNorm2d(size) if norm == "batch" else nn.GroupNorm(_num_groups(size), size)
+    return PictureBatchNorm(size) if norm == "batch" else nn.GroupNorm(_num_groups(size), size)
 
 
 def _num_groups(size: int) -> int:

@@ -22,6 +22,7 @@ def test_data_lists_corpora(capsys, monkeypatch):
         "icons",
         "formulas",
         "shapes",
+        "single-shapes",
         "digits",
     ]
 

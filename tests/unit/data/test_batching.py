@@ -40,6 +40,24 @@ def test_batches_partition_examples_within_max_tokens(case, max_tokens, bucket_s
         assert spec.num_tokens <= max_tokens or len(spec.rows) == 1
 
 
+@given(case=lengths, max_tokens=st.integers(1, 2000), bucket_size=st.integers(2, 300))
+def test_batches_of_at_least_two_rows_partition_examples(case, max_tokens, bucket_size):
+    config = BatchingConfig(max_tokens=max_tokens, bucket_size=bucket_size)
+    specs = [
+        indexed.spec
+        for indexed in epoch_batches(dataset_of(case), config, seed=0, epoch=0, min_rows=2)
+    ]
+    rows = np.concatenate([spec.rows for spec in specs])
+    assert sorted(rows.tolist()) == list(range(len(case[0])))
+    longest = padded_lengths(max(side.max() for side in case))[-1]
+    fits_three = 6 * longest <= max_tokens
+    for spec in specs:
+        assert case[0][spec.rows].max() <= spec.source_length
+        assert case[1][spec.rows].max() <= spec.target_length
+        assert spec.num_tokens <= max_tokens or len(spec.rows) == 1
+        assert len(spec.rows) > 1 or not fits_three or len(case[0]) == 1
+
+
 @given(case=lengths)
 def test_example_longer_than_max_tokens_gets_own_batch(case):
     specs = batch_specs(case, BatchingConfig(max_tokens=1))
