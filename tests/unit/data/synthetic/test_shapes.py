@@ -3,24 +3,26 @@
 import re
 
 import numpy as np
+import pytest
 
 from heedful.data.synthetic.pictures import BuiltInPicturesConfig
-from heedful.data.synthetic.shapes import COLORS, FORMS, SIZES
+from heedful.data.synthetic.shapes import COLORS, FORMS, POSITIONS, SIZES
 
 SHAPE = rf"a ({'|'.join(SIZES)}) ({'|'.join(COLORS)}) ({'|'.join(FORMS)})"
 CAPTION = re.compile(rf"{SHAPE} (left of|above) {SHAPE}")
 WHITE = (255, 255, 255)
 
 
-def pictures(split="train", count=300):
-    config = BuiltInPicturesConfig(name="shapes", split=split, num_examples=count)
+def pictures(split="train", count=300, name="shapes"):
+    config = BuiltInPicturesConfig(name=name, split=split, num_examples=count)
     captions = [example.captions[0] for example in config.read()]
     return list(zip(captions, config.open_images().read(range(count)), strict=True))
 
 
-def test_no_caption_belongs_to_two_splits():
+@pytest.mark.parametrize("name", ["shapes", "single-shapes"])
+def test_no_caption_belongs_to_two_splits(name):
     train, dev, test = (
-        {caption for caption, _ in pictures(split)} for split in ("train", "dev", "test")
+        {caption for caption, _ in pictures(split, name=name)} for split in ("train", "dev", "test")
     )
     assert not train & dev
     assert not train & test
@@ -43,3 +45,16 @@ def test_shapes_match_the_caption():
             assert {tuple(pixel) for pixel in drawn.tolist()} == {COLORS[name]}
             rows = (half != WHITE).any(axis=(1, 2)).sum()
             assert rows == 2 * SIZES[extent] + 1
+
+
+def test_single_shape_is_where_and_what_the_caption_says():
+    pattern = re.compile(rf"{SHAPE} ({'|'.join(POSITIONS)})")
+    for caption, pixels in pictures(name="single-shapes"):
+        size, color, _, position = pattern.fullmatch(caption).groups()
+        ink = (pixels != WHITE).any(axis=2)
+        assert {tuple(pixel) for pixel in pixels[ink].tolist()} == {COLORS[color]}
+        extents = [np.flatnonzero(ink.any(axis=axis)) for axis in (1, 0)]
+        for extent, third in zip(extents, POSITIONS[position], strict=True):
+            first, last = extent[[0, -1]]
+            assert last - first == 2 * SIZES[size]  # none of it is outside
+            assert np.digitize((first + last) / 2, [12.5, 19.5]) == third + 1
