@@ -151,13 +151,28 @@ def run(tmp_path, features):
 
 def test_run_on_features_does_not_read_pictures(call, run, tmp_path):
     write_pictures(tmp_path / "pictures")
-    ended = call("caption", run, "pictures/0.png")
+    ended = call("caption", run, "pictures")
     expected = (
         "heedful: pictures/0.png: this run reads features (2 x 2 cells with 6 channels), not "
         "pictures\n"
         "  extract them with `heedful features`, and name FILE.npy#ROW\n"
     )
     assert (ended.code, ended.err) == (2, expected)
+
+
+def test_all_pictures_that_cannot_be_captioned_are_listed(call, tmp_path):
+    pictures = {"type": "captions", "path": str(write_pictures(tmp_path / "pictures"))}
+    package.train(caption_recipe(pictures), tmp_path / "trained")
+    for name, content in {"1.png": b"", "10.png": b"<!doctype html><html>"}.items():
+        (tmp_path / "pictures" / name).write_bytes(content)
+    ended = call("caption", "trained", "pictures")
+    expected = (
+        "heedful: 2 of 12 pictures: cannot be read\n"
+        "  pictures/1.png: the file is empty\n"
+        "  pictures/10.png: not a picture but a web page\n"
+        "  replace or remove them\n"
+    )
+    assert (ended.code, ended.out, ended.err) == (2, "", expected)
 
 
 def test_model_without_attention_is_not_drawn(call, run, features):

@@ -52,6 +52,7 @@ _OTHER_FORMATS = (  # bytes at the start, what they mean, what to do
 )
 _WHITE = 255
 Key = TypeVar("Key")
+Picture = TypeVar("Picture")
 
 
 class FileListError(DataError):
@@ -144,9 +145,9 @@ def check_rows(rows: Iterable[int], count: int, location: str) -> None:
     check(not outside, location, message, "give the file that the captions belong to", DataError)
 
 
-def read_all(keys: Sequence[Key], read: Callable[[Key], Pixels]) -> list[Pixels]:
+def read_all(keys: Sequence[Key], read: Callable[[Key], Picture]) -> list[Picture]:
     """Read every picture, and raise one error that lists all that cannot be read."""
-    pictures: list[Pixels] = []
+    pictures: list[Picture] = []
     errors: list[DataError] = []
     for key in keys:
         try:

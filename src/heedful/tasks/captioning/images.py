@@ -15,7 +15,7 @@ from heedful.data.array_files import open_array_file
 from heedful.data.image_batching import ImageShape, check_features
 from heedful.data.image_features import ImageFeatures
 from heedful.data.images import IMAGE_SUFFIXES, ImageFiles, ImageSheet, Pixels, resize_image
-from heedful.errors import DataError, check
+from heedful.errors import DataError, RunError, check
 
 ARRAY_SUFFIXES = (".npy", ".npy.gz", ".safetensors")
 _ROW_MARK = "#"
@@ -124,7 +124,7 @@ class ImageLoader:
     def _check_picture(self, name: str) -> None:
         message = f"this run reads features ({self.shape.describe()}), not pictures"
         hint = "extract them with `heedful features`, and name FILE.npy#ROW"
-        check(self.shape.is_picture, name, message, hint, DataError)
+        check(self.shape.is_picture, name, message, hint, RunError)  # not of one picture
 
     def _from_pixels(self, name: str, pixels: Pixels) -> LoadedImage:
         _, height, width, fit = self.shape

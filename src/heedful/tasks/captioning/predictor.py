@@ -17,6 +17,7 @@ from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.batching import SourceBatch
 from heedful.data.captions import CaptionedImage
 from heedful.data.image_batching import collate_images
+from heedful.data.images import read_all
 from heedful.decoding.config import DecodingConfig, check_search_tree
 from heedful.decoding.requests import EncodedRequest, Request, RequestEncoder, batch_requests
 from heedful.decoding.strategies import DecodingOutput, DecodingStrategy
@@ -122,7 +123,7 @@ class Captioner:
             check_search_tree(config, "need_tree")
         stream = iter(requests)
         while window := list(islice(stream, _WINDOW)):
-            images = [self._load(request) for request in window]
+            images = read_all(window, self._load)
             named = [_to_request(*pair) for pair in zip(window, images, strict=True)]
             encoded = self._request_encoder.encode(
                 named, location=location, start_index=start_index
