@@ -21,7 +21,7 @@ from heedful.errors import DataError, check
 from heedful.inspection.attention_map import TOLERANCE
 from heedful.plotting import pictures, svg
 from heedful.plotting.html import read_asset, render_page
-from heedful.plotting.svg import escape_invisible, escape_line, format_percent
+from heedful.plotting.svg import escape_invisible, escape_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -120,10 +120,10 @@ class CaptionAttention:
     @property
     def notes(self) -> list[str]:
         """The largest weight and the gate of each word."""
-        notes = [f"max {format_percent(peak.weight) or 0}%" for peak in self.peaks]
+        notes = [f"max {_round_percent(peak.weight)}" for peak in self.peaks]
         if self.gates is None:
             return notes
-        gates = (f"gate {format_percent(gate) or 0}%" for gate in self.gates)
+        gates = (f"gate {_round_percent(gate)}" for gate in self.gates)
         return [", ".join(pair) for pair in zip(notes, gates, strict=True)]
 
     @property
@@ -185,6 +185,12 @@ class CaptionAttention:
 
 
 # ----- page -----
+
+
+def _round_percent(weight: float) -> str:
+    """Return a percentage without decimals; of what would be rounded to 0, a bound."""
+    rounded = int(100 * weight + 0.5)
+    return f"{rounded}%" if rounded or not weight else "<1%"
 
 
 def render_html(

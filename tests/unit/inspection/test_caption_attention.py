@@ -52,6 +52,13 @@ def test_word_without_attention_has_no_strength():
     assert nowhere.notes == ["max 0%"]
 
 
+def test_small_shares_are_not_called_zero():
+    weights = np.full((2, 2, 2), 0.004)
+    drawn = CaptionAttention(None, ["a", "of"], weights, gates=[0.0049, 0.005])
+    assert drawn.notes == ["max <1%, gate <1%", "max <1%, gate 1%"]
+    assert "max &lt;1%, gate &lt;1%" in drawn.to_svg()
+
+
 def test_peak_is_the_cell_with_the_largest_weight(bare):
     assert bare.peaks == [PeakCell(0, 0, 0.25), PeakCell(0, 2, 0.8), PeakCell(1, 0, 0.2)]
 

@@ -1,7 +1,7 @@
 """Colored shapes, one or two in a picture, and a sentence that describes them.
 
 Captions such as "a small red circle left of a large blue square" name two shapes from left to right
-or from top to bottom; "a small red circle at the top left" says where a single one is. Invariants:
+or from top to bottom; "a small red circle top left" says where a single one is. Invariants:
 a caption belongs to one split, by a hash of it; the first shape of a caption does not touch the
 second.
 """
@@ -23,17 +23,7 @@ COLORS |= {"yellow": (235, 200, 20)}
 FORMS = ("circle", "square", "triangle", "cross")
 SIZES = {"small": 4, "large": 6}  # half of the height and width
 RELATIONS = {"left of": (0, 1), "above": (1, 0)}  # rows and columns to the second shape
-POSITIONS = {  # of a single shape: rows and columns from the middle, in thirds of the picture
-    "at the top left": (-1, -1),
-    "at the top": (-1, 0),
-    "at the top right": (-1, 1),
-    "on the left": (0, -1),
-    "in the middle": (0, 0),
-    "on the right": (0, 1),
-    "at the bottom left": (1, -1),
-    "at the bottom": (1, 0),
-    "at the bottom right": (1, 1),
-}
+ROWS, COLUMNS = ("top", "middle", "bottom"), ("left", "center", "right")  # of a single shape
 _JITTER = 2
 _THIRD = 7  # pixels; a large shape stays inside the picture
 _WHITE = 255
@@ -84,12 +74,12 @@ class SingleShapeCorpus(PictureCorpus):
     ) -> Iterator[CaptionedPicture]:
         count = 0
         while count < num_examples:
-            shape, position = _random_shape(rng), str(rng.choice(list(POSITIONS)))
-            caption = f"{shape.describe()} {position}"
+            shape, (row, column) = _random_shape(rng), rng.integers(3, size=2)
+            caption = f"{shape.describe()} {ROWS[row]} {COLUMNS[column]}"
             if _HELD_OUT.get(hash_text(caption) % _NUM_BUCKETS, "train") == split:
                 count += 1
                 jitter = rng.integers(-_JITTER, _JITTER + 1, size=2)
-                center = IMAGE_SIZE // 2 + _THIRD * np.array(POSITIONS[position]) + jitter
+                center = IMAGE_SIZE // 2 + _THIRD * np.array([row - 1, column - 1]) + jitter
                 picture = np.full((IMAGE_SIZE, IMAGE_SIZE, 3), _WHITE, np.uint8)
                 picture[_mask(shape, *center)] = COLORS[shape.color]
                 yield CaptionedPicture(picture, caption)

@@ -32,6 +32,12 @@ function percent(weight) {
   return Math.floor(100 * weight + 0.5) || "\u00b7";
 }
 
+// In a sentence: with its sign, and a bound for what would be rounded to 0.
+function percentage(weight) {
+  const rounded = Math.floor(100 * weight + 0.5);
+  return rounded || !weight ? `${rounded}%` : "<1%";
+}
+
 function color(name) {
   const hex = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   return [1, 3, 5].map((start) => parseInt(hex.slice(start, start + 2), 16));
@@ -158,8 +164,8 @@ async function loadPicture({ picture, size: [height, width] }) {
 
 function describeWord(word, { peak }, gate) {
   const cell = `row ${peak.row + 1}, column ${peak.column + 1}`;
-  const parts = [`${word}: max ${percent(peak.weight) || 0}% at ${cell}`];
-  if (gate !== null) parts.push(`gate ${percent(gate) || 0}%`);
+  const parts = [`${word}: max ${percentage(peak.weight)} at ${cell}`];
+  if (gate !== null) parts.push(`gate ${percentage(gate)}`);
   return parts.join(", ");
 }
 
@@ -333,7 +339,7 @@ function drawView(figure, { canvas, context, pixels, drawThumbnail }, view, { si
       const position = `row ${cell.row + 1}, column ${cell.column + 1}`;
       const grids = word === null ? whole : weights[word];
       const owner = word === null ? "of all words' attention" : `of ${words[word]}`;
-      return `${position}: ${percent(grids[cell.row][cell.column]) || 0}% ${owner}`;
+      return `${position}: ${percentage(grids[cell.row][cell.column])} ${owner}`;
     }
     return word === null ? `${words.length} words` : describeWord(words[word], summaries[word], gates ? gates[word] : null);
   };

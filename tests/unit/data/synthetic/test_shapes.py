@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from heedful.data.synthetic.pictures import BuiltInPicturesConfig
-from heedful.data.synthetic.shapes import COLORS, FORMS, POSITIONS, SIZES
+from heedful.data.synthetic.shapes import COLORS, COLUMNS, FORMS, ROWS, SIZES
 
 SHAPE = rf"a ({'|'.join(SIZES)}) ({'|'.join(COLORS)}) ({'|'.join(FORMS)})"
 CAPTION = re.compile(rf"{SHAPE} (left of|above) {SHAPE}")
@@ -48,13 +48,14 @@ def test_shapes_match_the_caption():
 
 
 def test_single_shape_is_where_and_what_the_caption_says():
-    pattern = re.compile(rf"{SHAPE} ({'|'.join(POSITIONS)})")
+    pattern = re.compile(rf"{SHAPE} ({'|'.join(ROWS)}) ({'|'.join(COLUMNS)})")
     for caption, pixels in pictures(name="single-shapes"):
-        size, color, _, position = pattern.fullmatch(caption).groups()
+        size, color, _, row, column = pattern.fullmatch(caption).groups()
         ink = (pixels != WHITE).any(axis=2)
         assert {tuple(pixel) for pixel in pixels[ink].tolist()} == {COLORS[color]}
         extents = [np.flatnonzero(ink.any(axis=axis)) for axis in (1, 0)]
-        for extent, third in zip(extents, POSITIONS[position], strict=True):
+        thirds = ROWS.index(row), COLUMNS.index(column)
+        for extent, third in zip(extents, thirds, strict=True):
             first, last = extent[[0, -1]]
             assert last - first == 2 * SIZES[size]  # none of it is outside
-            assert np.digitize((first + last) / 2, [12.5, 19.5]) == third + 1
+            assert np.digitize((first + last) / 2, [12.5, 19.5]) == third
