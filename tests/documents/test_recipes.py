@@ -181,8 +181,7 @@ def test_small_recipe_has_data_and_a_measured_score(name):
 @pytest.mark.parametrize("name", SMALL_CAPTIONERS)
 def test_small_recipe_of_captioning_describes_built_in_shapes(name):
     recipe = load_recipe(name)
-    corpus = "single-shapes" if name == "show-and-tell-2015-small" else "shapes"
-    assert recipe.data.train.name == recipe.data.test.name == corpus
+    assert recipe.data.train.name == recipe.data.test.name == "shapes"
     steps = f"after {recipe.training.max_steps:,} steps"
     assert re.match(rf"[\d.]+ % of 500 unseen captions exactly right {steps}", recipe.info.expected)
 

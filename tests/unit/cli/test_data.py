@@ -22,7 +22,6 @@ def test_data_lists_corpora(capsys, monkeypatch):
         "icons",
         "formulas",
         "shapes",
-        "single-shapes",
         "digits",
     ]
 

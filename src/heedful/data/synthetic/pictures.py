@@ -52,10 +52,9 @@ def picture_corpora() -> dict[str, PictureCorpus]:
     """Return the corpora by name."""
     from heedful.data.synthetic.formulas import FormulaCorpus
     from heedful.data.synthetic.icons import IconCorpus
-    from heedful.data.synthetic.shapes import ShapeCorpus, SingleShapeCorpus
+    from heedful.data.synthetic.shapes import ShapeCorpus
 
-    corpora = (IconCorpus(), FormulaCorpus(), ShapeCorpus(), SingleShapeCorpus())
-    return {corpus.name: corpus for corpus in corpora}
+    return {corpus.name: corpus for corpus in (IconCorpus(), FormulaCorpus(), ShapeCorpus())}
 
 
 class BuiltInPicturesConfig(SyntheticConfig):

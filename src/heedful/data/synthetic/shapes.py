@@ -1,9 +1,8 @@
-"""Colored shapes, one or two in a picture, and a sentence that describes them.
+"""Two colored shapes side by side or one above the other, and a sentence that describes them.
 
-Captions such as "a small red circle left of a large blue square" name two shapes from left to right
-or from top to bottom; "a small red circle top left" says where a single one is. Invariants:
-a caption belongs to one split, by a hash of it; the first shape of a caption does not touch the
-second.
+Captions such as "a small red circle left of a large blue square" name the shapes from left to right
+or from top to bottom. Invariants: a caption belongs to one split, by a hash of it; the first shape
+of a caption does not touch the second.
 """
 
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from heedful.data.images import Pixels
-from heedful.data.synthetic.corpus import assign_split, hash_text
+from heedful.data.synthetic.corpus import assign_split
 from heedful.data.synthetic.pictures import CaptionedPicture, PictureCorpus
 
 IMAGE_SIZE = 32
@@ -23,11 +22,8 @@ COLORS |= {"yellow": (235, 200, 20)}
 FORMS = ("circle", "square", "triangle", "cross")
 SIZES = {"small": 4, "large": 6}  # half of the height and width
 RELATIONS = {"left of": (0, 1), "above": (1, 0)}  # rows and columns to the second shape
-ROWS, COLUMNS = ("top", "middle", "bottom"), ("left", "center", "right")  # of a single shape
 _JITTER = 2
-_THIRD = 7  # pixels; a large shape stays inside the picture
 _WHITE = 255
-_NUM_BUCKETS, _HELD_OUT = 10, {0: "test", 1: "dev"}  # of 288 captions of single shapes
 
 
 class Shape(NamedTuple):
@@ -60,29 +56,6 @@ class ShapeCorpus(PictureCorpus):
             if assign_split(caption) == split:
                 count += 1
                 yield CaptionedPicture(_draw(first, second, relation, rng), caption)
-
-
-class SingleShapeCorpus(PictureCorpus):
-    """A shape somewhere, 32 x 32 in color."""
-
-    name = "single-shapes"
-    description = "a colored shape and where it is; dev and test captions are new"
-
-    @override
-    def generate(
-        self, split: str, num_examples: int, rng: np.random.Generator
-    ) -> Iterator[CaptionedPicture]:
-        count = 0
-        while count < num_examples:
-            shape, (row, column) = _random_shape(rng), rng.integers(3, size=2)
-            caption = f"{shape.describe()} {ROWS[row]} {COLUMNS[column]}"
-            if _HELD_OUT.get(hash_text(caption) % _NUM_BUCKETS, "train") == split:
-                count += 1
-                jitter = rng.integers(-_JITTER, _JITTER + 1, size=2)
-                center = IMAGE_SIZE // 2 + _THIRD * np.array([row - 1, column - 1]) + jitter
-                picture = np.full((IMAGE_SIZE, IMAGE_SIZE, 3), _WHITE, np.uint8)
-                picture[_mask(shape, *center)] = COLORS[shape.color]
-                yield CaptionedPicture(picture, caption)
 
 
 def _random_shape(rng: np.random.Generator) -> Shape:
