@@ -152,7 +152,7 @@ class Beams:
         self.sentence_ids = torch.from_numpy(sentences).to(max_lengths.device)
         self.generated = self.sentence_ids.new_empty(num_beams, 0)
         self.max_lengths = max_lengths.cpu().numpy()
-        self.shortest_limit = min(max_lengths.tolist(), default=0)
+        self.smallest_max_length = min(max_lengths.tolist(), default=0)
         self.min_lengths = np.zeros_like(self.max_lengths)
         self.processors, self.constraints = options.processors, None
         for processor in options.processors:
@@ -251,7 +251,7 @@ class Beams:
             count = self.num_candidates + self.beam_size  # every hypothesis may have an EOS to drop
             candidates = find_candidates(considered, model_log_probs, totals, count)
             candidates = candidates.drop(is_short & (candidates.tokens == self.eos))
-        if depth >= self.shortest_limit:
+        if depth >= self.smallest_max_length:
             eos_log_probs = allowed[:, self.eos], model_log_probs[:, self.eos]
             candidates = self.force_eos(candidates, *eos_log_probs)
         if not self.constraints:

@@ -228,7 +228,7 @@ def test_decoding_for_shown_metrics_takes_a_tenth_of_the_time(
     counts = []
 
     def compute_scores(self, names, *, max_examples=None):
-        counts.append(len(self.pairs[:max_examples]))
+        counts.append(len(self.examples[:max_examples]))
         clock[0] += 3
         return compute(self, names, max_examples=max_examples)
 
