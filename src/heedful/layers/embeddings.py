@@ -17,7 +17,7 @@ class TokenEmbedding(nn.Module):
     With `num_segments`, a vector per segment (token type) is also added. With `character_encoder`,
     a token is a word id followed by those of its characters, (*B, 1 + C), and a vector of these is
     added. Without any of them, padding is zero. `scale_embeddings` multiplies vectors by the square
-    root of their size, so that the positional encoding does not drown out short ones (Vaswani et
+    root of their size, so that the positional encoding does not dominate short ones (Vaswani et
     al. 2017, 3.4).
     """
 
