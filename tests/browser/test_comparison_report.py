@@ -16,6 +16,7 @@ from tests.example_comparisons import HOSTILE, bare_system, example_comparison, 
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.wide,
     pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH"),
 ]
 

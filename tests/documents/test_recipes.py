@@ -273,6 +273,7 @@ def test_convs2s_is_the_model_of_section_5_1():
     assert recipe.decoding.length_penalty.build()(-6.0, 4) == -6.0 / 4  # log P / n^alpha
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", SMALL)
 def test_small_recipe_has_the_papers_components_and_fewer_parameters(name):
     small, large = load_recipe(name).model, load_recipe(PAPER_OF[name]).model

@@ -30,6 +30,8 @@ from tests.forecasting import HOURLY
 from tests.forecasting import collate as collate_series
 from tests.shape_checking import unchecked
 
+pytestmark = pytest.mark.wide
+
 VOCABULARY = 13
 LENGTHS = (7, 1, 11)
 MAX_SIZES = {  # small, and so that texts exceed every window and block

@@ -139,6 +139,7 @@ def test_training_resumed_after_any_step_matches_uninterrupted_bitwise(
     assert_resuming_changes_nothing(recipe, range(1, 10), tmp_path, monkeypatch)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("model", TEXT_MODELS)
 def test_resumed_language_model_matches_uninterrupted_bitwise(model, tmp_path, monkeypatch):
     larger = ["data.lm_batching.batch_size=8"]  # about 9 batches per epoch

@@ -25,6 +25,8 @@ from heedful.tasks.task import BatchShape, VocabSizes
 from heedful.training.config import TrainingConfig
 from tests.commands import write_recipe
 
+pytestmark = pytest.mark.wide
+
 SIZES, SHAPE = VocabSizes(12, 12), BatchShape(3, 3)
 MODELS = TypeAdapter(ModelConfig)
 MODEL_TYPES = [config for task in all_tasks() for config in task.model_configs]

@@ -56,6 +56,7 @@ def test_default_map_has_the_weights_of_the_prediction(name):
     assert drawn.output == result.text
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_each_layer_of_each_kind_of_a_transformer_is_there(name):
     result = translate(name)

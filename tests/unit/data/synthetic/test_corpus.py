@@ -63,6 +63,7 @@ def test_corpus_splits_differ(name):
     assert len(set(streams)) == len(streams)
 
 
+@pytest.mark.wide
 @each_corpus
 def test_corpus_splits_are_disjoint(name):
     trained = {pair.source for pair in draw(name, "train", 20_000)}
