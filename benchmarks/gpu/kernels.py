@@ -16,7 +16,7 @@ from heedful.attention.attention import softmax_context
 from heedful.attention.memory import Memory, causal_mask, padding_mask
 from heedful.layers.feed_forward import project_and_activate
 from heedful.layers.sublayers import add_and_normalize
-from heedful.models.likelihood import linear_log_softmax, smoothed_cross_entropy
+from heedful.models.output_heads import linear_log_softmax, smoothed_cross_entropy
 
 Form = Callable[[], Tensor]
 Case = tuple[Form, Form, list[Tensor]]

@@ -11,7 +11,7 @@ from heedful.acceleration import cpu_training, tuning
 from heedful.attention.attention import softmax_context
 from heedful.attention.memory import Memory, causal_mask, padding_mask
 from heedful.layers.sublayers import apply_dropout
-from heedful.models.likelihood import linear_log_softmax, smoothed_cross_entropy
+from heedful.models.output_heads import linear_log_softmax, smoothed_cross_entropy
 from heedful.tokenization.vocabulary import PAD
 
 SHAPE = 64, 1001  # not a multiple of four

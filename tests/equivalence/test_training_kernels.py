@@ -17,7 +17,7 @@ from heedful.attention.attention import softmax_context
 from heedful.attention.memory import Memory, causal_mask, padding_mask
 from heedful.layers.sublayers import SublayerConnection, add_and_normalize, apply_norm
 from heedful.models.encoder_decoder import EncoderDecoderConfig
-from heedful.models.likelihood import (
+from heedful.models.output_heads import (
     linear_log_softmax,
     negative_log_likelihood,
     smoothed_cross_entropy,

@@ -8,7 +8,7 @@ from heedful.acceleration.sequence_kernels import attend_in_chunks, chunked_addi
 from heedful.attention.additive_scores import additive_score
 from heedful.attention.alignments import entmax
 from heedful.layers.convolution import scale_gradient
-from heedful.models.likelihood import negative_log_likelihood
+from heedful.models.output_heads import negative_log_likelihood
 from heedful.tasks.tagging.model import SequenceTagger
 from heedful.training.trainer import MixedPrecision
 from tests.catalogue import SYSTEMS, TAGGERS, batch, build, store, tagged_store

@@ -20,7 +20,7 @@ from heedful.attention.alignments import mask_scores
 from heedful.attention.attention import softmax_context
 from heedful.attention.memory import Memory
 from heedful.layers.sublayers import apply_dropout
-from heedful.models.likelihood import linear_log_softmax, smoothed_cross_entropy
+from heedful.models.output_heads import linear_log_softmax, smoothed_cross_entropy
 from heedful.shapes import Context, Float, Queries, Scalar, TokenIds
 from heedful.tokenization.vocabulary import PAD
 

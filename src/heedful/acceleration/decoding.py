@@ -18,8 +18,7 @@ from heedful.acceleration.precision import Int8Linear, Int8Map
 from heedful.data.batching import SourceBatch
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.models.language_model import LanguageModel
-from heedful.models.likelihood import log_softmax
-from heedful.models.output_heads import CopyInputs, Features, SoftmaxHead
+from heedful.models.output_heads import CopyInputs, Features, SoftmaxHead, log_softmax
 from heedful.models.prefix_lm import PrefixLanguageModel
 from heedful.pytree import map_rows, tensors_of
 from heedful.search import StepOutput

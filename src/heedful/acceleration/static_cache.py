@@ -32,7 +32,7 @@ from heedful.layers.transformer import (
     TransformerStackState,
 )
 from heedful.models.base import EncoderOutput
-from heedful.models.likelihood import log_softmax
+from heedful.models.output_heads import log_softmax
 from heedful.models.transformer import TransformerDecoder, TransformerDecoderState
 from heedful.pytree import map_tensors, select_rows
 from heedful.search import StepOutput

@@ -17,7 +17,7 @@ from heedful.attention.attention import softmax_context
 from heedful.attention.memory import Memory
 from heedful.layers.feed_forward import project_and_activate
 from heedful.layers.sublayers import add_and_normalize, apply_norm
-from heedful.models.likelihood import linear_log_softmax, smoothed_cross_entropy
+from heedful.models.output_heads import linear_log_softmax, smoothed_cross_entropy
 from heedful.shapes import Context, Float, Queries, Scalar, TokenIds
 
 Vectors = Float[Tensor, "*B D"]

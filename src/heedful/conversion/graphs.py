@@ -26,7 +26,7 @@ from heedful.models.base import Seq2SeqModel
 from heedful.models.bytenet import DilatedDecoder
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.models.language_model import LanguageModel
-from heedful.models.likelihood import log_softmax
+from heedful.models.output_heads import log_softmax
 from heedful.models.recurrent.decoder import RecurrentDecoder
 from heedful.pytree import map_tensors
 from heedful.tasks.task import LoadedRun

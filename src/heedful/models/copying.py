@@ -18,7 +18,6 @@ from typing_extensions import override
 from heedful.attention.attention import Attention
 from heedful.config import BaseConfig
 from heedful.errors import check
-from heedful.models.likelihood import log_softmax
 from heedful.models.output_heads import (
     CopyInputs,
     CopySource,
@@ -27,6 +26,7 @@ from heedful.models.output_heads import (
     MarginalHeadConfig,
     OutputHead,
     SoftmaxHeadConfig,
+    log_softmax,
     safe_log,
 )
 from heedful.shapes import (

@@ -27,7 +27,7 @@ from heedful.layers.rnn_cells import RecurrentState
 from heedful.layers.sublayers import apply_dropout
 from heedful.layers.transformer import TransformerConfigBase, TransformerStack
 from heedful.models.base import ModelOutput
-from heedful.models.likelihood import linear_log_softmax, log_softmax
+from heedful.models.output_heads import linear_log_softmax, log_softmax
 from heedful.models.scheduled_sampling import InputSampler, run_scheduled_sampling
 from heedful.search import StepOutput
 from heedful.shapes import Float, HiddenStates, Int, Lengths, Losses, StepTokens, TokenIds

@@ -1,8 +1,10 @@
-"""Output heads: from features to log-probabilities of tokens.
+"""Output heads: from features to log-probabilities of tokens, and the likelihood of targets.
 
 A head is not part of the recurrence, so a known target passes through it at once. It may have an
 alignment posterior, p(source position given the chosen token), which the next step can use. One
 that copies tokens of the source predicts ids of an extended vocabulary (`heedful.models.copying`).
+Log-probabilities of a linear layer and their loss are ops, since together they need no
+log-probability but the targets'.
 """
 
 from abc import ABC, abstractmethod
@@ -15,17 +17,19 @@ from typing_extensions import override
 from heedful.attention.attention import Readout
 from heedful.config import BaseConfig
 from heedful.errors import check
-from heedful.models.likelihood import linear_log_softmax, log_softmax
+from heedful.ops import op
 from heedful.shapes import (
     Float,
     Int,
     LogProbs,
+    Scalar,
     SourceMask,
     SourceStates,
     SourceTokens,
     SourceWeights,
     TokenIds,
 )
+from heedful.tokenization.vocabulary import PAD
 
 Features = Float[Tensor, "B T *S D"]
 
@@ -99,6 +103,19 @@ class HeadSizes(NamedTuple):
     memory: int = 0  # states of the source
 
 
+def log_softmax(logits: Float[Tensor, "*B N"]) -> Float[Tensor, "*B N"]:
+    """Return log-probabilities in at least float32, in which they are added up."""
+    return logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+
+
+@op
+def linear_log_softmax(
+    inputs: Float[Tensor, "*B D"], projection: nn.Module
+) -> Float[Tensor, "*B N"]:
+    """Return log softmax(W x + b)."""
+    return log_softmax(projection(inputs))
+
+
 class SoftmaxHead(OutputHead):
     """log softmax(W f + b)."""
 
@@ -167,6 +184,34 @@ class MarginalHeadConfig(BaseConfig):
 
     def build(self, sizes: HeadSizes) -> OutputHead:
         return MarginalHead(sizes.features, sizes.vocab)
+
+
+def negative_log_likelihood(
+    log_probs: Float[Tensor, "B T N"], targets: TokenIds, label_smoothing: float = 0.0
+) -> Scalar:
+    """Return -log p summed over targets without padding, with label smoothing e:
+
+    (1 - e) * -log p(y) + e * mean over v of -log p(v)  (Szegedy et al. 2016, section 7).
+    """
+    return smoothed_cross_entropy(log_probs, targets, label_smoothing)
+
+
+@op
+def smoothed_cross_entropy(
+    log_probs: Float[Tensor, "B T N"], targets: TokenIds, label_smoothing: float
+) -> Scalar:
+    """Compute `negative_log_likelihood`."""
+    is_real = targets != PAD
+    wide = torch.promote_types(log_probs.dtype, torch.float32)  # 16 bits cannot sum a batch
+    chosen = log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1).to(wide)  # (B, T)
+    if label_smoothing:
+        chosen = torch.lerp(chosen, log_probs.mean(dim=-1, dtype=wide), label_smoothing)
+    return -chosen.masked_fill(~is_real, 0).sum()  # where padding has probability 0, too
+
+
+def count_correct(log_probs: Float[Tensor, "B T N"], targets: TokenIds) -> Int[Tensor, ""]:
+    """Return the number of targets, without padding, that are the most likely token."""
+    return ((log_probs.argmax(dim=-1) == targets) & (targets != PAD)).sum()
 
 
 def check_single_context(part: OutputHead | Readout, type_name: str, section: str) -> None:

@@ -17,7 +17,7 @@ from heedful.layers.embeddings import TokenEmbedding, check_shared_vocabulary, t
 from heedful.layers.sublayers import apply_dropout
 from heedful.models.base import ModelOutput, Seq2SeqModel
 from heedful.models.language_model import BackboneOutput, CausalBackbone, LanguageModelConfigBase
-from heedful.models.likelihood import linear_log_softmax
+from heedful.models.output_heads import linear_log_softmax
 from heedful.models.scheduled_sampling import InputSampler, run_scheduled_sampling
 from heedful.search import StepOutput
 from heedful.shapes import Int, LogProbs, Scalar, SourceMask, SourceWeights, StepTokens

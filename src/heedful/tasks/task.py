@@ -27,7 +27,7 @@ from heedful.errors import ConfigError, RunError, check, choices_hint, did_you_m
 from heedful.evaluation.base import Direction, Metric
 from heedful.evaluation.confusion import ConfusionMatrix
 from heedful.evaluation.registry import MetricSpec, get_metrics
-from heedful.models.likelihood import count_correct, negative_log_likelihood
+from heedful.models.output_heads import count_correct, negative_log_likelihood
 from heedful.tasks.command_line import FileOptions
 from heedful.tasks.prediction import DevEvaluator, Predictor, SystemOutputs
 from heedful.tokenization.tokenizer_pair import TokenizerPair

@@ -15,7 +15,7 @@ from typing_extensions import override
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
 from heedful.errors import check
-from heedful.models.likelihood import negative_log_likelihood
+from heedful.models.output_heads import negative_log_likelihood
 from heedful.models.scheduled_sampling import (
     InputSampler,
     ScheduledSamplingConfig,

@@ -11,7 +11,6 @@ from heedful.data.token_stream import LMBatch
 from heedful.errors import ConfigError
 from heedful.layers.feed_forward import FeedForwardConfig
 from heedful.layers.initialization import XavierInitConfig
-from heedful.models.likelihood import negative_log_likelihood
 from heedful.models.masked_language_model import (
     MaskedLanguageModelConfig,
     MaskingConfig,
@@ -19,6 +18,7 @@ from heedful.models.masked_language_model import (
     sample_sentence_pairs,
     select_targets,
 )
+from heedful.models.output_heads import negative_log_likelihood
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.models.transformer import TransformerEncoderConfig
 from heedful.pytree import select_rows

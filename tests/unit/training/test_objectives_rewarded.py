@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from heedful.models.likelihood import negative_log_likelihood
+from heedful.models.output_heads import negative_log_likelihood
 from heedful.tokenization.ragged_array import RaggedArray
 from heedful.tokenization.vocabulary import EOS
 from heedful.training.guided_alignment import hash_rows

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.models.likelihood import negative_log_likelihood
+from heedful.models.output_heads import negative_log_likelihood
 from heedful.training.optim import AdamWConfig
 from heedful.training.trainer import GradientClipper, MixedPrecision, choose_precision
 from tests.catalogue import batch, build, store
