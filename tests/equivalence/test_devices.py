@@ -28,11 +28,11 @@ def test_gpu_log_probs_of_tags_match_cpu(name):
     torch.testing.assert_close(on_gpu.cpu(), on_cpu)
 
 
-@pytest.mark.parametrize("beam", [1, 4])
-def test_gpu_translations_match_cpu(trained, beam):
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_gpu_translations_match_cpu(trained, beam_size):
     texts = ["a b c", "", "h g f e d", "b"]
-    on_cpu = heedful.load(trained, device="cpu").translate(texts, beam=beam)
-    on_gpu = heedful.load(trained, device="cuda").translate(texts, beam=beam)
+    on_cpu = heedful.load(trained, device="cpu").translate(texts, beam_size=beam_size)
+    on_gpu = heedful.load(trained, device="cuda").translate(texts, beam_size=beam_size)
     assert [each.text for each in on_cpu] == [each.text for each in on_gpu]
 
 

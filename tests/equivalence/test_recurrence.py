@@ -248,7 +248,7 @@ def test_onednn_runs_no_lstm_on_arm(monkeypatch, is_arm):
 @each_kind
 def test_graph_of_a_layer_does_not_depend_on_host_memory(kind):
     """Graphs of several shapes are replayed after the host has reused what it freed."""
-    cells = {name: CELLS[kind](8, 16) for name in ("forward_cell", "backward_cell")}
+    cells = {name: CELLS[kind](8, 4) for name in ("forward_cell", "backward_cell")}
     layer = RecurrentLayer(**cells).cuda()
 
     def gradients_of(inputs, lengths):
@@ -271,6 +271,8 @@ def test_graph_of_a_layer_does_not_depend_on_host_memory(kind):
             inputs.data.normal_()
             function.run()
             actual = [result.clone() for result in results]
-            for pair in zip(actual, gradients_of(inputs, lengths), strict=True):
+            with torch.backends.cudnn.flags(allow_tf32=False):  # a graph does without cuDNN
+                expected = gradients_of(inputs, lengths)
+            for pair in zip(actual, expected, strict=True):
                 torch.testing.assert_close(*pair, rtol=1e-3, atol=1e-3)
         del junk

@@ -84,6 +84,7 @@ def leave_capture(device: torch.device | str) -> None:
 
     After a capture that failed, the old one refuses random numbers outside of a graph.
     """
-    index = torch.device(device).index or torch.cuda.current_device()
+    index = torch.device(device).index
+    index = torch.cuda.current_device() if index is None else index
     generator = torch.cuda.default_generators[index]
     generator.graphsafe_set_state(torch.Generator(generator.device).graphsafe_get_state())

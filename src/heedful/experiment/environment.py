@@ -79,7 +79,8 @@ def limit_memory(device: torch.device, max_bytes: float) -> None:
     """Make allocations beyond so many bytes fail; else let the kernel kill this process first."""
     if device.type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, max_bytes / total), device)
+        index = torch.cuda.current_device() if device.index is None else device.index
+        torch.cuda.set_per_process_memory_fraction(min(1.0, max_bytes / total), index)
         return
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="utf-8")
