@@ -1,14 +1,18 @@
 """Check tensor shapes against the signatures of every call into a tensor package.
 
 Checks take as long as the calls, so they run where they find something: in the tests of each tensor
-package, in the laws, and once for every system of the catalogue.
+package, in the laws, and once for every system of the catalogue. A call with the types and shapes
+of an earlier call of the same function is not checked again: it would pass again.
 """
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+from beartype import beartype
 from jaxtyping import config, install_import_hook
 
 TENSOR_PACKAGES = ["attention", "layers", "markov", "models", "search"]
@@ -22,7 +26,36 @@ _TESTS = Path(__file__).parent
 
 def check_shapes() -> None:
     """Install the import hook; the tensor packages must not have been imported before."""
-    install_import_hook([f"heedful.{name}" for name in TENSOR_PACKAGES], "beartype.beartype")
+    packages = [f"heedful.{name}" for name in TENSOR_PACKAGES]
+    install_import_hook(packages, f"{__name__}.check_new_shapes")
+
+
+def check_new_shapes(function: Callable) -> Callable:
+    """Return `function`, which jaxtyping calls to check annotations, with a memory of its calls."""
+    checked_calls = set()
+    checking_function = None  # beartype takes its time; most functions are never checked
+
+    def check(*args: Any, **kwargs: Any) -> None:
+        nonlocal checking_function
+        call = hash((*map(_type_and_shape, args), *map(_type_and_shape, kwargs.items())))
+        if call not in checked_calls:
+            checking_function = checking_function or beartype(function)
+            checking_function(*args, **kwargs)
+            checked_calls.add(call)
+
+    return check
+
+
+def _type_and_shape(value: Any) -> Hashable:
+    """Return all of a value that a check depends on."""
+    kind = type(value)
+    if isinstance(value, sys.modules["torch"].Tensor):
+        return kind, value.dtype, value.shape
+    if kind in (tuple, list):
+        return kind, *map(_type_and_shape, value)
+    if kind is dict:
+        return kind, *map(_type_and_shape, value.items())
+    return value if kind in (str, bool) else kind
 
 
 @cache

@@ -56,12 +56,10 @@ def docstring_words(text: str) -> Iterator[tuple[str, int]]:
                 yield word.lower(), getattr(node, "lineno", 1)
 
 
-def retired_identifiers(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the identifiers that contain a retired word and are not allowed."""
-    for name, line in identifiers(text):
-        words = {word.lower() for word in WORD.findall(name)}
-        if words & RETIRED and not any(re.fullmatch(pattern, name) for pattern in ALLOWED):
-            yield name, line
+def is_retired(name: str) -> bool:
+    """Return whether an identifier contains a retired word and is not allowed."""
+    words = {word.lower() for word in WORD.findall(name)}
+    return bool(words & RETIRED) and not any(re.fullmatch(pattern, name) for pattern in ALLOWED)
 
 
 def main() -> None:
@@ -73,7 +71,7 @@ def main() -> None:
     examples: dict[str, str] = {}
     for path in sorted(SOURCE.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        uses = list(retired_identifiers(text))
+        uses = [(name, line) for name, line in identifiers(text) if is_retired(name)]
         if arguments.docstrings:
             uses += [(word, line) for word, line in docstring_words(text) if word in RETIRED]
         for name, line in uses:

@@ -4,15 +4,15 @@ import ast
 import re
 from collections.abc import Iterator
 
-from tests.architecture.source import public_definitions
+from tests.architecture.source import public_definitions, walk
 
 PICKLERS = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 UNDOCUMENTED = {"build"}
 """Methods whose name says everything."""
 BRITISH = re.compile(
-    r"(?i)\b\w*(?:normalis|tokenis|initialis|optimis|penalis|regularis|randomis|symmetris|"
+    r"(?i)(?:normalis|tokenis|initialis|optimis|penalis|regularis|randomis|symmetris|"
     r"summaris|recognis|generalis|serialis|parametris|behaviour|colour|neighbour|favour|labell|"
-    r"modell(?:ing|ed)|centre(?!d?point))\w*"
+    r"modell(?:ing|ed)|centre(?!d?point))\w*"  # from its stem on
 )
 
 
@@ -45,16 +45,15 @@ def no_statement(tree: ast.Module) -> Iterator[str]:
 
 def british(tree: ast.Module) -> Iterator[str]:
     """Words in identifiers and strings that torch and its users spell otherwise."""
-    for node in ast.walk(tree):
-        words = [getattr(node, name, None) for name in ("id", "attr", "arg", "name", "value")]
-        for word in words:
+    for node in walk(tree):
+        for word in vars(node).values():
             if isinstance(word, str) and (match := BRITISH.search(word)):
                 yield f"{match.group()} in line {getattr(node, 'lineno', 0)}"
 
 
 def generic_alias_calls(tree: ast.Module) -> Iterator[str]:
     """Calls such as `list[Tensor]()`, which torch.compile cannot trace."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
             name = ast.unparse(node.func.value)
             if name in {"list", "dict", "set", "tuple", "defaultdict", "deque", "Counter"}:
@@ -68,12 +67,12 @@ def pickles(tree: ast.Module) -> Iterator[str]:
     """
     safe = {
         node.func
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.Call)
         and "weights_only=True" in [ast.unparse(keyword) for keyword in node.keywords]
         and ast.unparse(node.func) == "torch.load"
     }
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names if name.name.split(".")[0] in PICKLERS)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PICKLERS:
@@ -88,7 +87,7 @@ def pickles(tree: ast.Module) -> Iterator[str]:
 
 def unquoted_shapes(tree: ast.Module) -> Iterator[str]:
     """Shapes such as `Int[Tensor, B]`, which no checker can read: it must be "B"."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Subscript) and ast.unparse(node.value) in {"Bool", "Float", "Int"}:
             shape = node.slice.elts[-1] if isinstance(node.slice, ast.Tuple) else node.slice
             if not isinstance(shape, ast.Constant):
@@ -97,7 +96,7 @@ def unquoted_shapes(tree: ast.Module) -> Iterator[str]:
 
 def keyword_dicts(tree: ast.Module) -> Iterator[str]:
     """Functions with `**` parameters, which accept a misspelled argument silently."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if (
             isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
             and node.args.kwarg

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +30,12 @@ def module_name(path: Path) -> str:
 def parse(path: Path) -> ast.Module:
     """Return the syntax tree of a file."""
     return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=1)
+def walk(tree: ast.Module) -> list[ast.AST]:
+    """Return the nodes of a syntax tree; many rules in a row read the same tree."""
+    return list(ast.walk(tree))
 
 
 def is_public(name: str) -> bool:

@@ -8,7 +8,9 @@ import jaxtyping
 import pytest
 import torch
 
-from tests.shape_checking import CHECKED_TESTS, TENSOR_PACKAGES, enable_checks_of
+from tests.shape_checking import CHECKED_TESTS, TENSOR_PACKAGES, check_new_shapes, enable_checks_of
+
+Matrix = jaxtyping.Float[torch.Tensor, "B T"]
 
 
 def test_wrong_shape_is_an_error():
@@ -23,6 +25,29 @@ def test_wrong_dtype_is_an_error():
 
     with pytest.raises(jaxtyping.TypeCheckError, match="lengths"):
         padding_mask(torch.ones(2), 3)
+
+
+def test_each_new_shape_is_checked():
+    from heedful.attention.memory import padding_mask
+
+    padding_mask(torch.ones(2, dtype=torch.long), 3)
+    for lengths in (torch.ones(2), torch.ones(2, 2, dtype=torch.long)):
+        for _ in range(2):
+            with pytest.raises(jaxtyping.TypeCheckError, match="lengths"):
+                padding_mask(lengths, 3)
+
+
+def test_new_shape_of_a_result_is_checked():
+    results = [torch.zeros(2, 3), torch.zeros(2, 3), torch.zeros(3, 2)]
+
+    @jaxtyping.jaxtyped(typechecker=check_new_shapes)
+    def next_result(inputs: Matrix) -> Matrix:
+        return results.pop(0)
+
+    for _ in range(2):
+        next_result(torch.ones(2, 3))
+    with pytest.raises(jaxtyping.TypeCheckError, match="return value"):
+        next_result(torch.ones(2, 3))
 
 
 def test_shapes_are_checked_in_listed_tests_only():

@@ -18,7 +18,7 @@ from tests.architecture.rules import (
     unquoted_shapes,
 )
 from tests.architecture.source import ROOT, parse, short, source_files
-from tools.retired_words import ALLOWED, identifiers, retired_identifiers
+from tools.retired_words import ALLOWED, identifiers, is_retired
 
 MAX_LINES = 500
 EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
@@ -31,8 +31,22 @@ KEYWORD_DICTS = {
 KERAS_NAMES = {"Attention", "MultiHeadAttention"}  # heedful.nn has the names of Keras
 
 
-def violations(rule):
-    return {short(path): broken for path in source_files() if (broken := list(rule(parse(path))))}
+RULES = [
+    *(british, class_names, generic_alias_calls, keyword_dicts, no_statement),
+    *(pickles, undocumented, unquoted_shapes),
+]
+
+
+@pytest.fixture(scope="module")
+def violations():
+    """What each rule yields, by file; every file is parsed once."""
+    found = {rule: {} for rule in RULES}
+    for path in source_files():
+        tree = parse(path)
+        for rule in RULES:
+            if broken := list(rule(tree)):
+                found[rule][short(path)] = broken
+    return found
 
 
 def test_no_file_is_longer_than_one_idea():
@@ -50,38 +64,38 @@ def test_source_is_ascii():
     assert files == set(NOT_ASCII), "write other characters as escapes, such as \\u2581"
 
 
-def test_public_names_are_documented():
-    assert violations(undocumented) == {}
+def test_public_names_are_documented(violations):
+    assert violations[undocumented] == {}
 
 
-def test_module_docstrings_are_statements():
-    assert violations(no_statement) == {}
+def test_module_docstrings_are_statements(violations):
+    assert violations[no_statement] == {}
 
 
-def test_class_names_are_unique():
-    counts = Counter(name for path in source_files() for name in class_names(parse(path)))
+def test_class_names_are_unique(violations):
+    counts = Counter(name for names in violations[class_names].values() for name in names)
     assert {name for name, count in counts.items() if count > 1} == KERAS_NAMES
 
 
-def test_spelling_is_american():
-    assert violations(british) == {}
+def test_spelling_is_american(violations):
+    assert violations[british] == {}
 
 
-def test_no_generic_alias_is_called():
-    assert violations(generic_alias_calls) == {}
+def test_no_generic_alias_is_called(violations):
+    assert violations[generic_alias_calls] == {}
 
 
-def test_nothing_is_pickled():
+def test_nothing_is_pickled(violations):
     """One file interprets pickles of others with a table in place of imports: it runs nothing."""
-    assert violations(pickles) == {"src/heedful/conversion/checkpoint_files.py": ["pickle"]}
+    assert violations[pickles] == {"src/heedful/conversion/checkpoint_files.py": ["pickle"]}
 
 
-def test_no_function_accepts_unknown_keywords():
-    assert violations(keyword_dicts).keys() == KEYWORD_DICTS.keys()
+def test_no_function_accepts_unknown_keywords(violations):
+    assert violations[keyword_dicts].keys() == KEYWORD_DICTS.keys()
 
 
-def test_shapes_are_quoted():
-    assert violations(unquoted_shapes) == {}
+def test_shapes_are_quoted(violations):
+    assert violations[unquoted_shapes] == {}
 
 
 @pytest.mark.parametrize(
@@ -112,13 +126,10 @@ def test_rules_find_violations(rule, code, broken):
 
 
 def test_retired_words_stay_only_with_a_reason():
-    names = {name for path in source_files() for name, _ in identifiers(path.read_text("utf-8"))}
-    unused = {pattern for pattern in ALLOWED if not any(re.fullmatch(pattern, n) for n in names)}
-    left = {
-        short(path): uses
-        for path in source_files()
-        if (uses := list(retired_identifiers(path.read_text("utf-8"))))
-    }
+    texts = {short(path): path.read_text("utf-8") for path in source_files()}
+    files = {name: path for path, text in texts.items() for name, _ in identifiers(text)}
+    unused = {pattern for pattern in ALLOWED if not any(re.fullmatch(pattern, n) for n in files)}
+    left = {files[name]: name for name in files if is_retired(name)}
     assert (left, unused) == ({}, set())
 
 

@@ -1,12 +1,16 @@
 """Decoding step by step equals teacher forcing; padding and other rows have no influence."""
 
+from functools import cache
+
 import pytest
 import torch
 
 from heedful.pytree import select_rows
-from tests.catalogue import SYSTEMS, batch, build, select_source, store
+from tests import catalogue
+from tests.catalogue import SYSTEMS, batch, select_source, store
 from tests.shape_checking import unchecked
 
+build = cache(catalogue.build)  # no test here changes a model
 each_system = pytest.mark.parametrize("name", SYSTEMS)
 
 
@@ -53,7 +57,7 @@ def test_batched_rows_equal_single_rows(name):
     model, dataset = build(name), store()
     rows = list(range(len(dataset)))
     batched = model(batch(dataset, rows)).log_probs
-    for row in rows:
+    for row in rows[-3:]:  # one of each length
         single = model(batch(dataset, [row])).log_probs[0]
         torch.testing.assert_close(batched[row, : len(single), : single.size(-1)], single)
 
