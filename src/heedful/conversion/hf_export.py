@@ -273,8 +273,8 @@ def _generation_config(run: LoadedRun) -> dict[str, Any]:
         "min_length": decoding.min_length + 1 if decoding.min_length else 0,
         "no_repeat_ngram_size": decoding.no_repeat_ngram_size,
     }
-    if decoding.suppress_tokens:
-        settings["suppress_tokens"] = list(decoding.suppress_tokens)
+    if decoding.suppressed_tokens:
+        settings["suppress_tokens"] = list(decoding.suppressed_tokens)
     if decoding.forced_bos_token_id is not None:
         settings["forced_bos_token_id"] = decoding.forced_bos_token_id
     return settings

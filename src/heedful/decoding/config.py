@@ -17,6 +17,7 @@ from heedful.search.candidates import BeamGroupsConfig, BeamPruningConfig
 from heedful.search.minimum_bayes_risk import MBRConfig
 from heedful.search.sampling import SamplingConfig
 from heedful.search.stopping import HeuristicStoppingConfig, StoppingConfig
+from heedful.tokenization.vocabulary import UNK
 
 MAX_OUTPUTS = 10_000
 Averaging = Literal["log-probabilities", "probabilities"]
@@ -81,8 +82,9 @@ class DecodingConfig(BaseConfig):
     """Sample outputs instead of searching; default: search."""
     mbr: MBRConfig | None = None
     """Minimum Bayes risk decoding over samples; default: off."""
-    unk_replacement: Literal["keep", "copy"] = "keep"
-    """`copy` replaces unknown words by the source word with most attention (Luong et al. 2015)."""
+    unk_replacement: Literal["keep", "copy", "suppress"] = "keep"
+    """`copy` replaces unknown words by the source word with most attention (Luong et al. 2015);
+    `suppress` lets the search choose another word."""
     phrase_table: Path | None = None
     """File with a source and a target word per line, used by `unk_replacement: copy`."""
     ensemble_averaging: Averaging = "log-probabilities"
@@ -128,12 +130,17 @@ class DecodingConfig(BaseConfig):
         check_decoding_config(changed)
         return changed
 
+    @property
+    def suppressed_tokens(self) -> tuple[int, ...]:
+        """Ids of tokens that no output contains, UNK among them if it is suppressed."""
+        unk = (UNK,) if self.unk_replacement == "suppress" else ()
+        return (*self.suppress_tokens, *unk)
+
     def greedy(self) -> Self:
         """Return greedy search with the same limits on lengths and batches."""
         limits = {"max_source_length", "max_length_ratio", "max_length_offset", "max_length"}
-        tokens = {"suppress_tokens", "forced_bos_token_id"}
-        kept = self.model_dump(include={*limits, *tokens, "max_batch_tokens"})
-        return type(self)(beam_size=1, **kept)
+        kept = self.model_dump(include={*limits, "forced_bos_token_id", "max_batch_tokens"})
+        return type(self)(beam_size=1, suppress_tokens=self.suppressed_tokens, **kept)
 
 
 def check_decoding_config(config: DecodingConfig) -> None:
@@ -181,9 +188,9 @@ def check_decoding_config(config: DecodingConfig) -> None:
         ),
         *_phrase_rules(config),
         (
-            config.phrase_table is None or config.unk_replacement != "keep",
+            config.phrase_table is None or config.unk_replacement == "copy",
             "phrase_table",
-            "has no effect, because decoding.unk_replacement is 'keep'",
+            f"has no effect, because decoding.unk_replacement is {config.unk_replacement!r}",
             "set decoding.unk_replacement to copy, or remove decoding.phrase_table",
         ),
     ]

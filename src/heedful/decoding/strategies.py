@@ -150,8 +150,8 @@ class DecodingStrategy:
         """Return the processors that are the same for all requests."""
         config = self.config
         processors: list[LogitsProcessor] = []
-        if config.suppress_tokens:
-            processors.append(ForbiddenTokens(config.suppress_tokens))
+        if config.suppressed_tokens:
+            processors.append(ForbiddenTokens(config.suppressed_tokens))
         if config.no_repeat_ngram_size:
             processors.append(NoRepeatNGram(config.no_repeat_ngram_size))
         if config.repetition_penalty > 1:

@@ -308,9 +308,11 @@ def test_empty_phrase_is_reported(name, phrases):
     assert error_message({name: phrases}) == expected
 
 
-def test_phrase_table_without_replacement_is_reported():
-    assert error_message({"phrase_table": "words.txt"}) == (
-        "decoding.phrase_table: has no effect, because decoding.unk_replacement is 'keep'\n"
+@pytest.mark.parametrize("unk_replacement", ["keep", "suppress"])
+def test_phrase_table_without_replacement_is_reported(unk_replacement):
+    assert error_message({"phrase_table": "words.txt", "unk_replacement": unk_replacement}) == (
+        "decoding.phrase_table: has no effect, because decoding.unk_replacement is "
+        f"{unk_replacement!r}\n"
         "  set decoding.unk_replacement to copy, or remove decoding.phrase_table"
     )
 

@@ -85,6 +85,21 @@ def test_unknown_word_at_the_start_has_no_space(unk_replacement, text):
     assert result.text == text
 
 
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_suppressed_unknown_word_gives_way_to_the_next_best_token(beam_size):
+    tokenizers = train_tokenizers("word")
+    (the,), (is_,) = tokenizers.target.encode("the"), tokenizers.target.encode("is")
+    model = ConstantModel([the, UNK, is_], ONE_HOT[[0, 1, 2, 4]], len(tokenizers.target))
+    texts = {}
+    for unk_replacement in ("keep", "suppress"):
+        config = DecodingConfig(unk_replacement=unk_replacement, beam_size=beam_size)
+        (result,) = Translator(model, tokenizers, config).translate(["see Quintus, now"])
+        texts[unk_replacement] = result.text.split()
+    assert texts["keep"] == ["the", "<unk>", "is"]
+    assert "<unk>" not in texts["suppress"]
+    assert texts["suppress"][0] == "the"
+
+
 def test_phrase_table_has_two_words_per_line(tmp_path):
     table = tmp_path / "words.txt"
     table.write_text("a b\nc\td\na b\n")
