@@ -34,10 +34,6 @@ def pytest_collection_finish() -> None:
     """Exclude all that was imported and collected from every later garbage collection."""
     gc.collect()
     gc.freeze()
-    torch = sys.modules.get("torch")
-    if torch and not torch.accelerator.is_available():
-        # Formats the stack of calls for each type of accelerator, to seed one that may come: 3 ms.
-        torch.manual_seed = torch.default_generator.manual_seed
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -59,8 +55,11 @@ def _seeds():
     random.seed(SEED)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(SEED)
-    if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(SEED)
+    if torch := sys.modules.get("torch"):
+        # torch.manual_seed formats a stack trace for each accelerator that it waits for: 3 ms.
+        has_accelerator = torch.accelerator.is_available()
+        seed = torch.manual_seed if has_accelerator else torch.default_generator.manual_seed
+        seed(SEED)
 
 
 @pytest.fixture(autouse=True)
