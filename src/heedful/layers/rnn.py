@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES, sum_losses
+from heedful.attention.alignments import NO_AUXILIARY_LOSSES, sum_losses
 from heedful.layers.mixture_of_experts import MoEOutput, MoESublayer
 from heedful.layers.rnn_cells import CellState, RecurrentCell, RecurrentState, ResidualCell
 from heedful.layers.sublayers import apply_dropout
