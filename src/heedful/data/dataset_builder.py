@@ -38,7 +38,8 @@ from heedful.data.examples import (
     TokenizationJob,
 )
 from heedful.data.filtering import DuplicateFinder, FilterConfig, check_not_empty
-from heedful.data.held_out import DevSplit, SideHashes, combine_sides
+from heedful.data.held_out import DevSplit
+from heedful.data.pair_dataset import SideHashes, combine_sides
 from heedful.data.sharded_dataset import DUPLICATES_FILE, TOKENIZER_FOLDER, shard_name, write_shard
 from heedful.data.sources import SourceConfig
 from heedful.errors import CorruptRunError, RunError, check

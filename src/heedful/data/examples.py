@@ -33,14 +33,14 @@ from heedful.data.held_out import (
     MAX_HELD_OUT_LINES,
     MAX_HELD_OUT_PAIRS,
     DevSplit,
-    SideHashes,
     choose_pairs,
-    hash_sides,
 )
 from heedful.data.pair_dataset import (
     InMemoryPairDataset,
     Pair,
+    SideHashes,
     deinterleave,
+    hash_sides,
 )
 from heedful.data.sources import SourceConfig
 from heedful.errors import ConfigError, DataError, check

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 
 from heedful.config import BaseConfig
-from heedful.data.held_out import Hashes, combine_sides, hash_sides
-from heedful.data.pair_dataset import Pair
+from heedful.data.pair_dataset import Hashes, Pair, combine_sides, hash_sides
 from heedful.errors import DataError, check
 from heedful.storage.atomic import explain_os_errors
 

@@ -5,13 +5,11 @@ long as that costs few training pairs; else `DevSplit.note` names what they have
 """
 
 from collections.abc import Iterator, Sequence
-from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from heedful.data.pair_dataset import Pair, permute_indices
+from heedful.data.pair_dataset import Hashes, SideHashes, permute_indices
 from heedful.tokenization.ragged_array import Integers
 
 MAX_HELD_OUT_PAIRS = 1000
@@ -20,12 +18,7 @@ HELD_OUT_DIVISOR = 20  # at most one example in 20 is held out
 _CANDIDATES = 8  # pairs to choose from, per pair to be held out
 _MAX_EXCLUDED = 10  # training pairs that may be lost, per pair to be held out
 _SIDES = ("source", "target")
-_PAIR_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # any odd number
 _BLOCK_SIZE = 1 << 20  # rows compared at once
-
-Hashes = NDArray[np.uint64]
-SideHashes = NDArray[np.uint64]
-"""Hashes of source and target of each pair: (pairs, 2)."""
 
 
 class DevSplit(NamedTuple):
@@ -40,18 +33,6 @@ class DevSplit(NamedTuple):
     def all_rows(self) -> list[int]:
         """All rows that are not trained on, sorted."""
         return sorted({*([] if self.is_shared else self.rows), *self.excluded})
-
-
-def hash_sides(pairs: Sequence[Pair]) -> SideHashes:
-    """Return 64-bit hashes of both texts of each pair."""
-    texts = (text for pair in pairs for text in pair)
-    digests = b"".join(blake2b(text.encode(), digest_size=8).digest() for text in texts)
-    return np.frombuffer(digests, dtype="<u8").astype(np.uint64).reshape(-1, 2)
-
-
-def combine_sides(hashes: SideHashes) -> Hashes:
-    """Return a 64-bit hash of each pair; 100 million collide with a probability of 0.0003."""
-    return hashes[:, 0] * _PAIR_MULTIPLIER + hashes[:, 1]
 
 
 def choose_pairs(hashes: SideHashes, num_held_out: int, *, seed: int, sides: int) -> DevSplit:

@@ -11,14 +11,8 @@ import numpy as np
 from typing_extensions import override
 
 from heedful.data.examples import ExampleFormatName, PairFormat, Rows, SeriesFormat
-from heedful.data.held_out import (
-    HELD_OUT_DIVISOR,
-    MAX_HELD_OUT_LINES,
-    DevSplit,
-    SideHashes,
-    hash_sides,
-)
-from heedful.data.pair_dataset import Pair, permute_indices
+from heedful.data.held_out import HELD_OUT_DIVISOR, MAX_HELD_OUT_LINES, DevSplit
+from heedful.data.pair_dataset import Pair, SideHashes, hash_sides, permute_indices
 from heedful.errors import DataError, check
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 

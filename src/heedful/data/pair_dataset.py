@@ -1,4 +1,4 @@
-"""Parallel corpora as token ids: the `PairDataset` interface, its wrappers, and the epoch's order.
+"""Parallel corpora: pairs and their hashes, datasets of token ids, and the order of an epoch.
 
 A dataset has rows, and returns lengths and token ids of some of them; requests are never as long
 as the corpus. Invariant: wrappers (cached, resegmented, sharded, mixed) keep source and target
@@ -21,6 +21,11 @@ from heedful.tokenization.ragged_array import Integers, RaggedArray, offsets_fro
 if TYPE_CHECKING:
     from heedful.tokenization.tokenizer_pair import RegularizerPair
 
+_PAIR_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # any odd number
+Hashes = NDArray[np.uint64]
+SideHashes = NDArray[np.uint64]
+"""Hashes of source and target of each pair: (pairs, 2)."""
+
 
 class Pair(NamedTuple):
     """A source text and its target text."""
@@ -32,6 +37,18 @@ class Pair(NamedTuple):
     def references(self) -> tuple[str, ...]:
         """The texts that outputs are scored against; other examples may have several."""
         return (self.target,)
+
+
+def hash_sides(pairs: Sequence[Pair]) -> SideHashes:
+    """Return 64-bit hashes of both texts of each pair."""
+    texts = (text for pair in pairs for text in pair)
+    digests = b"".join(hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
+    return np.frombuffer(digests, dtype="<u8").astype(np.uint64).reshape(-1, 2)
+
+
+def combine_sides(hashes: SideHashes) -> Hashes:
+    """Return a 64-bit hash of each pair; 100 million collide with a probability of 0.0003."""
+    return hashes[:, 0] * _PAIR_MULTIPLIER + hashes[:, 1]
 
 
 class PairDataset(Protocol):

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from heedful.data import filtering
 from heedful.data.filtering import DuplicateFinder, mark_duplicates
-from heedful.data.held_out import combine_sides, hash_sides
-from heedful.data.pair_dataset import Pair
+from heedful.data.pair_dataset import Pair, combine_sides, hash_sides
 
 letters = st.sampled_from("abc")
 pair_lists = st.lists(st.builds(Pair, letters, letters), max_size=30)

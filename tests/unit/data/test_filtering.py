@@ -18,8 +18,7 @@ from heedful.data.filtering import (
     make_report,
     merge_reports,
 )
-from heedful.data.held_out import combine_sides, hash_sides
-from heedful.data.pair_dataset import Pair
+from heedful.data.pair_dataset import Pair, combine_sides, hash_sides
 from heedful.errors import DataError
 
 
