@@ -216,7 +216,9 @@ class ConvolutionalDecoderConfig(ConvolutionalConfigBase):
         sizes = output_heads.HeadSizes(num_features, vocab_size, num_features + size, memory_size)
         head = self._build_output_head(sizes)
         for layer in layers:
-            copying.check_copying(head, layer.attention, self.output_head.type, "decoder.attention")
+            output_heads.check_copying(
+                head, layer.attention, self.output_head.type, "decoder.attention"
+            )
         return ConvolutionalDecoder(embedding, layers, head, dropout=self.dropout)
 
     def _build_attention_layer(
@@ -230,7 +232,7 @@ class ConvolutionalDecoderConfig(ConvolutionalConfigBase):
     def _build_output_head(self, sizes: output_heads.HeadSizes) -> output_heads.OutputHead:
         output_head = self.output_head.build(sizes)
         output_heads.check_single_context(output_head, self.output_head.type, "output_head")
-        copying.check_parallel(output_head)
+        output_heads.check_parallel(output_head)
         for linear in output_head.children():
             assert isinstance(linear, nn.Linear)
             # As WeightNormConv1d.

@@ -15,9 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, pad
 from typing_extensions import override
 
-from heedful.attention.attention import Attention
 from heedful.config import BaseConfig
-from heedful.errors import check
 from heedful.models.output_heads import (
     CopyInputs,
     CopySource,
@@ -315,20 +313,6 @@ class PointerHeadConfig(BaseConfig):
 
     def build(self, sizes: HeadSizes) -> OutputHead:
         return PointerHead(sizes.features)
-
-
-def check_copying(head: OutputHead, attention: Attention, type_name: str, section: str) -> None:
-    """Raise ConfigError for attention whose weights are no probabilities of copying."""
-    message = f"output head {type_name!r} needs weights that sum to one, but these may not"
-    is_valid = not (head.copies_source and attention.alignment_function.is_unnormalized)
-    check(is_valid, f"{section}.alignment.type", message, "choose 'softmax'")
-
-
-def check_parallel(head: OutputHead) -> None:
-    """Raise ConfigError for a head that needs one step after another."""
-    message = "a selective read waits for the step before, but this decoder has no steps"
-    hint = "set it to false, or choose a recurrent decoder"
-    check(not head.reads_selectively, "decoder.output_head.selective_read", message, hint)
 
 
 OutputHeadConfig = Annotated[

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.attention import Readout
+from heedful.attention.attention import Attention, Readout
 from heedful.config import BaseConfig
 from heedful.errors import check
 from heedful.ops import op
@@ -220,3 +220,17 @@ def check_single_context(part: OutputHead | Readout, type_name: str, section: st
     message = f"{type_name!r} needs a context per source position, but this decoder has one"
     hint = f"choose {choice!r}, or a recurrent decoder"
     check(not part.is_per_position, f"decoder.{section}.type", message, hint)
+
+
+def check_copying(head: OutputHead, attention: Attention, type_name: str, section: str) -> None:
+    """Raise ConfigError for attention whose weights are no probabilities of copying."""
+    message = f"output head {type_name!r} needs weights that sum to one, but these may not"
+    is_valid = not (head.copies_source and attention.alignment_function.is_unnormalized)
+    check(is_valid, f"{section}.alignment.type", message, "choose 'softmax'")
+
+
+def check_parallel(head: OutputHead) -> None:
+    """Raise ConfigError for a head that needs one step after another."""
+    message = "a selective read waits for the step before, but this decoder has no steps"
+    hint = "set it to false, or choose a recurrent decoder"
+    check(not head.reads_selectively, "decoder.output_head.selective_read", message, hint)

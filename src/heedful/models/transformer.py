@@ -160,7 +160,7 @@ class TransformerDecoderConfig(EmbeddedTransformerConfigBase):
         sizes = output_heads.HeadSizes(size, vocab_size, gate_inputs=2 * size, memory=memory_size)
         output_head = self.output_head.build(sizes)
         output_heads.check_single_context(output_head, self.output_head.type, "output_head")
-        copying.check_parallel(output_head)
+        output_heads.check_parallel(output_head)
         config = self.cross_attention or self.attention
 
         def build_cross_attention() -> Attention:
@@ -170,7 +170,7 @@ class TransformerDecoderConfig(EmbeddedTransformerConfigBase):
             readout, location = attention.readout, "cross_attention.readout"
             output_heads.check_single_context(readout, config.readout.type, location)
             head_type, location = self.output_head.type, "decoder.cross_attention"
-            copying.check_copying(output_head, attention, head_type, location)
+            output_heads.check_copying(output_head, attention, head_type, location)
             return attention
 
         self._check_alignment(config)

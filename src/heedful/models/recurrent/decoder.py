@@ -18,19 +18,15 @@ from heedful.attention.memory import Memory
 from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.models.base import Decoder, DecoderOutput, EncoderOutput, EncoderStateSizes
-from heedful.models.copying import (
-    CopyNetHead,
-    CopyNetHeadConfig,
-    OutputHeadConfig,
-    check_copying,
-    check_parallel,
-)
+from heedful.models.copying import CopyNetHead, CopyNetHeadConfig, OutputHeadConfig
 from heedful.models.output_heads import (
     CopyInputs,
     CopySource,
     HeadSizes,
     OutputHead,
     SoftmaxHeadConfig,
+    check_copying,
+    check_parallel,
 )
 from heedful.models.recurrent.adaptive import AdaptiveWiring, AdaptiveWiringConfig
 from heedful.models.recurrent.bridge import Bridge, BridgeConfig, TanhBridgeConfig
