@@ -23,10 +23,10 @@ from heedful.data.batching import DataCursor
 from heedful.data.examples import ExampleFormat, LocatedExamples
 from heedful.data.sharded_dataset import PreparedDataset
 from heedful.decoding.config import DecodingConfig
-from heedful.errors import ConfigError, RunError, check, choices_hint, did_you_mean
+from heedful.errors import ConfigError, RunError, check, check_choice, choices_hint, did_you_mean
 from heedful.evaluation.base import Direction, Metric
 from heedful.evaluation.confusion import ConfusionMatrix
-from heedful.evaluation.registry import MetricSpec, get_metrics
+from heedful.evaluation.registry import MetricSpec
 from heedful.models.output_heads import count_correct, negative_log_likelihood
 from heedful.tasks.command_line import FileOptions
 from heedful.tasks.prediction import DevEvaluator, Predictor, SystemOutputs
@@ -182,9 +182,8 @@ class Task(ABC):
             message = f"the model (type: {config.model.type}) has no metric called {metric!r}"
             message += did_you_mean(metric, self.metrics)
             check(metric in self.metrics, setting, message, choices_hint(self.metrics))
-        get_metrics(
-            config.evaluation.metrics, location=METRICS_SETTING, registry=self.evaluation_metrics
-        )
+        for metric in config.evaluation.metrics:
+            check_choice(metric, self.evaluation_metrics, "metric", location=METRICS_SETTING)
 
     def check_sources(self, config: ExperimentConfig) -> None:
         """Raise ConfigError for data of another task."""
