@@ -51,13 +51,21 @@ from heedful.storage.atomic import (
     remove_path,
     write_text,
 )
-from heedful.storage.manifest import MANIFEST, read_and_verify_manifest, write_manifest
+from heedful.storage.manifest import (
+    MANIFEST,
+    folder_digest,
+    read_and_verify_manifest,
+    write_manifest,
+)
 from heedful.tokenization.tokenizer import Tokenizer
-from heedful.tokenization.tokenizer_pair import TokenizerPair, TokenizersConfig
+from heedful.tokenization.tokenizer_pair import (
+    TokenizerPair,
+    TokenizersConfig,
+    tokenization_settings,
+)
 
 SHARD_SIZE = 250_000
 _DATA_SETTING = "data.train"
-_TRAINING_TIME_SETTINGS = {"subword_regularization", "regularized_sides"}
 
 MessageLogger = Callable[[str], None]
 ProgressCallback = Callable[[str, int, int | None], None]
@@ -89,17 +97,6 @@ class DatasetBuilderConfig(BaseConfig):
     def as_metadata(self) -> dict[str, Any]:
         """Return the settings as they are saved."""
         return tokenization_settings(self.model_dump(mode="json"))
-
-
-def tokenization_settings(settings: Any) -> Any:
-    """Return settings without those that act only when a batch is formed."""
-    if isinstance(settings, dict):
-        return {
-            name: tokenization_settings(value)
-            for name, value in settings.items()
-            if name not in _TRAINING_TIME_SETTINGS
-        }
-    return list(map(tokenization_settings, settings)) if isinstance(settings, list) else settings
 
 
 @dataclass(frozen=True)
@@ -282,13 +279,6 @@ def _read_shard_key(folder: Path) -> str | CorruptRunError | None:
         return read_and_verify_manifest(folder)[sharded.METADATA_KEY]["key"]
     except CorruptRunError as error:
         return error
-
-
-def folder_digest(folder: Path) -> str:
-    """Return a hash of the names and contents of the files of a folder."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    named = [[path.relative_to(folder).as_posix(), _digest(path.read_bytes())] for path in files]
-    return _digest(json.dumps(named).encode())
 
 
 def _digest(contents: bytes) -> str:

@@ -15,7 +15,6 @@ from rich.console import Console
 from heedful.config import differences
 from heedful.data import dataset_builder, sharded_dataset
 from heedful.data.corpus_passes import rows_between
-from heedful.data.dataset_builder import folder_digest
 from heedful.data.examples import CHUNK_SIZE, LocatedExamples
 from heedful.data.filtering import FilterConfig
 from heedful.data.mixing import MixtureConfig
@@ -25,8 +24,9 @@ from heedful.experiment.pretrained_encoder import check_pretrained_tokenizer, pr
 from heedful.experiment.token_cache import CachedTokens, TokenCache
 from heedful.recipes import Recipe
 from heedful.runs import Run
+from heedful.storage.manifest import folder_digest
 from heedful.tasks.task import DataModule, TrainData, VocabSizes
-from heedful.tokenization.tokenizer_pair import TokenizerPair
+from heedful.tokenization.tokenizer_pair import TokenizerPair, tokenization_settings
 from heedful.training.progress import ProgressReporter, print_line
 
 TOKENS_FOLDER = "tokens"  # of a run whose data does not fit into memory
@@ -252,7 +252,7 @@ def open_prepared_dataset(recipe: Recipe, config: PreparedDataConfig) -> Prepare
     check(prepared.example_format is expected, "data.train.path", message, hint)
     filtering, tokenizers = _filter_config(recipe), recipe.tokenizers.model_dump(mode="json")
     settings = {
-        "tokenizers": dataset_builder.tokenization_settings(tokenizers),
+        "tokenizers": tokenization_settings(tokenizers),
         "data.filtering": filtering.model_dump(mode="json") if filtering else None,
     }
     for location, expected in settings.items():

@@ -14,11 +14,11 @@ from torch import nn
 
 from heedful.config import validate_settings
 from heedful.conversion.registry import read_encoder
-from heedful.data.dataset_builder import folder_digest
 from heedful.errors import ConfigError, check
 from heedful.models.pretrained import PretrainedEncoderConfig, load_pretrained_weights
 from heedful.recipes import Recipe
 from heedful.runs import Run
+from heedful.storage.manifest import folder_digest
 from heedful.tokenization.pretrained import PretrainedTokenizerConfig
 from heedful.tokenization.tokenizer import Tokenizer
 

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save
 
-from heedful.data.dataset_builder import folder_digest, tokenization_settings
 from heedful.data.examples import LocatedExamples
 from heedful.data.mixing import MixedDataset
 from heedful.data.pair_dataset import InMemoryPairDataset
@@ -25,9 +24,10 @@ from heedful.errors import CorruptRunError, DiskFullError
 from heedful.recipes import Recipe
 from heedful.runs import Run
 from heedful.storage.atomic import atomic_replace, check_free_space
-from heedful.storage.manifest import read_and_verify_manifest, write_manifest
+from heedful.storage.manifest import folder_digest, read_and_verify_manifest, write_manifest
 from heedful.tasks.task import TrainData
 from heedful.tokenization.ragged_array import RaggedArray
+from heedful.tokenization.tokenizer_pair import tokenization_settings
 from heedful.version import VERSION
 
 _FOLDER, _FILE, _MANIFEST_KEY = "token-cache", "tokens.safetensors", "token_cache"

@@ -154,6 +154,17 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def folder_digest(folder: Path) -> str:
+    """Return a hash of the names and contents of the files of a folder."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    named = [[path.relative_to(folder).as_posix(), _blake2b(path.read_bytes())] for path in files]
+    return _blake2b(json.dumps(named).encode())
+
+
+def _blake2b(contents: bytes) -> str:
+    return hashlib.blake2b(contents, digest_size=16).hexdigest()
+
+
 def _parse_manifest(path: Path) -> Manifest:
     try:
         with _explain_read_errors(path):

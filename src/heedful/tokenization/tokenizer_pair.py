@@ -6,7 +6,7 @@ A config can `train` tokenizers and `load` saved ones; both encode equally.
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -52,6 +52,7 @@ TokenizerConfig = Annotated[
     | BartTokenizerConfig,
     Field(discriminator="type"),
 ]
+_TRAINING_TIME_SETTINGS = {"subword_regularization", "regularized_sides"}
 
 
 class TokenizerPair(NamedTuple):
@@ -224,3 +225,14 @@ TokenizersConfig = Annotated[
     SeparateTokenizersConfig | SharedTokenizerConfig | NoTokenizersConfig,
     Field(discriminator="type"),
 ]
+
+
+def tokenization_settings(settings: Any) -> Any:
+    """Return settings without those that act only when a batch is formed."""
+    if isinstance(settings, dict):
+        return {
+            name: tokenization_settings(value)
+            for name, value in settings.items()
+            if name not in _TRAINING_TIME_SETTINGS
+        }
+    return list(map(tokenization_settings, settings)) if isinstance(settings, list) else settings
