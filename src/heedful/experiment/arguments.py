@@ -15,10 +15,10 @@ import torch
 
 from heedful.config import SettingsArgument, to_overrides
 from heedful.errors import ArgumentError, ConfigError, RunError, check
-from heedful.experiment.default_recipe import load_training_recipe
+from heedful.experiment.default_recipe import DEFAULT_RECIPE, complete_default
 from heedful.recipes import Recipe, load_recipe
 from heedful.recipes.recipe import RecipeArgument
-from heedful.runs import Run
+from heedful.runs import Run, resolve_device
 from heedful.storage.atomic import atomic_replace
 from heedful.tasks.registry import all_file_options, file_overrides
 
@@ -70,6 +70,15 @@ def load_recipe_with_data(
     if in_memory is not None:
         _store_pairs(in_memory, run)
     return load_training_recipe(recipe, overrides, device)
+
+
+def load_training_recipe(
+    recipe: RecipeArgument, settings: SettingsArgument = (), device: str | torch.device = "auto"
+) -> Recipe:
+    """Load a recipe to train; `default` is completed for the device and the data."""
+    if recipe != DEFAULT_RECIPE:
+        return load_recipe(recipe, settings)
+    return complete_default(to_overrides(settings), resolve_device(device))
 
 
 def _store_pairs(pairs: Iterable[tuple[str, str]], run: Run) -> None:

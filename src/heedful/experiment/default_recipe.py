@@ -14,11 +14,9 @@ from typing import Any
 
 import torch
 
-from heedful.config import Override, SettingsArgument, to_overrides
+from heedful.config import Override, to_overrides
 from heedful.data.sharded_dataset import PreparedDataConfig, load_prepared_dataset
 from heedful.recipes import Recipe, load_recipe
-from heedful.recipes.recipe import RecipeArgument
-from heedful.runs import resolve_device
 from heedful.tokenization.subword import NUM_BYTES
 from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig
 
@@ -32,16 +30,8 @@ _CHARACTER_PAIRS = 100_000  # whose characters are counted
 _LIMITS = ("max_steps", "max_epochs", "max_minutes", "max_flops")
 
 
-def load_training_recipe(
-    recipe: RecipeArgument, settings: SettingsArgument = (), device: str | torch.device = "auto"
-) -> Recipe:
-    """Load a recipe to train; `default` is completed for the device and the data."""
-    if recipe != DEFAULT_RECIPE:
-        return load_recipe(recipe, settings)
-    return _complete_default(to_overrides(settings), resolve_device(device))
-
-
-def _complete_default(overrides: Sequence[Override], device: torch.device) -> Recipe:
+def complete_default(overrides: Sequence[Override], device: torch.device) -> Recipe:
+    """Return `default` with these overrides, completed for the device and the data."""
     base = DEFAULT_RECIPE if device.type == "cpu" else GPU_RECIPE
     plain, draft = load_recipe(base), load_recipe(base, overrides)
     train = draft.data.train

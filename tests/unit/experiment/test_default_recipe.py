@@ -5,7 +5,7 @@ import torch
 
 from heedful.config import to_overrides
 from heedful.experiment import load_training_recipe
-from heedful.experiment.default_recipe import _complete_default, describe_default
+from heedful.experiment.default_recipe import complete_default, describe_default
 from heedful.recipes import load_recipe
 
 
@@ -70,7 +70,7 @@ def test_own_tokenizer_of_another_type_is_kept(tmp_path):
 
 
 def test_gpu_gets_a_transformer_with_a_shared_vocabulary(tmp_path):
-    recipe = _complete_default(to_overrides([write_pairs(tmp_path, 10_000)]), torch.device("cuda"))
+    recipe = complete_default(to_overrides([write_pairs(tmp_path, 10_000)]), torch.device("cuda"))
     assert recipe.model.encoder.type == "transformer"
     assert recipe.tokenizers.tokenizer.vocab_size == 2 * (256 + 2200)
     assert "Transformer for a GPU, 5 minutes" in describe_default(recipe)
