@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -94,7 +95,7 @@ class TrainingJob:
         self.lr_schedule = LRSchedule(
             config.lr_scheduler,
             config.optimizer.learning_rate,
-            lambda step: self.limits.planned_steps(step, self.progress),
+            partial(self.limits.planned_steps, progress=self.progress),
             self.progress.scores,
         )
         sizes = VocabSizes.from_tokenizers(data_module.tokenizers)
@@ -141,6 +142,7 @@ class TrainingJob:
         message = "the training data has changed since this run was started"
         hint = "restore the data to resume, or use another folder with --run"
         check(is_same, str(folder), message, hint, RunError)
+        self.lr_schedule.planned_steps = partial(self.limits.planned_steps, progress=self.progress)
         self.lr_schedule.scores = self.progress.scores
         self.is_validation_due()
         if self.progress.stop_reason:
