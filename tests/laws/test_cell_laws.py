@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from heedful.config.base import type_of, types_in
-from heedful.layers.rnn import RecurrentLayer, is_history, unroll_outputs, unroll_steps
+from heedful.layers.rnn import RecurrentLayer, unroll_outputs, unroll_steps
 from heedful.layers.rnn_cell_config import CellConfig, CellConfigBase
+from heedful.layers.rnn_cells import is_history
 from heedful.pytree import select_rows
 
 OPTIONS = {

@@ -18,7 +18,6 @@ from torch.utils.checkpoint import get_device_states, set_device_states
 from heedful.acceleration import tuning
 from heedful.acceleration.cuda_graphs import is_capturing
 from heedful.acceleration.unrolled_rnn import unroll_gru, unroll_lstm
-from heedful.layers.rnn import final_part
 from heedful.layers.rnn_cell_config import RecurrentDropout
 from heedful.layers.rnn_cells import (
     CellState,
@@ -29,6 +28,7 @@ from heedful.layers.rnn_cells import (
     RecurrentState,
     RNNCell,
     TorchCell,
+    final_part,
 )
 from heedful.layers.self_attention import AttendFunction
 from heedful.pytree import map_tensors, tensors_of

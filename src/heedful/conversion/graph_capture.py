@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from heedful.attention.monotonic_alignment import linear_recurrence
 from heedful.errors import RunError
 from heedful.layers import rnn
-from heedful.layers.rnn_cells import RecurrentCell, RecurrentState
+from heedful.layers.rnn_cells import RecurrentCell, RecurrentState, is_history
 from heedful.ops import OPS
 
 
@@ -70,7 +70,7 @@ def plain_ops() -> Iterator[None]:
 
 
 def _has_no_history(cell: RecurrentCell, inputs: Tensor, state: RecurrentState) -> bool:
-    return not any(map(rnn.is_history, state))
+    return not any(map(is_history, state))
 
 
 def _scan_outputs(cell: RecurrentCell, inputs: Tensor, state: RecurrentState) -> Tensor:

@@ -1,19 +1,31 @@
-"""Recurrent layers: cells run along a sequence, in one or both directions.
+"""Recurrent layers: cells along a sequence, in one or both directions, and what connects layers.
 
-A part of a state is (B, D), replaced by each step, or a history (B, S, D), to which it appends.
-Invariant: padding has no influence; a backward layer starts each row at its last position.
+Connections are plain, residual or fast-forward. Invariant: padding has no influence; a backward
+layer starts each row at its last position; a connection sees a single position at a time.
 """
 
 from collections.abc import MutableSequence, Sequence
-from typing import NamedTuple, cast
+from typing import Annotated, Literal, NamedTuple, cast
 
 import torch
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.attention.alignments import NO_AUXILIARY_LOSSES, sum_losses
+from heedful.attention.attention import Attention
+from heedful.config import BaseConfig
+from heedful.config.base import allow_bare_type
+from heedful.errors import check
 from heedful.layers.mixture_of_experts import MoEOutput, MoESublayer
-from heedful.layers.rnn_cells import CellState, RecurrentCell, RecurrentState, ResidualCell
+from heedful.layers.rnn_cells import (
+    CellState,
+    RecurrentCell,
+    RecurrentState,
+    ResidualCell,
+    final_part,
+    is_history,
+)
 from heedful.layers.sublayers import apply_dropout
 from heedful.ops import op
 from heedful.shapes import (
@@ -24,8 +36,11 @@ from heedful.shapes import (
     LayerOutputs,
     Lengths,
     Losses,
+    SourceMask,
     TargetMask,
 )
+
+NextInputs = Float[Tensor, "B S X"]
 
 
 @op
@@ -52,16 +67,6 @@ def unroll_with_final_state(
     return states[0], tuple(final_part(*part, lengths) for part in zip(state, states, strict=True))
 
 
-def final_part(first: Tensor, states: Tensor, lengths: Lengths) -> Tensor:
-    """Select one part of the state after each row's last real input from its values over time."""
-    if is_history(first):
-        positions = torch.arange(states.size(1), device=states.device)
-        is_real = positions < first.size(1) + lengths[:, None]  # (B, S)
-        return states.masked_fill(~is_real[:, :, None], 0)
-    rows = torch.arange(len(lengths), device=lengths.device)
-    return torch.cat([first.unsqueeze(1), states], dim=1)[rows, lengths]
-
-
 def unroll_steps(
     cell: RecurrentCell, inputs: LayerInputs, state: RecurrentState
 ) -> list[RecurrentState]:
@@ -71,11 +76,6 @@ def unroll_steps(
         state = cell.step(projected, state)
         states.append(state)
     return states
-
-
-def is_history(part: Tensor) -> bool:
-    """Whether a part of a state has one position per step so far."""
-    return part.dim() > 2
 
 
 class RecurrentLayerOutput(NamedTuple):
@@ -159,6 +159,156 @@ def reverse_padded(sequences: LayerOutputs, lengths: Lengths) -> LayerOutputs:
     return sequences.gather(1, indices[:, :, None].expand_as(sequences))
 
 
+class Connection(nn.Module):
+    """The input of the next layer, or the encoder's states: by default the layer's output."""
+
+    @override
+    def forward(self, layer_input: LayerInputs, layer_output: LayerOutputs) -> NextInputs:
+        return layer_output
+
+
+class ResidualConnection(Connection):
+    """x^i = m^i + x^(i-1)  (Wu et al. 2016, section 3.1)."""
+
+    @override
+    def forward(self, layer_input: LayerInputs, layer_output: LayerOutputs) -> NextInputs:
+        return layer_output + layer_input
+
+
+class FastForwardConnection(Connection):
+    """f^(k+1) = W [first values of f^k; dropout(h^k)]  (Zhou et al. 2016, section 3.1).
+
+    f is the input of a layer, of which the paper passes on one half, and h its output. The path
+    along f is linear and not recurrent, so that gradients reach the embeddings through any number
+    of layers.
+    """
+
+    def __init__(
+        self, shortcut_size: int, hidden_size: int, output_size: int, *, dropout: float
+    ) -> None:
+        super().__init__()
+        self.shortcut_size = shortcut_size
+        self.dropout = nn.Dropout(dropout)
+        self.projection = nn.Linear(shortcut_size + hidden_size, output_size, bias=False)
+
+    @override
+    def forward(self, layer_input: LayerInputs, layer_output: LayerOutputs) -> NextInputs:
+        shortcut = layer_input[..., : self.shortcut_size]
+        return self.projection(torch.cat([shortcut, self.dropout(layer_output)], dim=-1))
+
+
+class ConnectionConfigBase(BaseConfig):
+    """Connection of a layer to the next; layers are numbered from 1."""
+
+    type: str
+
+    def path_size(self, hidden_size: int) -> int | None:
+        """Return the size of the linear path parallel to the layers, None without one."""
+        return None
+
+    def build(self, layer: int, *, is_top: bool, hidden_size: int, dropout: float) -> Connection:
+        return Connection()
+
+
+class PlainConnectionConfig(ConnectionConfigBase):
+    """Pass on the layer's output."""
+
+    type: Literal["plain"] = "plain"
+
+
+class ResidualConnectionConfig(ConnectionConfigBase):
+    """Pass on the sum of input and output (Wu et al. 2016)."""
+
+    type: Literal["residual"] = "residual"
+    first_residual_layer: int = Field(default=3, ge=2)
+    """First layer with a residual connection, counted from 1; the paper's is the third. Never the
+    first, whose input is embeddings."""
+
+    @override
+    def build(self, layer: int, *, is_top: bool, hidden_size: int, dropout: float) -> Connection:
+        return ResidualConnection() if layer >= self.first_residual_layer else Connection()
+
+
+class FastForwardConnectionConfig(ConnectionConfigBase):
+    """A linear path parallel to the layers, from the embeddings to the top (Zhou et al. 2016).
+
+    In the paper the path is four times as wide and replaces the input product of the cells. Here
+    it is the input of any cell.
+    """
+
+    type: Literal["fast-forward"] = "fast-forward"
+    shortcut_size: PositiveInt | None = None
+    """Size of the linear path; by default hidden_size."""
+    halve_shortcut: bool = True
+    """Pass on half of the path from layer to layer, as in the paper, or all of it."""
+
+    @override
+    def path_size(self, hidden_size: int) -> int:
+        size = self.shortcut_size or hidden_size
+        message = f"a path of size {size} cannot be halved"
+        hint = "choose an even size, or set `halve_shortcut: false`"
+        check(not self.halve_shortcut or size % 2 == 0, "connection.shortcut_size", message, hint)
+        return size
+
+    @override
+    def build(self, layer: int, *, is_top: bool, hidden_size: int, dropout: float) -> Connection:
+        size = self.path_size(hidden_size)
+        if is_top:
+            return FastForwardConnection(size, hidden_size, hidden_size, dropout=0.0)
+        shortcut_size = size // 2 if self.halve_shortcut else size
+        return FastForwardConnection(shortcut_size, hidden_size, size, dropout=dropout)
+
+
+_Connections = PlainConnectionConfig | ResidualConnectionConfig | FastForwardConnectionConfig
+ConnectionConfig = Annotated[
+    _Connections,
+    Field(discriminator="type"),
+    allow_bare_type(Literal["plain", "residual", "fast-forward"] | _Connections),
+]
+
+
+class RecurrentLayerWrapper(nn.Module):
+    """A recurrent layer with the modules before and after its cells.
+
+    With `lower_attention`, the cells also read a context of the outputs of the layer below; its
+    queries are the layer's input.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        dropout: float,
+        lower_attention: Attention | None,
+        experts: MoESublayer | None,
+    ) -> None:
+        super().__init__()
+        self.connection = connection
+        self.dropout = nn.Dropout(dropout)
+        self.lower_attention = lower_attention
+        self.experts = experts
+
+    def prepare_input(
+        self, layer_input: LayerInputs, lower_outputs: LayerOutputs, mask: SourceMask
+    ) -> NextInputs:
+        """Return the input of the cells."""
+        cell_input = apply_dropout(layer_input, self.dropout)
+        if self.lower_attention is None:
+            return cell_input
+        memory = self.lower_attention.build_memory(lower_outputs, mask.unsqueeze(1))
+        context = self.lower_attention(cell_input, memory, need_weights=False).context
+        return torch.cat([cell_input, context], dim=-1)
+
+    def connect_output(
+        self, layer_input: LayerInputs, layer_output: LayerOutputs, mask: SourceMask
+    ) -> tuple[NextInputs, Losses]:
+        """Return the input of the next layer and its auxiliary losses."""
+        connected = self.connection(layer_input, layer_output)
+        if self.experts is None:
+            return connected, {}
+        moe_output = self.experts(connected, mask)
+        return moe_output.outputs, moe_output.auxiliary_losses
+
+
 class StackedCells(nn.Module):
     """Cells on top of one another, each reading the output of the one below.
 
@@ -175,9 +325,7 @@ class StackedCells(nn.Module):
         experts: Sequence[MoESublayer | None] = (),
     ) -> None:
         super().__init__()
-        assert first_residual_layer is None or first_residual_layer > 1, (
-            f"residual from layer {first_residual_layer}"
-        )
+        assert first_residual_layer is None or first_residual_layer > 1, first_residual_layer
         num_plain = len(cells) if first_residual_layer is None else first_residual_layer - 1
         layers = [*cells[:num_plain], *map(ResidualCell, cells[num_plain:])]
         self.cells = cast(MutableSequence[RecurrentCell], nn.ModuleList(layers))

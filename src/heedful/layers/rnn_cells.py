@@ -1,8 +1,9 @@
 """Recurrent cells: one step of an RNN, GRU or LSTM, plain or with layer norm.
 
 A cell maps an input (B, E) and a state to the next state. A state is a tuple of tensors with one
-row per example; its first part is the hidden state, which is also the output. Invariant: a cell
-keeps nothing between calls, and rows do not influence one another.
+row per example; its first part is the hidden state, which is also the output. A part is (B, D),
+replaced by each step, or a history (B, S, D), to which it appends. Invariant: a cell keeps nothing
+between calls, and rows do not influence one another.
 """
 
 from abc import ABC, abstractmethod
@@ -14,11 +15,26 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from typing_extensions import override
 
-from heedful.shapes import Embedded, Float, Hidden
+from heedful.shapes import Embedded, Float, Hidden, Lengths
 
 RecurrentState = tuple[Any, ...]  # tensors; with lower attention, a cache of inputs at the end
 Projected = Float[Tensor, "B X"]
 CellState = Float[Tensor, "B C"]  # of an LSTM; as large as a hidden state, or larger
+
+
+def final_part(first: Tensor, states: Tensor, lengths: Lengths) -> Tensor:
+    """Select one part of the state after each row's last real input from its values over time."""
+    if is_history(first):
+        positions = torch.arange(states.size(1), device=states.device)
+        is_real = positions < first.size(1) + lengths[:, None]  # (B, S)
+        return states.masked_fill(~is_real[:, :, None], 0)
+    rows = torch.arange(len(lengths), device=lengths.device)
+    return torch.cat([first.unsqueeze(1), states], dim=1)[rows, lengths]
+
+
+def is_history(part: Tensor) -> bool:
+    """Whether a part of a state has one position per step so far."""
+    return part.dim() > 2
 
 
 class RecurrentCell(nn.Module, ABC):

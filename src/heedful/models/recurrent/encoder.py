@@ -21,16 +21,17 @@ from heedful.config.base import allow_bare_type
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.mixture_of_experts import MoESublayerConfig
 from heedful.layers.pooling import LastStatePoolingConfig, Pooling, PoolingConfig
-from heedful.layers.rnn import RecurrentLayer, reverse_padded
+from heedful.layers.rnn import (
+    ConnectionConfig,
+    PlainConnectionConfig,
+    RecurrentLayer,
+    RecurrentLayerWrapper,
+    ResidualConnectionConfig,
+    reverse_padded,
+)
 from heedful.layers.rnn_cell_config import CellConfig, GRUCellConfig
 from heedful.layers.self_attentive_cells import SelfAttentiveLSTMCell, StateHistory
 from heedful.models.base import Encoder, EncoderOutput, EncoderStateSizes
-from heedful.models.recurrent.connections import (
-    ConnectionConfig,
-    PlainConnectionConfig,
-    RecurrentLayerWrapper,
-    ResidualConnectionConfig,
-)
 from heedful.pytree import map_pairs
 from heedful.shapes import LayerInputs, LayerOutputs, Lengths, SourceTokens
 
