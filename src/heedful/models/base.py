@@ -160,7 +160,9 @@ class Decoder(nn.Module, ABC):
         start_positions: Lengths | int = 0,
     ) -> Float[Tensor, "B *T E"]:
         """Embed input tokens, which may be copied ones."""
-        return self.embedding(self.output_head.input_tokens(tokens, source), start_positions)
+        if self.output_head.copies_source:
+            tokens = self.output_head.input_tokens(tokens, source)
+        return self.embedding(tokens, start_positions)
 
     @abstractmethod
     def forward(
