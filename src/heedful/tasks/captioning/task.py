@@ -1,8 +1,11 @@
-"""Captioning as a task: captions with their images, and the likelihood of their tokens."""
+"""Captioning as a task: captions with their images, and the likelihood of their tokens.
+
+Models are evaluated on a test set, and on dev images during training.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -32,15 +35,12 @@ from heedful.evaluation.registry import VALIDATION_METRICS
 from heedful.models.captioning import CaptioningConfig
 from heedful.models.efficientnet_encoder import EfficientNetEncoder
 from heedful.models.image_encoders import FeatureEncoder
+from heedful.tasks.captioning.caption import cell_labels
 from heedful.tasks.captioning.command import FILE_OPTIONS
-from heedful.tasks.captioning.evaluation import (
-    GreedyCaptionEvaluator,
-    ImageExample,
-    as_image_examples,
-)
 from heedful.tasks.captioning.images import name_images
 from heedful.tasks.captioning.predictor import Captioner, image_encoder_of
 from heedful.tasks.pair_task import PairTask
+from heedful.tasks.prediction import GreedyDevEvaluator, round_weights
 from heedful.tasks.task import (
     BatchShape,
     DataModule,
@@ -53,10 +53,62 @@ from heedful.tasks.task import (
 )
 from heedful.tasks.translation.task import build_ensemble
 from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig, TokenizerPair
+from heedful.training.callbacks import LoggedSample
 from heedful.training.reference_rewards import ReferenceTable
 
 _MAX_MEASURED_IMAGES = 2000  # whose features are read to standardize channels
 _MAX_NOTES = 10  # about unusual pictures, in the report of a data set
+
+
+class ImageExample(NamedTuple):
+    """A captioned image as an example to evaluate: its name, and its references."""
+
+    source: str
+    captions: tuple[str, ...]
+
+    @property
+    def target(self) -> str:
+        """The first caption."""
+        return self.captions[0]
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """All captions."""
+        return self.captions
+
+
+@dataclass
+class GreedyCaptionEvaluator(GreedyDevEvaluator):
+    """Captions the first `max_eval_samples` dev images."""
+
+    predictor_class = Captioner
+
+    def __post_init__(self) -> None:
+        count = self.config.training.max_eval_samples
+        self.examples: Sequence[ImageExample] = self.data_module.dev_examples[:count]
+
+    @override
+    def sample_predictions(self, count: int) -> list[LoggedSample]:
+        samples = []
+        examples = self.examples[:count]
+        for result, example in zip(self._decode(examples), examples, strict=False):
+            samples.append(
+                LoggedSample(
+                    source=cell_labels(result.grid),
+                    reference=example.target,
+                    output=result.tokens,
+                    text=result.text,
+                    attention=round_weights(result.weights) if result.has_attention else (),
+                    source_text=str(example.source),
+                    grid=result.grid,
+                )
+            )
+        return samples
+
+
+def as_image_examples(names: Sequence[str], images: Sequence[CaptionedImage]) -> list[ImageExample]:
+    """Return captioned images under the names that a captioner loads them by."""
+    return [ImageExample(name, image.captions) for name, image in zip(names, images, strict=True)]
 
 
 @dataclass(eq=False)
