@@ -2,8 +2,11 @@
 
 torch stores a weight as (out, in); products of a few rows take up to 1.5x the time of those with a
 copy stored as (in, out). A copy is stale as soon as the parameter changes, so only replacements
-made for inference hold copies. Invariants: a packed map matches the linear map up to
-rounding; selecting rows of a tracked state is selecting rows of each tensor in it.
+made for inference hold copies. Weights of a query that depend neither on earlier queries nor on its
+position need no attention state, which each step would update and each reordering of a beam would
+copy. Invariants: a packed map matches the linear map up to rounding; selecting rows of a tracked
+state is selecting rows of each tensor in it; a wiring without state equals the plain one, bit for
+bit.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,14 +18,23 @@ from typing_extensions import override
 
 from heedful.acceleration import tuning
 from heedful.acceleration.precision import Int8Linear, Int8Map
+from heedful.attention.memory import Memory
 from heedful.data.batching import SourceBatch
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.models.language_model import LanguageModel
 from heedful.models.output_heads import CopyInputs, Features, SoftmaxHead, log_softmax
 from heedful.models.prefix_lm import PrefixLanguageModel
+from heedful.models.recurrent.wiring import (
+    AttendThenStep,
+    AttentionWiring,
+    BottomLayerAttention,
+    CellStates,
+    StepThenAttend,
+    WiringState,
+)
 from heedful.pytree import map_rows, tensors_of
 from heedful.search import StepOutput
-from heedful.shapes import Float, Int, LogProbs, SourceWeights, StepTokens, TokenIds
+from heedful.shapes import Float, Int, LogProbs, SourceWeights, StepTokens, Summary, TokenIds
 
 MapOutputs = Float[Tensor, "R N"]
 
@@ -240,3 +252,39 @@ class TrackedLanguageModel(TrackedSteps, LanguageModel):
     @override
     def encode_prompt(self, tokens: TokenIds) -> Any:
         return TrackedState.from_initial(super().encode_prompt(tokens))
+
+
+def needs_no_state(wiring: AttentionWiring) -> bool:
+    """Whether the weights of a step depend only on its query."""
+    return not wiring.attention.needs_positions
+
+
+class StatelessAttention(AttentionWiring):
+    """Mixin of wirings that carry no attention state, unless a hook may read it."""
+
+    @override
+    def initial_state(self, cells: CellStates, memory: Memory, summary: Summary) -> WiringState:
+        state = super().initial_state(cells, memory, summary)
+        attention = self.attention
+        if attention._forward_hooks or attention._forward_pre_hooks:
+            return state  # a trace tells its steps apart by their states
+        return state._replace(attention_state=None)
+
+
+class StatelessAttendThenStep(StatelessAttention, AttendThenStep):
+    """Attend, then step."""
+
+
+class StatelessStepThenAttend(StatelessAttention, StepThenAttend):
+    """Step, then attend."""
+
+
+class StatelessBottomLayerAttention(StatelessAttention, BottomLayerAttention):
+    """Attend with the bottom layer."""
+
+
+STATELESS_WIRINGS = (
+    (AttendThenStep, StatelessAttendThenStep),
+    (StepThenAttend, StatelessStepThenAttend),
+    (BottomLayerAttention, StatelessBottomLayerAttention),
+)

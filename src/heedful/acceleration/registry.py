@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import torch
 from torch import nn
 
-from heedful.acceleration import captured_decoding, decoding, recurrent, static_cache, transformer
+from heedful.acceleration import captured_decoding, decoding, static_cache, transformer
 from heedful.acceleration.precision import Int8Linear
 from heedful.layers.transformer import TransformerStack
 from heedful.models.encoder_decoder import EncoderDecoderModel
@@ -70,8 +70,8 @@ REGISTRY: tuple[Acceleration, ...] = (
     ),
     Acceleration(TransformerStack, transformer.ContiguousMemoryStack, ("cpu", "cuda")),
     *(
-        Acceleration(wiring, stateless, supports=recurrent.needs_no_state)
-        for wiring, stateless in recurrent.STATELESS_WIRINGS
+        Acceleration(wiring, stateless, supports=decoding.needs_no_state)
+        for wiring, stateless in decoding.STATELESS_WIRINGS
     ),
     Acceleration(
         SoftmaxHead,

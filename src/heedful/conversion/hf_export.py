@@ -27,7 +27,7 @@ from heedful.conversion.hf_transformer import (
     SHARED,
     tensor_table,
 )
-from heedful.conversion.round_trip import write_run_files
+from heedful.conversion.importing import write_run_files
 from heedful.conversion.special_tokens import identity_order
 from heedful.data.batching import collate_sources
 from heedful.errors import DataError, check

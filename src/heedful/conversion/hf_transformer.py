@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from heedful.conversion.hf_folder import CONFIG, HFFolder
-from heedful.conversion.importing import ImportedRun, build_model
-from heedful.conversion.round_trip import has_run_files, read_exported_run
+from heedful.conversion.importing import ImportedRun, build_model, has_run_files, read_exported_run
 from heedful.conversion.special_tokens import VocabularyOrder, identity_order
 from heedful.conversion.tensor_names import (
     TensorRule,

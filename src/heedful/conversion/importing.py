@@ -1,19 +1,29 @@
-"""A model of another library as a run folder. Invariant: nothing is written unless all fits."""
+"""A model of another library, or one that heedful exported, as a run folder.
+
+An exported folder also has the recipe and the tokenizers of its run. Invariants: nothing is written
+unless all fits; heedful -> other library -> heedful is equal, bit for bit.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
+from heedful.config import read_settings, to_yaml, validate_settings
+from heedful.conversion.model_card import TOKENIZERS
 from heedful.conversion.registry import read_run
-from heedful.errors import RunError, check
+from heedful.conversion.tensor_names import TensorTable
+from heedful.errors import DataError, RunError, check
 from heedful.recipes import Recipe
 from heedful.runs import Run, load
 from heedful.storage.atomic import atomic_replace
 from heedful.storage.state_dict import load_into_model, unique_weights
-from heedful.tasks.task import VocabSizes
+from heedful.tasks.task import LoadedRun, VocabSizes
 from heedful.tokenization.tokenizer_pair import TokenizerPair
+
+RECIPE_FILE = "heedful.yaml"
 
 
 class ImportedRun(NamedTuple):
@@ -55,3 +65,38 @@ def import_run(
         run.save_model(unique_weights(model), step=0)
         load(temporary, device="cpu")  # as a command will; an error leaves nothing behind
     return recipe
+
+
+def write_run_files(run: LoadedRun, folder: Path) -> None:
+    """Write recipe and tokenizers of a run into an exported folder."""
+    (folder / RECIPE_FILE).write_text(to_yaml(run.config), encoding="utf-8")
+    (folder / TOKENIZERS).mkdir()
+    run.tokenizers.save(folder / TOKENIZERS)
+
+
+def has_run_files(folder: Path) -> bool:
+    """Whether a folder was exported by heedful."""
+    return (folder / RECIPE_FILE).is_file()
+
+
+def read_exported_run(
+    folder: Path, tensors: Mapping[str, Tensor], table_of_sizes: Callable[[int, int], TensorTable]
+) -> ImportedRun:
+    """Return the run that a folder was exported from, with the tensors of the folder.
+
+    Biases that the run does not have must still be zero.
+    """
+    path = folder / RECIPE_FILE
+    recipe = validate_settings(Recipe, read_settings(path), location=str(path))
+    tokenizers = recipe.tokenizers.load(folder / TOKENIZERS)
+    with torch.device("meta"):
+        expected = unique_weights(build_model(recipe, tokenizers))
+    table = table_of_sizes(len(tokenizers.source), len(tokenizers.target))
+    added = set(tensors) - set(table.their_names(expected).values())
+    message = "was changed after the export: a bias that the run does not have is not zero"
+    hint = f"remove {RECIPE_FILE} from it, to import it with the files of transformers"
+    for name in added:
+        is_zero = not name.endswith("bias") or not tensors[name].any()
+        check(is_zero, str(folder), f"the tensor {name} {message}", hint, DataError)
+    weights = table.to_ours(tensors, expected, location=str(folder), ignored=[".*"])
+    return ImportedRun(recipe, tokenizers, weights)

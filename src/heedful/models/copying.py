@@ -7,7 +7,7 @@ one; that of a token is p(generate it) + p(copy it), summed over all positions t
 """
 
 from abc import abstractmethod
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -16,6 +16,7 @@ from torch.nn.functional import logsigmoid, pad
 from typing_extensions import override
 
 from heedful.config import BaseConfig
+from heedful.data.batching import Batch
 from heedful.models.output_heads import (
     CopyInputs,
     CopySource,
@@ -313,6 +314,32 @@ class PointerHeadConfig(BaseConfig):
 
     def build(self, sizes: HeadSizes) -> OutputHead:
         return PointerHead(sizes.features)
+
+
+def find_copying_head(model: nn.Module) -> CopyingHead | None:
+    """Return the output head of a model if it copies."""
+    return next((module for module in model.modules() if isinstance(module, CopyingHead)), None)
+
+
+@torch.inference_mode()
+def compute_copy_shares(model: nn.Module, batch: Batch) -> PerQuery | None:
+    """Return the copied part of the probability of each target; None if nothing is copied."""
+    head = find_copying_head(model)
+    if head is None:
+        return None
+    shares: list[PerQuery] = []
+
+    def record(module: nn.Module, inputs: Any, output: Any) -> None:
+        features, weights, copying = inputs
+        shares.append(head.copy_shares(features, weights, copying, batch.targets))
+
+    handle = head.register_forward_hook(record)
+    try:
+        model(batch)
+    finally:
+        handle.remove()
+    (of_batch,) = shares
+    return of_batch
 
 
 OutputHeadConfig = Annotated[

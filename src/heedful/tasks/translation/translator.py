@@ -36,8 +36,8 @@ from heedful.inspection.attention_layers import (
     mark_output_layers,
 )
 from heedful.inspection.attention_trace import TraceRecord, trace_output
-from heedful.inspection.copy_shares import compute_copy_shares, find_copying_head
 from heedful.models.base import DecodableModel, Seq2SeqModel
+from heedful.models.copying import compute_copy_shares, find_copying_head
 from heedful.models.ensembles import Ensemble, ShallowFusion
 from heedful.pytree import map_tensors
 from heedful.tasks.prediction import format_predictor
