@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -95,7 +94,7 @@ class TrainingJob:
         self.lr_schedule = LRSchedule(
             config.lr_scheduler,
             config.optimizer.learning_rate,
-            partial(self.limits.planned_steps, progress=self.progress),
+            lambda step: self.limits.planned_steps(step, self.progress),
             self.progress.scores,
         )
         sizes = VocabSizes.from_tokenizers(data_module.tokenizers)
@@ -142,7 +141,6 @@ class TrainingJob:
         message = "the training data has changed since this run was started"
         hint = "restore the data to resume, or use another folder with --run"
         check(is_same, str(folder), message, hint, RunError)
-        self.lr_schedule.planned_steps = partial(self.limits.planned_steps, progress=self.progress)
         self.lr_schedule.scores = self.progress.scores
         self.is_validation_due()
         if self.progress.stop_reason:
