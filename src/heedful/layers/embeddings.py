@@ -73,7 +73,7 @@ class TokenEmbedding(nn.Module):
         if self.segment_embedding is not None:
             vectors = vectors + self.segment_embedding(tokens * 0 if segments is None else segments)
         vectors = vectors if self.norm is None else self.norm(vectors)
-        return apply_dropout(vectors, self.dropout) if self.dropout.training else vectors
+        return apply_dropout(vectors, self.dropout)
 
 
 def tie_weights(

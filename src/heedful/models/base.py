@@ -160,9 +160,7 @@ class Decoder(nn.Module, ABC):
         start_positions: Lengths | int = 0,
     ) -> Float[Tensor, "B *T E"]:
         """Embed input tokens, which may be copied ones."""
-        if self.output_head.copies_source:
-            tokens = self.output_head.input_tokens(tokens, source)
-        return self.embedding(tokens, start_positions)
+        return self.embedding(self.output_head.input_tokens(tokens, source), start_positions)
 
     @abstractmethod
     def forward(
