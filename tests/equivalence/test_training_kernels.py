@@ -13,7 +13,6 @@ from torch.nn import functional
 
 import heedful.acceleration.kernels  # noqa: F401
 from heedful.acceleration import training_kernels, tuning
-from heedful.acceleration.cpu_training import DeferredLogProbs
 from heedful.attention.attention import softmax_context
 from heedful.attention.memory import Memory, causal_mask, padding_mask
 from heedful.layers.sublayers import SublayerConnection, add_and_normalize, apply_norm
@@ -336,7 +335,7 @@ def test_model_with_kernels_has_the_plain_loss_and_gradients(name, monkeypatch):
         loss = objective(model, examples, 1, model).main_loss
         grads = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
         results.append([loss, *(grad for grad in grads if grad is not None)])
-    assert isinstance(model(examples).log_probs, DeferredLogProbs)
+    assert isinstance(model(examples).log_probs, training_kernels.DeferredLogProbs)
     for actual, wanted in zip(*reversed(results), strict=True):
         tolerance = 1e-4 * (0.1 + wanted.abs().max().item())
         torch.testing.assert_close(actual, wanted, rtol=0, atol=tolerance)

@@ -5,7 +5,6 @@ reference up to rounding; candidates may differ in the order of equal scores.
 """
 
 import math
-import os
 from functools import lru_cache
 from importlib.util import find_spec
 from itertools import zip_longest
@@ -375,9 +374,7 @@ def _windows(log_probs: LogProbs, starts: Int[Tensor, "U C"]) -> Float[Tensor, "
     return windows.index_select(0, starts.flatten()).unflatten(0, starts.shape)
 
 
-# Where torch has no GPUs, only the interpreter of Triton runs its kernels.
-_has_devices = torch.backends.cuda.is_built() or os.environ.get("TRITON_INTERPRET") == "1"
-if find_spec("triton") is not None and _has_devices:
+if find_spec("triton") is not None:
     training_kernels.register()
     attend.register("triton", attend_in_one_launch, can_attend_in_one_launch)
     masked_score.register("triton", score_unmasked_with_triton, can_score_unmasked_with_triton)
