@@ -21,8 +21,9 @@ from heedful.acceleration.packed_layers import (
     multi_head_and_temperature,
     packed_step,
 )
-from heedful.attention.alignments import NO_AUXILIARY_LOSSES, SoftmaxAlignment
+from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.attention import Attention, WeightedSumReadout
+from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
 from heedful.attention.dot_product_scores import DotScore, ScaledDotScore
 from heedful.attention.memory import Memory, as_position_mask
 from heedful.attention.multi_head import MultiHeadAttention

@@ -7,7 +7,6 @@ is masked, or to less than one in alignments that set `is_unnormalized`.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -25,7 +24,6 @@ from heedful.shapes import (
     PerPosition,
     PerQuery,
     Queries,
-    Scalar,
     Scores,
     Weights,
 )
@@ -67,18 +65,6 @@ class AlignmentLossInputs(NamedTuple):
     log_likelihoods: PerQuery  # of the target tokens
     target_mask: Bool[Tensor, "*B T"]
     source_mask: Bool[Tensor, "*B S"]
-
-
-NO_AUXILIARY_LOSSES: Losses = MappingProxyType({})
-
-
-def sum_losses(*parts: Losses) -> dict[str, Scalar]:
-    """Sum losses of the same name."""
-    total: dict[str, Tensor] = {}
-    for part in parts:
-        for name, loss in part.items():
-            total[name] = total[name] + loss if name in total else loss
-    return total
 
 
 class AlignmentFunction(nn.Module, ABC):

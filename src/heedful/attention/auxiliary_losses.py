@@ -5,6 +5,7 @@ attention it is computed on the probabilities, which have a gradient.
 """
 
 from abc import ABC, abstractmethod
+from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat
@@ -13,7 +14,9 @@ from typing_extensions import override
 
 from heedful.attention.alignments import AlignmentLossInputs
 from heedful.config import BaseConfig
-from heedful.shapes import Bool, PerQuery, Scalar, Weights
+from heedful.shapes import Bool, Losses, PerQuery, Scalar, Weights
+
+NO_AUXILIARY_LOSSES: Losses = MappingProxyType({})
 
 
 class AttentionLoss(nn.Module, ABC):
@@ -118,3 +121,12 @@ AttentionLossConfig = Annotated[
 def entropy(weights: Weights) -> PerQuery:
     """Return -sum_s a_s log a_s; zero weights add nothing, in value and in gradient."""
     return -(weights * weights.masked_fill(weights == 0, 1).log()).sum(dim=-1)
+
+
+def sum_losses(*parts: Losses) -> dict[str, Scalar]:
+    """Sum losses of the same name."""
+    total: dict[str, Tensor] = {}
+    for part in parts:
+        for name, loss in part.items():
+            total[name] = total[name] + loss if name in total else loss
+    return total

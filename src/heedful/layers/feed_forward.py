@@ -9,7 +9,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.alignments import NO_AUXILIARY_LOSSES
+from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
 from heedful.config import BaseConfig
 from heedful.layers.sublayers import apply_dropout
 from heedful.ops import op

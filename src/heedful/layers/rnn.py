@@ -12,8 +12,8 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.alignments import NO_AUXILIARY_LOSSES, sum_losses
 from heedful.attention.attention import Attention
+from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES, sum_losses
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
 from heedful.errors import check

@@ -13,8 +13,9 @@ import torch
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 
-from heedful.attention.alignments import AlignmentOutput, sum_losses
+from heedful.attention.alignments import AlignmentOutput
 from heedful.attention.attention import Attention
+from heedful.attention.auxiliary_losses import sum_losses
 from heedful.attention.config import AttentionConfig, build_self_attention
 from heedful.attention.dot_product_scores import ScaledDotScoreConfig
 from heedful.attention.memory import AttentionState, Memory, as_position_mask, padding_mask

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from heedful.attention.alignments import NO_AUXILIARY_LOSSES, AlignmentOutput
+from heedful.attention.alignments import AlignmentOutput
 from heedful.attention.attention import Attention
+from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
 from heedful.attention.memory import padding_mask
 from heedful.data.batching import Batch, SourceBatch
 from heedful.errors import check

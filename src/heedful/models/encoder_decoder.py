@@ -10,7 +10,8 @@ from pydantic import Field
 from torch import nn
 from typing_extensions import override
 
-from heedful.attention.alignments import AlignmentLossInputs, sum_losses
+from heedful.attention.alignments import AlignmentLossInputs
+from heedful.attention.auxiliary_losses import sum_losses
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
 from heedful.data.batching import Batch, SourceBatch

@@ -13,7 +13,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.alignments import NO_AUXILIARY_LOSSES
+from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
 from heedful.attention.positional_encoding import PositionalEncodingConfig
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type

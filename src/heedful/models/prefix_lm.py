@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.alignments import sum_losses
+from heedful.attention.auxiliary_losses import sum_losses
 from heedful.attention.memory import padding_mask
 from heedful.data.batching import Batch, SourceBatch
 from heedful.layers.embeddings import TokenEmbedding, check_shared_vocabulary, tie_weights

@@ -12,7 +12,7 @@ from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.alignments import sum_losses
+from heedful.attention.auxiliary_losses import sum_losses
 from heedful.attention.config import AttentionConfig, build_self_attention
 from heedful.attention.memory import padding_mask
 from heedful.attention.positional_encoding import PositionalEncodingConfig
