@@ -1,8 +1,5 @@
 """The picture of docs/attention/nadaraya-watson.md is what its code draws."""
 
-import subprocess
-import sys
-
 import pytest
 
 from tests.documents.markdown import ROOT, python_of
@@ -11,9 +8,9 @@ from tests.documents.test_lab import chart_points
 PAGE = ROOT / "docs" / "attention" / "nadaraya-watson.md"
 
 
-def test_picture_of_kernel_regression_is_up_to_date(tmp_path):
-    program = python_of(PAGE.read_text(encoding="utf-8"))
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+def test_picture_of_kernel_regression_is_up_to_date(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(python_of(PAGE.read_text(encoding="utf-8")), {"__name__": "__main__"})
     drawn = chart_points(tmp_path / "nadaraya-watson.svg")
     shown = chart_points(PAGE.parent / "images" / "nadaraya-watson.svg")
     assert list(drawn) == list(shown)

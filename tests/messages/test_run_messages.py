@@ -310,8 +310,8 @@ def test_file_instead_of_a_folder_is_reported(call, tmp_path):
     assert "Traceback" not in ended.err
 
 
-def test_no_traceback_reaches_a_user(trained):
-    command = [sys.executable, "-m", "heedful", "translate", "nowhere"]
+def test_no_traceback_reaches_a_user():
+    command = [sys.executable, "-m", "heedful", "report", "nowhere"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert "Traceback" not in ended.stderr

@@ -137,7 +137,7 @@ def leaf_scores(*shape):
 def test_entmax_gradients_match_finite_differences(alpha):
     learned = torch.tensor(alpha, dtype=torch.double, requires_grad=True)
     assert gradcheck(entmax, (leaf_scores(3, 5), learned))
-    assert gradgradcheck(entmax, (leaf_scores(3, 5), learned))
+    assert gradgradcheck(entmax, (leaf_scores(2, 4), learned))
 
 
 @pytest.mark.parametrize("alpha", [1.5, 2.0])

@@ -33,7 +33,7 @@ NO_DECODING = ["training.validation_metrics=[]", "training.num_logged_samples=0"
 @pytest.fixture
 def train_recipe(tmp_path):
     def run(*overrides, **options):
-        recipe = load_recipe(str(write_recipe(tmp_path, steps=40, every=10)), overrides)
+        recipe = load_recipe(str(write_recipe(tmp_path, steps=20, every=5)), overrides)
         return train(recipe, tmp_path / "run", **options)
 
     return run
@@ -54,13 +54,15 @@ def validated_steps(folder):
     return [line["step"] for line in lines if line["type"] == "validation"]
 
 
-@pytest.mark.parametrize("interruptions", [(), (13, 25)])
+@pytest.mark.parametrize("interruptions", [(), (7, 13)])
 def test_ten_validations_are_spread_over_training(train_recipe, tmp_path, interruptions):
-    for steps in (*interruptions, 40):  # each resumes the one before
+    for steps in (*interruptions, 20):  # each resumes the one before
         settings = ["training.validate_every=null", f"training.max_steps={steps}"]
         train_recipe(*settings, *NO_DECODING)
-    last = validated_steps(tmp_path / "run")
-    assert last[-5:] == [24, 28, 32, 36, 40] if not interruptions else [28, 32, 36, 40]
+    steps = validated_steps(tmp_path / "run")
+    assert [step for step in steps if step > max(interruptions, default=0)] == (
+        [14, 16, 18, 20] if interruptions else [*range(2, 21, 2)]
+    )
 
 
 def test_end_within_the_warmup_is_announced(train_recipe):
@@ -79,7 +81,7 @@ def test_training_stops_early_without_improvement(train_recipe):
     settings = ["training.patience=2", "training.optimizer.learning_rate=1e-30"]
     result = train_recipe(*settings, *NO_DECODING)
     assert (result.step, result.stop_reason) == (
-        30,
+        15,
         "early stopping: no improvement in 2 validations",
     )
 
@@ -92,7 +94,7 @@ def test_best_weights_are_saved_and_last_checkpoint_is_kept(train_recipe, tmp_pa
     best = min(validations, key=lambda validation: validation["loss"])
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["step"] == best["step"]
-    assert (tmp_path / "run" / "checkpoints" / "step-00000040").is_dir()
+    assert (tmp_path / "run" / "checkpoints" / "step-00000020").is_dir()
 
 
 def test_terminal_shows_a_progress_bar(train_recipe, monkeypatch):
@@ -125,7 +127,7 @@ def batches_per_epoch(tmp_path):
 
 
 def test_training_stops_at_max_flops(train_recipe, tmp_path):
-    result = train_recipe("training.max_flops=1e8")
+    result = train_recipe("training.max_flops=1e8", "training.validate_every=20")
     assert result.stop_reason == "reached max_flops=1e+08"
     (saved,) = (tmp_path / "run" / "checkpoints").glob("step-*")
     flops = json.loads((saved / "progress.json").read_text())["flops"]
@@ -145,18 +147,18 @@ def test_best_model_is_selected_by_the_configured_metric(train_recipe, tmp_path)
 def test_moving_average_is_validated_and_saved(train_recipe, tmp_path):
     train_recipe("training.ema.decay=0.5", "training.patience=null", *NO_DECODING)
     run = tmp_path / "run"
-    state = load_file(run / "checkpoints" / "step-00000040" / "training.safetensors")
+    state = load_file(run / "checkpoints" / "step-00000020" / "training.safetensors")
     published = load_file(run / "weights.safetensors")
-    live = load_file(run / "checkpoints" / "step-00000040" / "model.safetensors")
+    live = load_file(run / "checkpoints" / "step-00000020" / "model.safetensors")
     step = json.loads((run / "manifest.json").read_text())["step"]
-    assert step == 40, "the loss still falls, so the last is the best"
+    assert step == 20, "the loss still falls, so the last is the best"
     for name, weight in published.items():
         assert torch.equal(weight, state[f"ema.{name}"])
     assert any(not torch.equal(weight, live[name]) for name, weight in published.items())
 
 
 def test_metrics_log_has_environment_speed_memory_and_flops(train_recipe, tmp_path):
-    train_recipe("training.max_steps=20")
+    train_recipe("training.max_steps=10")
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     entries = [json.loads(line) for line in lines]
     environment, *rest = entries
@@ -171,10 +173,10 @@ def test_metrics_log_has_environment_speed_memory_and_flops(train_recipe, tmp_pa
 
 
 def test_samples_are_logged_at_every_validation(train_recipe, tmp_path):
-    train_recipe("training.num_logged_samples=2", "training.max_steps=20")
+    train_recipe("training.num_logged_samples=2", "training.max_steps=10")
     lines = (tmp_path / "run" / "samples.jsonl").read_text().splitlines()
     samples = [json.loads(line) for line in lines]
-    assert [sample["step"] for sample in samples] == [10, 10, 20, 20]
+    assert [sample["step"] for sample in samples] == [5, 5, 10, 10]
     for sample in samples:
         assert len(sample["attention"]) == len(sample["output"])
     assert samples[0]["source"] == samples[2]["source"], "the same examples every time"
@@ -182,18 +184,18 @@ def test_samples_are_logged_at_every_validation(train_recipe, tmp_path):
 
 def test_translation_shows_bleu_chrf_and_three_samples_by_default(train_recipe, tmp_path):
     console = Console(file=io.StringIO())
-    train_recipe("training.max_steps=10", console=console)
+    train_recipe("training.max_steps=5", console=console)
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     (validation,) = [json.loads(line) for line in lines if '"validation"' in line]
     assert list(validation) == ["type", "step", "loss", "accuracy", "bleu", "chrf", "seconds"]
     shown = console.file.getvalue()
-    assert re.search(r"step 10: validation loss .*, bleu [\d.]+, chrf [\d.]+\n", shown)
+    assert re.search(r"step 5: validation loss .*, bleu [\d.]+, chrf [\d.]+\n", shown)
     samples = re.findall(r"(?m)^  source     .+\n  reference  .+\n  output     .*$", shown)
     assert len(samples) == 3
 
 
 def test_validation_metrics_can_be_chosen(train_recipe, tmp_path):
-    train_recipe("training.max_steps=10", "training.validation_metrics=[ter]")
+    train_recipe("training.max_steps=5", "training.validation_metrics=[ter]")
     assert "ter" in (tmp_path / "run" / "metrics.jsonl").read_text()
     with pytest.raises(ConfigError) as error:
         train_recipe("training.validation_metrics=[blue]")
@@ -205,12 +207,12 @@ def test_validation_metrics_can_be_chosen(train_recipe, tmp_path):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that each step advances by one second."""
+    """A clock that each step advances by ten seconds."""
     now = [0.0]
     monkeypatch.setattr("heedful.experiment.job.time.monotonic", lambda: now[0])
 
     def on_step_end(self, metrics):
-        now[0] += 1
+        now[0] += 10
 
     monkeypatch.setattr("heedful.training.callbacks.MetricsLogger.on_step_end", on_step_end)
     return now
@@ -234,23 +236,23 @@ def test_decoding_for_shown_metrics_takes_a_tenth_of_the_time(
 
     monkeypatch.setattr(GreedyTranslationEvaluator, "compute_scores", compute_scores)
     settings = ["training.validation_metrics=[bleu]", "training.num_logged_samples=0"]
-    train_recipe("training.max_steps=100", *settings)
+    train_recipe("training.max_steps=10", "training.validate_every=1", *settings)
     validations = validations_of(tmp_path / "run")
     assert len(validations) == 10
     # The second one would bring it to 6 s, the third to 9: too much before 60 s and 90 s.
-    assert [entry["step"] for entry in validations if "bleu" in entry] == [10, 60, 90]
+    assert [entry["step"] for entry in validations if "bleu" in entry] == [1, 6, 9]
     assert max(counts) <= 200
 
 
-@pytest.mark.parametrize(("minutes", "first"), [(None, 61), (20, 61), (5, 31), (0.1, 2)])
+@pytest.mark.parametrize(("minutes", "first"), [(None, 7), (20, 7), (5, 4), (1, 2)])
 def test_first_validation_comes_in_a_minute_or_a_tenth_of_the_time(
     clock, train_recipe, tmp_path, monkeypatch, minutes, first
 ):
     monkeypatch.setattr("heedful.experiment.job.FIRST_VALIDATION_SECONDS", 60.0)
-    settings = ["training.max_steps=70", "training.validate_every=65", *NO_DECODING]
+    settings = ["training.max_steps=10", "training.validate_every=9", *NO_DECODING]
     train_recipe(*settings, f"training.max_minutes={'null' if minutes is None else minutes}")
     steps = [entry["step"] for entry in validations_of(tmp_path / "run")]
-    assert steps == [first, *([7] if minutes == 0.1 else [65, 70])]
+    assert steps == [first, *([7] if minutes == 1 else [9, 10])]
 
 
 def test_early_validation_changes_no_result(train_recipe, tmp_path, monkeypatch):
@@ -264,7 +266,7 @@ def test_early_validation_changes_no_result(train_recipe, tmp_path, monkeypatch)
         (tmp_path / "run").rename(tmp_path / f"run-{seconds}")
         steps = [entry["step"] for entry in validations_of(tmp_path / f"run-{seconds}")]
         assert (steps[0] == 1) == (seconds == 0)
-        last = tmp_path / f"run-{seconds}" / "checkpoints" / "step-00000040"
+        last = tmp_path / f"run-{seconds}" / "checkpoints" / "step-00000020"
         progress.append(json.loads((last / "progress.json").read_text())["scores"])
         weights.append(load_file(last / "model.safetensors"))
     assert progress[0] == progress[1]
@@ -297,7 +299,7 @@ def test_interrupt_is_acknowledged_saved_and_logged(train_recipe, tmp_path, monk
     resumed = (tmp_path / "run" / "train.log").read_text()
     assert resumed.startswith(log)
     assert "resuming from step 3" in resumed.removeprefix(log)
-    assert resumed.endswith("step 40: reached max_steps=40\n")
+    assert resumed.endswith("step 20: reached max_steps=20\n")
 
 
 def test_interrupt_before_the_first_step_is_acknowledged(train_recipe, tmp_path, monkeypatch):
@@ -366,10 +368,10 @@ def test_init_from_with_another_tokenizer_is_an_error(train_recipe, tmp_path):
 
 def test_checkpoints_are_kept_as_configured(train_recipe, tmp_path):
     train_recipe(
-        "training.save_every=5", "training.checkpoints={keep_last: 1, keep_best: 0, keep_every: 15}"
+        "training.save_every=2", "training.checkpoints={keep_last: 1, keep_best: 0, keep_every: 6}"
     )
     kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*"))
-    assert kept == ["step-00000015", "step-00000030", "step-00000040"]
+    assert kept == [f"step-000000{step}" for step in ("06", "12", "18", "20")]
 
 
 @pytest.fixture
