@@ -12,23 +12,24 @@ CAPTION = re.compile(rf"{SHAPE} (left of|above) {SHAPE}")
 WHITE = (255, 255, 255)
 
 
-def pictures(split="train", count=300):
-    config = BuiltInPicturesConfig(name="shapes", split=split, num_examples=count)
-    captions = [example.captions[0] for example in config.read()]
-    return list(zip(captions, config.open_images().read(range(count)), strict=True))
+def config(split="train", count=120):
+    return BuiltInPicturesConfig(name="shapes", split=split, num_examples=count)
+
+
+def captions(config):
+    return [example.captions[0] for example in config.read()]
 
 
 def test_no_caption_belongs_to_two_splits():
-    train, dev, test = (
-        {caption for caption, _ in pictures(split)} for split in ("train", "dev", "test")
-    )
+    train, dev, test = (set(captions(config(split))) for split in ("train", "dev", "test"))
     assert not train & dev
     assert not train & test
     assert not dev & test
 
 
 def test_shapes_match_the_caption():
-    for caption, pixels in pictures():
+    pictures = config().open_images().read(range(120))
+    for caption, pixels in zip(captions(config()), pictures, strict=True):
         match = CAPTION.fullmatch(caption)
         size, color, _, relation, other_size, other_color, _ = match.groups()
         ink = (pixels != WHITE).any(axis=2)
