@@ -22,6 +22,7 @@ except ImportError:  # Windows
 _TEMPORARY_PREFIX, _BACKUP_PREFIX = ".writing-", ".aside-"
 _SPACE_MARGIN = 1.2  # times the size to be written, for what else grows meanwhile
 _UNTOUCHED_NOTE = "what was saved before is untouched"
+_FOLDER_MESSAGE = "this is a folder; a file cannot replace it", "name a file in it"
 _MAKE_SPACE_HINT = "free disk space and run the same command again"
 _HINTS = {
     errno.ENOSPC: _MAKE_SPACE_HINT,
@@ -33,7 +34,11 @@ _HINTS = {
 
 @contextmanager
 def atomic_replace(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write a file or folder to, which then replaces `path`."""
+    """Yield a temporary path to write a file or folder to, which then replaces `path`.
+
+    A file does not replace a folder: nothing is written, and what the folder contains stays.
+    """
+    check(bool(path.name), str(path), *_FOLDER_MESSAGE, StorageError)
     temporary = temporary_path(path)
     with explain_os_errors(path):
         _remove_abandoned(path.parent)
@@ -46,6 +51,8 @@ def atomic_replace(path: Path) -> Iterator[Path]:
             contents = temporary.rglob("*") if temporary.is_dir() else ()
             for file in (*contents, temporary):
                 fsync_path(file)
+            is_kept = path.is_dir() and not temporary.is_dir()
+            check(not is_kept, str(path), *_FOLDER_MESSAGE, StorageError)
             _exchange(temporary, path)
             fsync_path(path.parent)
         finally:

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 from functools import partial
+from pathlib import Path
 from threading import Event, Thread
 
 import pytest
@@ -60,6 +61,25 @@ def test_atomic_replace_replaces_folder(tmp_path):
             (temporary / contents).write_text(contents)
     assert os.listdir(tmp_path) == ["folder"]
     assert os.listdir(tmp_path / "folder") == ["new"]
+
+
+def test_file_does_not_replace_a_folder(tmp_path):
+    folder = tmp_path / "pictures"
+    write_text(folder / "01.txt", "kept")
+    with pytest.raises(StorageError) as caught:
+        write_text(folder, "a drawing")
+    message = f"{folder}: this is a folder; a file cannot replace it\n  name a file in it"
+    assert str(caught.value) == message
+    assert os.listdir(tmp_path) == ["pictures"]
+    assert (folder / "01.txt").read_text() == "kept"
+
+
+@pytest.mark.parametrize("name", [".", "..", ""])
+def test_file_without_a_name_is_not_written(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StorageError, match="this is a folder; a file cannot replace it"):
+        write_text(Path(name), "a drawing")
+    assert not os.listdir(tmp_path)
 
 
 def test_leftovers_of_a_killed_writer_are_removed_by_the_next(tmp_path):
