@@ -92,9 +92,7 @@ class PreOutput(nn.Module):
     @override
     def forward(self, pre_output_input: PreOutputInput) -> Features:
         """Compute features from concatenated parts."""
-        if self.dropout.training:
-            pre_output_input = apply_dropout(pre_output_input, self.dropout)
-        projected: Tensor = self.projection(pre_output_input)
+        projected: Tensor = self.projection(apply_dropout(pre_output_input, self.dropout))
         if self.activation == "tanh":
             return projected.tanh()
         if self.activation == "maxout":
