@@ -196,6 +196,17 @@ def test_missing_required_setting():
     assert error_text(config_class=Job) == expected
 
 
+def test_misspelled_required_setting():
+    class Job(BaseConfig):
+        source: str
+        target: str = ""
+
+    expected = "recipe.yaml: sorce: no setting is called 'sorce'; did you mean 'source'?"
+    assert error_text("sorce: a.txt\n", config_class=Job).splitlines()[0] == expected
+    expected = "recipe.yaml: source: this setting is required"
+    assert error_text("target: a.txt\n", config_class=Job).splitlines()[0] == expected
+
+
 @pytest.mark.parametrize("change", ["max_steps", "=3", ".=3", "a..b=3", ""])
 def test_malformed_override(change):
     assert error_text("", change) == (

@@ -72,7 +72,7 @@ def validate_settings(
     try:
         config = config_class.model_validate(merged)
     except ValidationError as failure:
-        error = failure.errors()[0]
+        error = _choose_error(failure.errors())
         setting = locate(config_class, merged, error["loc"])
         where = _describe_location(setting.path, layers, overrides)
         if error["type"] == "extra_forbidden":
@@ -84,6 +84,20 @@ def validate_settings(
         where = _describe_location(setting_path, layers, overrides)
         raise wrong_type_error("a number", number, location=where)
     return config
+
+
+def _choose_error(errors: Sequence[ErrorDetails]) -> ErrorDetails:
+    """Return the first error, or the unknown name that may be a misspelled required setting."""
+    first = errors[0]
+    if first["type"] != "missing":
+        return first
+    section = first["loc"][:-1]
+    unknown = (
+        error
+        for error in errors
+        if error["type"] == "extra_forbidden" and error["loc"][:-1] == section
+    )
+    return next(unknown, first)
 
 
 def _merge(config_classes: Sequence[type[BaseConfig]], base: Any, changes: Any) -> Any:
