@@ -235,7 +235,8 @@ def stack_images(
         f"images of {_format_shape(shape)} pixels do not fit into {canvas_size} x {canvas_size}"
     )
     fits = max(shape) <= canvas_size
-    check(fits, location, message, f"set model.image_size={max(shape)}", DataError)
+    hint = f"give smaller images, or train with model.image_size={max(shape)}"
+    check(fits, location, message, hint, DataError)
     patch, has_canvas = batching.distractor_size, shape != (canvas_size, canvas_size)
     message = f"distractors of {patch} x {patch} pixels cannot be cut from {_format_shape(shape)}"
     is_cut = bool(has_canvas and batching.num_distractors)

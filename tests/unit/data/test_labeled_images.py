@@ -115,7 +115,12 @@ def test_rendered_scenes_are_those_of_a_batch(tmp_path):
 @pytest.mark.parametrize(
     ("canvas", "settings", "message"),
     [
-        (5, {}, "images: images of 6 x 6 pixels do not fit into 5 x 5\n  set model.image_size=6"),
+        (
+            5,
+            {},
+            "images: images of 6 x 6 pixels do not fit into 5 x 5\n"
+            "  give smaller images, or train with model.image_size=6",
+        ),
         (
             12,
             {"num_distractors": 1, "distractor_size": 7},

@@ -85,6 +85,8 @@ def glimpse(
                     prediction, width=console.width, has_color=has_color
                 )
                 console.print(drawn, highlight=False)
+    if not as_json and trails.has_averaged_episodes(predictions):
+        typer.echo(trails.EPISODES_NOTE, err=True)
 
 
 COMMANDS = (glimpse,)

@@ -30,6 +30,10 @@ _TILE, _GAP, _LABEL = 168, 18, 24  # pixels of a figure
 _MAX_COLUMNS = 6
 _PNG_TILE = 240
 _TITLE = "Glimpses"
+EPISODES_NOTE = (
+    "The class above an image is the mean of all test episodes; its glimpses, and the "
+    "probabilities after each, are those of the most probable actions."
+)
 _SHADES = " .:-=+*#%@"
 _PNG_BORDER = 48  # gray
 _MARGINS = ((2, 2), (2, 2), (0, 0))
@@ -53,6 +57,14 @@ def format_answer(prediction: GlimpsePrediction) -> str:
     answer = f"{prediction.label}, {100 * prediction.probabilities.max():.0f} %"
     is_wrong = prediction.target not in (None, prediction.label)
     return f"{answer}, is {prediction.target}" if is_wrong else answer
+
+
+def has_averaged_episodes(predictions: Sequence[GlimpsePrediction]) -> bool:
+    """Return whether a class was not predicted by the trail that is drawn alone."""
+    return any(
+        not np.allclose(prediction.probabilities, prediction.step_probabilities[-1], atol=1e-3)
+        for prediction in predictions
+    )
 
 
 def centers(prediction: GlimpsePrediction) -> NDArray[np.float64]:
@@ -219,6 +231,7 @@ def render_page(predictions: Sequence[GlimpsePrediction], title: str = _TITLE) -
     count = max((len(prediction.boxes) for prediction in predictions), default=1)
     colors = [glimpse_color(index, count) for index in range(count)]
     text = f"{len(predictions)} images. Play, move the slider, or use the arrow keys."
+    text += f" {EPISODES_NOTE}" * has_averaged_episodes(predictions)
     slider = {"type": "range", "min": "0", "max": str(count), "value": str(count), "id": "step"}
     controls = html.element(
         "div",

@@ -13,6 +13,7 @@ from heedful.cli.main import app
 from heedful.data.idx_files import read_idx, write_idx
 from heedful.data.labeled_images import LabeledImage
 from heedful.errors import DataError, RunError
+from heedful.tasks.glimpse import trails
 
 RECIPE = {
     "data": {"labeled_images": {"batch_size": 8, "num_distractors": 2, "distractor_size": 4}},
@@ -82,6 +83,22 @@ def test_glimpse_writes_all_its_files(trained, tmp_path):
     page = json.loads(data)
     assert [len(image["glimpses"]) for image in page["images"]] == [3, 3]
     assert len(page["images"][0]["pixels"]) == 36 * 36
+
+
+def test_note_about_episodes_stands_where_several_are_averaged(trained):
+    run, images = trained
+    pixels = read_idx(str(images), 3)[:2]
+    classifier = heedful.load(run, device="cpu")
+    averaged = list(classifier.recognize([LabeledImage(image, 0) for image in pixels]))
+    single = [
+        prediction._replace(probabilities=prediction.step_probabilities[-1])
+        for prediction in averaged
+    ]
+    assert trails.EPISODES_NOTE in trails.render_page(averaged)
+    assert trails.EPISODES_NOTE not in trails.render_page(single)
+    note = invoke("glimpse", run, images, "--device", "cpu").stderr
+    assert note == f"{trails.EPISODES_NOTE}\n"
+    assert not invoke("glimpse", run, images, "--json", "--device", "cpu").stderr
 
 
 def test_errors_are_those_that_evaluate_draws(trained, tmp_path):
