@@ -14,9 +14,12 @@ from safetensors.numpy import save_file
 
 from heedful.data.array_files import open_array_file
 from heedful.data.captions import CaptionFileConfig, ImageFolderConfig
+from heedful.data.image_batching import ImageShape
 from heedful.data.image_features import ImageFeatures
 from heedful.data.images import ImageFiles, ImageSheet, load_image
 from heedful.errors import ConfigError, DataError, HeedfulError
+from heedful.tasks.captioning.command import FILE_OPTIONS
+from heedful.tasks.captioning.images import ImageLoader
 
 CONVERT = "convert it to PNG or JPEG, for example with `magick INPUT OUTPUT.png`"
 COPY = "copy or download the file again"
@@ -444,7 +447,7 @@ def test_caption_files(name, text, settings, message):
 
 
 def test_missing_pictures_and_folders():
-    expected = "c.tsv: there is no folder 'photos'\n  name it with `images`"
+    expected = "c.tsv: there is no folder 'photos'\n  name it with `images` (--images)"
     assert captions("c.tsv", "a.jpg\tx\n", images="photos") == expected
     write("b.png", picture())
     write("b.jpg", picture())
@@ -452,8 +455,24 @@ def test_missing_pictures_and_folders():
         "c.tsv: 2 of 3 pictures are missing in '.'\n"
         "  a.jpg\n"
         "  b: several pictures: b.jpg, b.png\n"
-        "  copy them there, remove their lines, or name their folder with `images`"
+        "  copy them there, remove their lines, or name their folder with `images` (--images)"
     )
+
+
+def test_features_that_a_run_does_not_read():
+    shape = ImageShape(8, 7, 7, fit=None)
+    np.save("small.npy", np.zeros((2, 9, 8), np.float32))
+    assert message_of(ImageLoader(shape).expand, ["small.npy"]) == (
+        "small.npy: 9 cells for each image, but this run reads 7 x 7 cells with 8 channels\n"
+        "  extract features as for the training of the run"
+    )
+    np.save("codes.npy", np.zeros((2, 49, 8), np.uint8))
+    assert message_of(ImageLoader(shape).expand, ["codes.npy"]) == (
+        "codes.npy: 8- or 4-bit codes without a scale, but this run was trained on numbers\n"
+        "  give float features, or a .safetensors file with codes and their scale"
+    )
+    scale = np.ones(8, np.float32), np.zeros(8, np.float32)
+    assert ImageLoader(shape, scale).expand(["codes.npy"]) == ["codes.npy#0", "codes.npy#1"]
 
 
 def test_rows_that_do_not_fit():
@@ -514,3 +533,11 @@ def test_folders():
         "  name a folder of pictures, or give the file with `type: captions`"
     )
     assert message_of(ImageFolderConfig(path="q").read) == "q: no such folder\n  check the path"
+
+
+def test_captions_option_names_a_file_or_a_folder():
+    write("c.tsv", b"a.png\tx\n")
+    assert FILE_OPTIONS.data_setting({"captions": "c.tsv"}) == {"type": "captions", "path": "c.tsv"}
+    os.mkdir("photos")
+    expected = {"type": "image-folder", "path": "photos"}
+    assert FILE_OPTIONS.data_setting({"captions": "photos"}) == expected

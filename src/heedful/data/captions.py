@@ -31,6 +31,7 @@ from heedful.errors import DataError, check, check_choice
 ImageStore = ImageFiles | ImageSheet | ImageFeatures
 """What the images of a source are read from."""
 RowsBy = Literal["auto", "names", "numbers", "order"]
+_FOLDER_HINT = "name it with `images` (--images)"
 _SHEET_SUFFIXES = (".npy", ".npy.gz", ".safetensors")
 _FORMATS: dict[str, CaptionFileFormat] = {
     ".csv": "csv",
@@ -284,9 +285,9 @@ def find_pictures(names: Sequence[str], folder: str, *, location: str) -> list[s
     if missing:
         is_folder = os.path.isdir(folder)
         message = f"{len(missing)} of {len(names)} pictures are missing in {folder!r}"
-        hint = "copy them there, remove their lines, or name their folder with `images`"
+        hint = "copy them there, remove their lines, or name their folder with `images` (--images)"
         if not is_folder:
-            raise DataError(location, f"there is no folder {folder!r}", "name it with `images`")
+            raise DataError(location, f"there is no folder {folder!r}", _FOLDER_HINT)
         raise FileListError(location, message, hint, missing)
     return paths
 

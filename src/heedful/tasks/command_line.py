@@ -110,6 +110,7 @@ class FileOptions(NamedTuple):
     pair_file: PairFileOption | ConllFileOption | TextFileOption | None = None
     columns: Mapping[str, str] = {}  # options that name a column, with their help
     optional: tuple[FileOption, ...] = ()  # further files that the data may have
+    folder_settings: Mapping[str, Any] = {}  # the data setting if a folder is named, if it may be
 
     @property
     def all_options(self) -> tuple[FileOption, ...]:
@@ -150,7 +151,9 @@ class FileOptions(NamedTuple):
         paths = {option.field: files[option.name] for option in selected}
         first = {field: path if isinstance(path, str) else path[0] for field, path in paths.items()}
         columns = {name: files[name] for name in self.columns if files.get(name)}
-        return {**self.settings, **first, **columns}
+        is_folder = bool(self.folder_settings) and Path(first[self.options[0].field]).is_dir()
+        settings = self.folder_settings if is_folder else self.settings
+        return {**settings, **first, **columns}
 
 
 def column_flag(name: str) -> str:

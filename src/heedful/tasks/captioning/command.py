@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from heedful.tasks.captioning.caption import Caption
 
 _HELP: Mapping[Split, str] = {
-    "train": "images and their captions for a captioner: .tsv, .csv or .jsonl; also .gz and .xz",
+    "train": "images and their captions: .tsv, .csv or .jsonl; also .gz and .xz; or a "
+    "folder of pictures, each with a .txt file",
     "dev": "captioned images to validate on; default: some training images",
     "test": "images and reference captions, in a file as for training",
 }
@@ -42,6 +43,7 @@ _COLUMNS = {
 FILE_OPTIONS = FileOptions(
     (FileOption("captions", "path", _HELP),),
     {"type": "captions"},
+    folder_settings={"type": "image-folder"},
     columns=_COLUMNS,
     optional=(
         FileOption("features", "features", _FEATURES_HELP),

@@ -4,6 +4,7 @@
 inputs by whatever name it is requested.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -107,11 +108,23 @@ class ImageLoader:
     def _open_features(self, path: str) -> ImageFeatures:
         file = open_array_file(path)
         values, grid = file.find("", "features"), (self.shape.height, self.shape.width)
+        if values is not None:
+            self._check_cells(path, values)
         is_code = values is not None and values.dtype == np.uint8 and file.find("scale") is None
+        message = "8- or 4-bit codes without a scale, but this run was trained on numbers"
+        hint = "give float features, or a .safetensors file with codes and their scale"
+        check(not is_code or self._scale is not None, path, message, hint, DataError)
         if values is None or not is_code or self._scale is None:
             return ImageFeatures.open(path, grid=grid)
         values = values.reshape(len(values), -1, values.shape[-1])
         return ImageFeatures(path, values, np.stack(self._scale), grid, file.metadata)
+
+    def _check_cells(self, path: str, values: NDArray[Any]) -> None:
+        num_cells, expected = math.prod(values.shape[1:-1]), self.shape.describe()
+        message = f"{num_cells} cells for each image, but this run reads {expected}"
+        hint = "extract features as for the training of the run"
+        fits = values.ndim < 3 or num_cells == self.shape.height * self.shape.width
+        check(fits, path, message, hint, DataError)
 
     def _from_store(self, name: str, store: Any, key: Any) -> LoadedImage:
         if isinstance(store, ImageFeatures):

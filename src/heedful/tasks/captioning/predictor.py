@@ -218,9 +218,11 @@ def image_encoder_of(model: Any) -> ImageEncoder:
 
 
 def _feature_scale(encoder: ImageEncoder) -> Any:
-    """Return step and offset of the codes that an encoder was trained with; None of pictures."""
+    """Return step and offset of the codes that an encoder was trained with; None if of none."""
     for module in encoder.modules():
         if isinstance(module, FeatureEncoder):
+            if (module.step == 1).all() and (module.offset == 0).all():
+                return None  # trained on numbers
             return module.step.float().cpu().numpy(), module.offset.float().cpu().numpy()
     return None
 
