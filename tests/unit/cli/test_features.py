@@ -78,7 +78,7 @@ def test_notes_and_broken_pictures_are_printed(folder, extract):
             "f.npy: codes of 4 bits need steps and offsets, which .npy has no place for\n"
             "  write f.safetensors\n",
         ),
-        (("foto", "-o", "f.npy"), "1 pictures: no such files\n  foto\n  check the paths\n"),
+        (("foto", "-o", "f.npy"), "foto: no such file or folder\n  check the path\n"),
     ],
 )
 def test_refusals(folder, extract, words, message):
