@@ -6,14 +6,16 @@ of an earlier call of the same function is not checked again: it would pass agai
 """
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial, wraps
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
-from beartype import beartype
-from jaxtyping import config, install_import_hook
+import jaxtyping
+from jaxtyping import config, jaxtyped
 
 TENSOR_PACKAGES = ["attention", "layers", "markov", "models", "search"]
 CHECKED_TESTS = [
@@ -22,28 +24,49 @@ CHECKED_TESTS = [
     "architecture/test_shape_checking.py",
 ]
 _TESTS = Path(__file__).parent
+# Hashes of results by hashes of arguments, by function: inner functions are made many times.
+_CHECKED_RESULTS: dict[CodeType, dict[int, set[int]]] = defaultdict(dict)
 
 
 def check_shapes() -> None:
     """Install the import hook; the tensor packages must not have been imported before."""
+    jaxtyping.jaxtyped = check_new_shapes  # the hook puts it before every function and class
     packages = [f"heedful.{name}" for name in TENSOR_PACKAGES]
-    install_import_hook(packages, f"{__name__}.check_new_shapes")
+    jaxtyping.install_import_hook(packages, "beartype.beartype")
 
 
-def check_new_shapes(function: Callable) -> Callable:
-    """Return `function`, which jaxtyping calls to check annotations, with a memory of its calls."""
-    checked_calls = set()
-    checking_function = None  # beartype takes its time; most functions are never checked
+def check_new_shapes(function: Callable | None = None, *, typechecker: Callable) -> Callable:
+    """Return `function` with checks of the calls whose types and shapes are new."""
+    if function is None:
+        return partial(check_new_shapes, typechecker=typechecker)
+    if isinstance(function, type):
+        return jaxtyped(function, typechecker=typechecker)
+    checked_results = _CHECKED_RESULTS[function.__code__]
+    given_results = []
+    add_checks = cache(partial(jaxtyped, typechecker=typechecker))
 
-    def check(*args: Any, **kwargs: Any) -> None:
-        nonlocal checking_function
-        call = hash((*map(_type_and_shape, args), *map(_type_and_shape, kwargs.items())))
-        if call not in checked_calls:
-            checking_function = checking_function or beartype(function)
-            checking_function(*args, **kwargs)
-            checked_calls.add(call)
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if config.jaxtyping_disable:
+            return function(*args, **kwargs)
+        shapes = hash((*map(_type_and_shape, args), *map(_type_and_shape, kwargs.items())))
+        if shapes not in checked_results:
+            result = add_checks(function)(*args, **kwargs)
+            checked_results[shapes] = {hash(_type_and_shape(result))}
+            return result
+        result = function(*args, **kwargs)
+        result_shapes = hash(_type_and_shape(result))
+        if result_shapes not in checked_results[shapes]:
+            given_results.append(result)
+            add_checks(give_result)(*args, **kwargs)
+            checked_results[shapes].add(result_shapes)
+        return result
 
-    return check
+    @wraps(function)
+    def give_result(*_args: Any, **_kwargs: Any) -> Any:
+        return given_results.pop()
+
+    return call
 
 
 def _type_and_shape(value: Any) -> Hashable:

@@ -7,6 +7,7 @@ from pathlib import Path
 import jaxtyping
 import pytest
 import torch
+from beartype import beartype
 
 from tests.shape_checking import CHECKED_TESTS, TENSOR_PACKAGES, check_new_shapes, enable_checks_of
 
@@ -40,7 +41,7 @@ def test_each_new_shape_is_checked():
 def test_new_shape_of_a_result_is_checked():
     results = [torch.zeros(2, 3), torch.zeros(2, 3), torch.zeros(3, 2)]
 
-    @jaxtyping.jaxtyped(typechecker=check_new_shapes)
+    @check_new_shapes(typechecker=beartype)
     def next_result(inputs: Matrix) -> Matrix:
         return results.pop(0)
 
