@@ -325,7 +325,9 @@ class StackedCells(nn.Module):
         experts: Sequence[MoESublayer | None] = (),
     ) -> None:
         super().__init__()
-        assert first_residual_layer is None or first_residual_layer > 1, first_residual_layer
+        assert first_residual_layer is None or first_residual_layer > 1, (
+            f"residual from layer {first_residual_layer}"
+        )
         num_plain = len(cells) if first_residual_layer is None else first_residual_layer - 1
         layers = [*cells[:num_plain], *map(ResidualCell, cells[num_plain:])]
         self.cells = cast(MutableSequence[RecurrentCell], nn.ModuleList(layers))
