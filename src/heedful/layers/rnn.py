@@ -325,10 +325,8 @@ class StackedCells(nn.Module):
         experts: Sequence[MoESublayer | None] = (),
     ) -> None:
         super().__init__()
-        assert first_residual_layer is None or first_residual_layer > 1, (
-            f"residual from layer {first_residual_layer}"
-        )
         num_plain = len(cells) if first_residual_layer is None else first_residual_layer - 1
+        assert num_plain > 0, f"residual from layer {first_residual_layer}"
         layers = [*cells[:num_plain], *map(ResidualCell, cells[num_plain:])]
         self.cells = cast(MutableSequence[RecurrentCell], nn.ModuleList(layers))
         self.experts = nn.ModuleDict(
