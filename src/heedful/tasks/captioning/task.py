@@ -142,7 +142,7 @@ class CaptioningTask(PairTask):
 
     name = "captioning"
     description = "captions images"
-    next_command = "caption {run} PICTURE"
+    next_command = "caption {run} IMAGES"
     example_format = CAPTIONED_IMAGES
     model_configs = (CaptioningConfig,)
     source_configs = (*CAPTION_SOURCES, BuiltInPicturesConfig)
