@@ -23,7 +23,6 @@ from tests.tracing import limited_tracing, untraced
 SEED = 20260101
 
 check_shapes()
-os.fsync = os.fstat  # takes a descriptor, too; waiting for the disk matters only if power fails
 
 # Every local run draws new examples; CI has the same ones every time.
 settings.register_profile("local", deadline=None, max_examples=25)

@@ -30,7 +30,7 @@ def write_and_open(folder, chunks, prefix=()):
     return open_shard(folder, read_and_verify_manifest(folder)[METADATA_KEY])
 
 
-@settings(max_examples=15)  # each writes several files
+@settings(max_examples=15)  # each calls fsync several times
 @given(shards=pairs_in_shards, data=st.data())
 def test_sharded_pairs_equal_in_memory_pairs(shards, data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("shards")
