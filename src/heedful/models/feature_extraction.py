@@ -82,9 +82,8 @@ def list_pictures(names: Iterable[str]) -> list[str]:
             pictures[name] = None
         else:
             missing.append(name)
-    check(
-        len(missing) != 1, "".join(missing), "no such file or folder", "check the path", DataError
-    )
+    if len(missing) == 1:
+        raise DataError(missing[0], "no such file or folder", "check the path")
     if missing:
         location, hint = f"{len(missing)} pictures", "check the paths"
         raise FileListError(location, "no such files", hint, missing)

@@ -60,7 +60,7 @@ def format_answer(prediction: GlimpsePrediction) -> str:
 
 
 def has_averaged_episodes(predictions: Sequence[GlimpsePrediction]) -> bool:
-    """Return whether a class was not predicted by the trail that is drawn alone."""
+    """Whether some class is the mean of several episodes, of which only one is drawn."""
     return any(
         not np.allclose(prediction.probabilities, prediction.step_probabilities[-1], atol=1e-3)
         for prediction in predictions
@@ -231,7 +231,8 @@ def render_page(predictions: Sequence[GlimpsePrediction], title: str = _TITLE) -
     count = max((len(prediction.boxes) for prediction in predictions), default=1)
     colors = [glimpse_color(index, count) for index in range(count)]
     text = f"{len(predictions)} images. Play, move the slider, or use the arrow keys."
-    text += f" {EPISODES_NOTE}" * has_averaged_episodes(predictions)
+    if has_averaged_episodes(predictions):
+        text += f" {EPISODES_NOTE}"
     slider = {"type": "range", "min": "0", "max": str(count), "value": str(count), "id": "step"}
     controls = html.element(
         "div",
