@@ -374,6 +374,16 @@ SYSTEMS |= {
         **_transformer(),
         "decoder": {**_transformer()["decoder"], "alignment_layer": 1, "alignment_heads": 1},
     },
+    **{
+        f"transformer, same-layer cross-attention, {order}-norm": {
+            **_transformer({"norm_order": order}),
+            "decoder": {
+                **_transformer({"norm_order": order})["decoder"],
+                "cross_attention_to": "same-layer",
+            },
+        }
+        for order in ("post", "pre")
+    },
     "transformer, rms norms": _transformer({"norm": "rms", "embedding_norm": True}),
     "transformer, gated": _transformer(
         {"feed_forward": [{"intermediate_size": 12, "activation": "swish", "gated": True}]}
@@ -396,6 +406,10 @@ SYSTEMS |= {
     "transformer over a recurrence": {
         "encoder": {**SMALL},
         "decoder": {"type": "transformer", **LAYERS},
+    },
+    "transformer over stacked recurrences, same-layer cross-attention": {
+        "encoder": {**SMALL, "num_layers": LAYERS["num_layers"]},
+        "decoder": {"type": "transformer", **LAYERS, "cross_attention_to": "same-layer"},
     },
     "recurrence over a transformer": {
         "encoder": {"type": "transformer", **LAYERS},
@@ -426,6 +440,10 @@ SYSTEMS |= {
         "decoder": {**CONVOLUTIONAL, "attention": {"score": {"type": "additive"}}},
     },
     "dilated": {"encoder": {**DILATED, "length_factor": 1.3}, "decoder": DILATED},
+    "recurrence over a bag of words": {
+        "encoder": {"type": "bag-of-words", "embedding_size": 5},
+        "decoder": {**SMALL},
+    },
     "recurrence over convolutions": {"encoder": CONVOLUTIONAL, "decoder": {**SMALL}},
     "transformer over convolutions": {
         "encoder": CONVOLUTIONAL,

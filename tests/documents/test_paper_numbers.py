@@ -12,8 +12,9 @@ from tests.documents.caption_numbers import CAPTION_NUMBERS
 from tests.documents.mechanism_numbers import MECHANISM_NUMBERS
 from tests.documents.paper_numbers import NOT_IN_PAPER
 from tests.documents.parameter_counts import PRINTED_COUNTS, num_parameters
+from tests.documents.text_numbers import TEXT_NUMBERS
 
-PAPER_NUMBERS = paper_numbers.PAPER_NUMBERS | MECHANISM_NUMBERS | CAPTION_NUMBERS
+PAPER_NUMBERS = paper_numbers.PAPER_NUMBERS | MECHANISM_NUMBERS | CAPTION_NUMBERS | TEXT_NUMBERS
 # Settings of this toolkit that no paper has.
 ALWAYS_OURS = {
     "training.validate_every",

@@ -136,6 +136,7 @@ def why_unsupported(model: nn.Module) -> str | None:
             type(norm) is nn.LayerNorm for norm in norms
         )
         and len({norm.eps for norm in norms if isinstance(norm, nn.LayerNorm)}) == 1,
+        "decoder layers must attend to the top layer of the encoder": not decoder.attends_by_layer,
         "positions must be added to embeddings": all(
             map(_is_plain_embedding, (encoder.embedding, decoder.embedding))
         ),

@@ -99,9 +99,13 @@ class ContiguousMemoryStack(TransformerStack):
 
     @override
     def build_memory(
-        self, states: Values, mask: AnyMask = None, keys: Values | None = None
+        self,
+        states: Values,
+        mask: AnyMask = None,
+        keys: Values | None = None,
+        layer_states: Sequence[Values] = (),
     ) -> Memories:
-        memories = super().build_memory(states, mask, keys)
+        memories = super().build_memory(states, mask, keys, layer_states)
         return memories if self.training else map_tensors(Tensor.contiguous, memories)
 
 
@@ -135,11 +139,16 @@ class PackedTransformerStack(ContiguousMemoryStack):
 
     @override
     def build_memory(
-        self, states: Values, mask: AnyMask = None, keys: Values | None = None
+        self,
+        states: Values,
+        mask: AnyMask = None,
+        keys: Values | None = None,
+        layer_states: Sequence[Values] = (),
     ) -> Memories:
         has_positions_only = mask is None or mask.dim() == 2 or mask.size(1) == 1
-        if keys is not None or not has_positions_only or not self._is_inference(states):
-            return super().build_memory(states, mask, keys)
+        is_plain = keys is None and not layer_states and has_positions_only
+        if not (is_plain and self._is_inference(states)):
+            return super().build_memory(states, mask, keys, layer_states)
         positions = mask if mask is None or mask.dim() == 2 else mask.squeeze(1)
         return build_memories_unpadded(self.layers, states, as_position_mask(positions, states))
 

@@ -157,6 +157,9 @@ def _model_conditions(run: LoadedRun) -> dict[str, object]:
     return {
         "model.decoder.output_head must be 'softmax'": decoder.output_head.type == "softmax",
         "model.source_eos must be true": model.source_eos,
+        "model.decoder.cross_attention_to must be 'top-layer'": (
+            decoder.cross_attention_to == "top-layer"
+        ),
         "model.decoder.cross_attention must have as many heads as model.decoder.attention": (
             cross.multi_head.num_heads == decoder.attention.multi_head.num_heads
         ),

@@ -19,6 +19,7 @@ from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.batching import DataCursor
 from heedful.errors import DiskFullError, RunError, check
 from heedful.experiment.debug_dumps import BAD_STEPS_FOLDER, NonFiniteError, write_debug_dump
+from heedful.experiment.embedding_files import load_embedding_files
 from heedful.experiment.environment import environment_info, peak_memory
 from heedful.experiment.flops import training_flops_per_target
 from heedful.experiment.pretrained_encoder import load_encoder_weights, pretrained_encoder
@@ -131,6 +132,8 @@ class TrainingJob:
         if self.config.init_from is not None:
             Run(self.config.init_from).load_weights_into(self.trainer.model)
             self.log(f"initialized from {self.config.init_from}")
+        tokenizers, vectors = self.data_module.tokenizers, self.config.init_embeddings
+        load_embedding_files(self.trainer.model, vectors, tokenizers, self.log)
 
     def resume(self, snapshot: Snapshot) -> None:
         """Restore a snapshot and drop the logs of later steps."""

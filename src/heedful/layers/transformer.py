@@ -165,11 +165,22 @@ class TransformerStack(nn.Module):
         return any(layer.self_attention.attention.is_stateful for layer in self.layers)
 
     def build_memory(
-        self, states: Values, mask: AnyMask = None, keys: Values | None = None
+        self,
+        states: Values,
+        mask: AnyMask = None,
+        keys: Values | None = None,
+        layer_states: Sequence[Values] = (),
     ) -> Memories:
-        """Return the memory of a source for each layer with cross-attention."""
+        """Return the memory of a source for each layer with cross-attention.
+
+        With `layer_states`, one per layer, each layer attends to its own instead of to `states`.
+        """
         sublayers = [layer.cross_attention for layer in self.layers if layer.cross_attention]
-        return tuple(layer.attention.build_memory(states, mask, keys=keys) for layer in sublayers)
+        values = layer_states or [states] * len(sublayers)
+        return tuple(
+            sublayer.attention.build_memory(value, mask, keys=keys)
+            for sublayer, value in zip(sublayers, values, strict=True)
+        )
 
     def initial_state(
         self, inputs: HiddenStates, memories: Sequence[Memory] = ()

@@ -77,6 +77,7 @@ class EncoderOutput(NamedTuple):
     keys: SourceStates | None = None  # None: the states
     final_cell_states: tuple[Hidden, ...] = ()  # if they are needed and layers have them
     tokens: SourceTokens | None = None  # the source itself, if the output head copies from it
+    layer_states: tuple[SourceStates, ...] = ()  # of each layer, if the decoder attends to them
 
     @property
     def mask(self) -> Bool[Tensor, "B 1 S"]:
@@ -118,6 +119,12 @@ class Encoder(nn.Module, ABC):
         The input of each layer is appended to `layer_inputs`, if there are `layer_input_sizes`.
         """
 
+    def layer_outputs(
+        self, layer_inputs: Sequence[Tensor], states: SourceStates
+    ) -> Sequence[Tensor]:
+        """Return the output of each layer, given the inputs and the states of one call."""
+        return [*layer_inputs[1:], states]
+
 
 class DecoderOutput(NamedTuple):
     """Output for a known target."""
@@ -138,6 +145,8 @@ class Decoder(nn.Module, ABC):
     """Whether the initial state is made from the encoder's final cell states."""
     averages_layers: bool = False
     """Whether the weights are the mean over all layers, not those of the top layer."""
+    attends_by_layer: bool = False
+    """Whether layer l attends to layer l of the encoder, instead of all to the top one."""
     has_alignment_heads: bool = False
     """Whether the weights are those of chosen heads, not of a whole layer."""
 

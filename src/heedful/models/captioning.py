@@ -19,6 +19,7 @@ from heedful.models.base import EncoderOutput
 from heedful.models.encoder_decoder import DecoderConfig, EncoderDecoderModel
 from heedful.models.image_transformers import ImageEncoderConfig
 from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+from heedful.models.transformer import check_encoder_layers
 from heedful.shapes import Losses, TokenIds
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 
@@ -75,6 +76,7 @@ class CaptioningConfig(BaseConfig):
             memory_size=encoder.output_size,
             encoder_sizes=encoder.state_sizes,
         )
+        check_encoder_layers(encoder, decoder)
         word_loss = None
         if self.word_loss_weight:
             word_loss = WordLoss(encoder.output_size, target_vocab_size, self.word_loss_weight)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.attention.alignments import AlignmentLossInputs
@@ -19,6 +19,7 @@ from heedful.errors import check
 from heedful.layers.embeddings import share_embeddings, tie_weights
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
 from heedful.models import base, bytenet, convolutional, transformer
+from heedful.models.bag_of_words import BagOfWordsEncoderConfig
 from heedful.models.base import ModelOutput, Seq2SeqModel
 from heedful.models.pretrained import PretrainedEncoderConfig
 from heedful.models.recurrent.decoder import RecurrentDecoderConfig
@@ -78,16 +79,23 @@ class EncoderDecoderModel(Seq2SeqModel):
         return sum_losses(encoded.auxiliary_losses, self.encoder_loss(encoded, batch.targets))
 
     def _encode(self, sources: SourceBatch) -> base.EncoderOutput:
-        need_cell_states = self.decoder.needs_cell_states
         if not self.source_eos:
             sources = sources._replace(lengths=(sources.lengths - 1).clamp(min=1))
-        if not self.decoder.output_head.copies_source:
-            return self.encoder(*sources, need_cell_states=need_cell_states)
-        tokens, lengths = sources
-        is_unknown = tokens >= self.encoder.embedding.embedding.num_embeddings
-        known = tokens.masked_fill(is_unknown, UNK)
-        encoded = self.encoder(known, lengths, need_cell_states=need_cell_states)
-        return encoded._replace(tokens=tokens)
+        copies_source, known = self.decoder.output_head.copies_source, sources.tokens
+        if copies_source:
+            is_unknown = known >= self.encoder.embedding.embedding.num_embeddings
+            known = known.masked_fill(is_unknown, UNK)
+        layer_inputs: list[Tensor] | None = [] if self.decoder.attends_by_layer else None
+        encoded: base.EncoderOutput = self.encoder(
+            known,
+            sources.lengths,
+            need_cell_states=self.decoder.needs_cell_states,
+            layer_inputs=layer_inputs,
+        )
+        if layer_inputs is not None:
+            outputs = self.encoder.layer_outputs(layer_inputs, encoded.states)
+            encoded = encoded._replace(layer_states=tuple(outputs))
+        return encoded._replace(tokens=sources.tokens) if copies_source else encoded
 
 
 def _model_output(
@@ -123,6 +131,7 @@ EncoderConfig = Annotated[
     | transformer.TransformerEncoderConfig
     | convolutional.ConvolutionalEncoderConfig
     | bytenet.DilatedEncoderConfig
+    | BagOfWordsEncoderConfig
     | PretrainedEncoderConfig,
     Field(discriminator="type"),
     with_default_type("recurrent"),
@@ -186,6 +195,7 @@ class EncoderDecoderConfig(BaseConfig):
             memory_size=encoder.output_size,
             encoder_sizes=encoder.state_sizes,
         )
+        transformer.check_encoder_layers(encoder, decoder)
         model = EncoderDecoderModel(encoder, decoder, source_eos=self.source_eos)
         self.init.initialize(model)
         message = "an output head that points has no weights to tie"

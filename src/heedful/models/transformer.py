@@ -3,6 +3,7 @@
 Invariant: decoding a known target at once matches decoding it step by step.
 """
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -24,7 +25,7 @@ from heedful.layers.transformer import (
 from heedful.models import copying, output_heads
 from heedful.models.base import Decoder, DecoderOutput, Encoder, EncoderOutput, EncoderStateSizes
 from heedful.search import StepOutput
-from heedful.shapes import Lengths, LogProbs, SourceTokens, StepTokens, TokenIds
+from heedful.shapes import Lengths, LogProbs, SourceStates, SourceTokens, StepTokens, TokenIds
 
 
 class TransformerEncoder(Encoder):
@@ -53,6 +54,13 @@ class TransformerEncoder(Encoder):
         states = outputs.masked_fill(is_padding, 0)
         return EncoderOutput(states, lengths, auxiliary_losses=losses)
 
+    @override
+    def layer_outputs(
+        self, layer_inputs: Sequence[Tensor], states: SourceStates
+    ) -> Sequence[Tensor]:
+        """Normalize lower layers as the top one: with pre-norm, by the last norm of the stack."""
+        return [*map(self.stack.apply_final_norm, layer_inputs[1:]), states]
+
 
 class TransformerEncoderConfig(EmbeddedTransformerConfigBase):
     """Encode the source with Transformer layers (Vaswani et al. 2017)."""
@@ -79,18 +87,25 @@ class TransformerDecoder(Decoder):
     """A causal stack with cross-attention; its weights are those of the top layer."""
 
     def __init__(
-        self, embedding: TokenEmbedding, stack: TransformerStack, head: output_heads.OutputHead
+        self,
+        embedding: TokenEmbedding,
+        stack: TransformerStack,
+        head: output_heads.OutputHead,
+        *,
+        attends_by_layer: bool = False,
     ) -> None:
         super().__init__()
         self.embedding = embedding
         self.stack = stack
         self.output_head = head
+        self.attends_by_layer = attends_by_layer
         self.has_alignment_heads = stack.has_alignment_heads
 
     @override
     def initial_state(self, encoder_output: EncoderOutput) -> TransformerDecoderState:
         states, mask = encoder_output.states, encoder_output.mask
-        memories = self.stack.build_memory(states, mask, encoder_output.keys)
+        keys, layer_states = encoder_output.keys, encoder_output.layer_states
+        memories = self.stack.build_memory(states, mask, keys, layer_states)
         stack_state = self.stack.initial_state(states, memories)
         return TransformerDecoderState(
             stack_state, memories, self.build_copy_source(encoder_output)
@@ -144,6 +159,9 @@ class TransformerDecoderConfig(EmbeddedTransformerConfigBase):
     type: Literal["transformer"] = "transformer"
     cross_attention: AttentionConfig | None = None
     """Attention to the source; by default the same as `attention`."""
+    cross_attention_to: Literal["top-layer", "same-layer"] = "top-layer"
+    """Which encoder layer a decoder layer attends to: all to the top one (Vaswani et al. 2017), or
+    layer l to layer l, which needs as many layers of one size in the encoder."""
     output_head: copying.OutputHeadConfig = output_heads.SoftmaxHeadConfig()
     """Maps features to log-probabilities of tokens."""
     alignment_layer: PositiveInt | None = None
@@ -180,7 +198,9 @@ class TransformerDecoderConfig(EmbeddedTransformerConfigBase):
             alignment_layer=self.alignment_layer and self.alignment_layer - 1,
             num_alignment_heads=self.alignment_heads,
         )
-        return TransformerDecoder(self.build_embedding(vocab_size), stack, output_head)
+        attends_by_layer = self.cross_attention_to == "same-layer"
+        embedding = self.build_embedding(vocab_size)
+        return TransformerDecoder(embedding, stack, output_head, attends_by_layer=attends_by_layer)
 
     def _check_alignment(self, attention: AttentionConfig) -> None:
         num_heads = attention.multi_head.num_heads if attention.multi_head else 0
@@ -191,3 +211,16 @@ class TransformerDecoderConfig(EmbeddedTransformerConfigBase):
             unit = name.removeprefix("alignment_").rstrip("s")
             message = f"is {value}, but there are {limit} {unit}s"
             check(value is None or value <= limit, name, message, "lower it, or remove it")
+
+
+def check_encoder_layers(encoder: Encoder, decoder: Decoder) -> None:
+    """Raise ConfigError if decoder layer l should attend to encoder layer l, but cannot."""
+    if not (isinstance(decoder, TransformerDecoder) and decoder.attends_by_layer):
+        return
+    setting, hint = "decoder.cross_attention_to", "set it to 'top-layer', or change the encoder"
+    sizes, num_layers = encoder.layer_input_sizes, len(decoder.stack.layers)
+    message = f"is 'same-layer', but the decoder has {num_layers} layers, the encoder {len(sizes)}"
+    check(len(sizes) == num_layers, setting, message, hint)
+    lower, top = set(sizes[1:]), encoder.output_size
+    message = f"is 'same-layer', but the encoder layers have different sizes: {lower | {top}}"
+    check(lower <= {top}, setting, message, hint)

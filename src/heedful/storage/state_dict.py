@@ -8,6 +8,7 @@ import json
 import struct
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError
@@ -99,6 +100,12 @@ def unique_weights(model: nn.Module) -> dict[str, Tensor]:
 def is_sharded(tensor: Tensor) -> bool:
     """Whether a tensor is distributed over ranks."""
     return hasattr(tensor, "full_tensor")  # torch's DTensor, which takes a second to import
+
+
+def gather_shards(tensor: Tensor) -> Tensor:
+    """Return the full tensor; a collective operation if it is distributed over ranks."""
+    full: Tensor = cast(Any, tensor).full_tensor() if is_sharded(tensor) else tensor
+    return full
 
 
 def shard_like(full_tensor: Tensor, reference: Tensor) -> Tensor:

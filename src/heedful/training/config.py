@@ -15,6 +15,15 @@ from heedful.training.objectives import CrossEntropyObjectiveConfig, ObjectiveCo
 from heedful.training.trainer import EMAConfig, PrecisionName
 
 
+class InitEmbeddingsConfig(BaseConfig):
+    """Files of word vectors: text of word2vec, GloVe or fastText, also .gz and .xz."""
+
+    source: str | None = None
+    """Vectors of source tokens, or of the only ones; those of the size of the embeddings."""
+    target: str | None = None
+    """Vectors of target tokens."""
+
+
 class TrainingConfig(BaseConfig):
     """How a model is trained; fields marked "limit" or "execution" may change on resume."""
 
@@ -22,6 +31,8 @@ class TrainingConfig(BaseConfig):
     """Random seed of the initial parameters, the data order and dropout."""
     init_from: str | None = None
     """Run folder whose weights and vocabulary to start from."""
+    init_embeddings: InitEmbeddingsConfig = InitEmbeddingsConfig()
+    """Files whose word vectors are the initial embeddings; random ones without."""
     max_steps: Annotated[PositiveInt, "limit"] = 20_000
     """Maximum number of optimizer steps."""
     max_epochs: Annotated[PositiveInt | None, "limit"] = None

@@ -322,17 +322,19 @@ class CosineScheduleConfig(LRScheduleConfigBase):
 
 
 class StepDecayScheduleConfig(LRScheduleConfigBase):
-    """Halve the learning rate at regular intervals (Sutskever et al. 2014)."""
+    """Lower the learning rate at regular intervals; halve it in Sutskever et al. 2014."""
 
     type: Literal["step-decay"] = "step-decay"
     start_decay_step: PositiveInt
     """Last step at the peak rate."""
     decay_steps: PositiveInt
-    """Steps between halvings."""
+    """Steps between reductions."""
+    factor: float = Field(default=0.5, gt=0, lt=1)
+    """Factor that the learning rate is multiplied by; 1 / 1.2 in Zaremba et al. 2014."""
 
     @override
     def decay_factor(self, step: int, max_steps: int, scores: Sequence[float]) -> float:
-        return 0.5 ** max(0, math.ceil((step - self.start_decay_step) / self.decay_steps))
+        return self.factor ** max(0, math.ceil((step - self.start_decay_step) / self.decay_steps))
 
 
 class PlateauScheduleConfig(LRScheduleConfigBase):

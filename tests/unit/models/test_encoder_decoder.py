@@ -1,4 +1,4 @@
-"""Auxiliary losses of encoder-decoder models."""
+"""Encoder-decoder models: auxiliary losses, and the encoder layers that decoders attend to."""
 
 import copy
 
@@ -9,8 +9,12 @@ from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.auxiliary_losses import CoverageLoss, DoublyStochasticLoss
 from heedful.attention.hard_alignment import MovingAverageBaseline, SampledAlignment
 from heedful.data.batching import SourceBatch
+from heedful.errors import ConfigError
+from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.tokenization.vocabulary import PAD
 from tests.catalogue import batch, build, store
+
+FAST_FORWARD = {"type": "fast-forward", "shortcut_size": 4}
 
 
 def system():
@@ -80,3 +84,41 @@ def test_model_without_source_eos_sees_what_is_before_it(name):
     torch.testing.assert_close(output.log_probs, expected.log_probs)
     for row, length in enumerate(lengths.tolist()):
         assert (output.weights[row, :, max(1, length - 1) :] == 0).all()
+
+
+@pytest.mark.parametrize("order", ["post", "pre"])
+def test_decoder_layer_attends_to_the_same_layer_of_the_encoder(order):
+    model = copy.deepcopy(build(f"transformer, same-layer cross-attention, {order}-norm"))
+    sources = batch(store(), [0, 3, 4]).sources
+    memories = model.initial_state(sources).memories
+    layers = list(model.encoder.stack.layers)
+    assert len(memories) == len(layers) == len(model.decoder.stack.layers)
+    for num_layers, memory in enumerate(memories, start=1):
+        model.encoder.stack.layers = torch.nn.ModuleList(layers[:num_layers])
+        encoded = model.encoder(*sources)  # by an encoder that ends there
+        attention = model.decoder.stack.layers[num_layers - 1].cross_attention.attention
+        expected = attention.build_memory(encoded.states, encoded.mask)
+        torch.testing.assert_close(memory.values * memory.mask.mT, expected.values * memory.mask.mT)
+        torch.testing.assert_close(memory.keys * memory.mask.mT, expected.keys * memory.mask.mT)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "problem"),
+    [
+        ({"type": "transformer", "num_layers": 3}, "the decoder has 2 layers, the encoder 3"),
+        ({"type": "bag-of-words"}, "the decoder has 2 layers, the encoder 0"),
+        (
+            {"num_layers": 2, "hidden_size": 16, "connection": FAST_FORWARD},
+            "the encoder layers have different sizes: {16, 4}",
+        ),
+    ],
+)
+def test_same_layer_cross_attention_needs_equal_layers(encoder, problem):
+    decoder = {"type": "transformer", "num_layers": 2, "cross_attention_to": "same-layer"}
+    config = EncoderDecoderConfig.model_validate({"encoder": encoder, "decoder": decoder})
+    with pytest.raises(ConfigError) as caught:
+        config.build(source_vocab_size=9, target_vocab_size=9)
+    assert str(caught.value) == (
+        f"decoder.cross_attention_to: is 'same-layer', but {problem}\n"
+        "  set it to 'top-layer', or change the encoder"
+    )

@@ -183,3 +183,21 @@ def test_samples_have_attention_over_the_text(run):
     sample = json.loads(line)
     assert sample["output"] == [sample["text"]]
     assert len(sample["attention"][0]) == len(sample["source"])
+
+
+@pytest.mark.parametrize("pooling", ["attention", "mean", "max"])
+def test_bag_of_words_ignores_the_order_of_words(pooling):
+    config = TextClassifierConfig(encoder={"type": "bag-of-words"}, pooling=pooling)
+    model = config.build(source_vocab_size=12, target_vocab_size=4 + 3).double().eval()
+    texts = [[5, 6, 7, 8, 6], [9, 11, 10]]
+    permuted = [[6, 8, 5, 6, 7], [10, 9, 11]]
+    before, after = (model.classify(collate_sources(ids))[0] for ids in (texts, permuted))
+    torch.testing.assert_close(after, before)
+    counts_differ, _ = model.classify(collate_sources([[5, 6, 7, 8, 5], [9, 11]]))
+    if pooling != "max":
+        assert not torch.allclose(counts_differ, before)
+
+
+def test_other_encoders_notice_the_order_of_words():
+    before, after = (build().classify(collate_sources([ids]))[0] for ids in ([5, 6, 7], [7, 6, 5]))
+    assert not torch.allclose(after, before)
