@@ -119,8 +119,8 @@ def test_one_pair_is_too_few(call, tmp_path):
     ended = call("train", "--source", "a.txt", "--target", "b.txt", "--run", "run")
     assert ended.code == 2
     assert ended.err == (
-        "default settings: LSTMs for a CPU, 5 minutes of training; change them with --set, or "
-        "choose a recipe\n"
+        "no recipe is named: default trains a translation model for 5 minutes; change settings "
+        "with --set, or choose a recipe\n"
         "reading a.txt and b.txt\n"
         "heedful: a.txt and b.txt: one pair is not enough: one is needed to train on and one to "
         "validate on\n"

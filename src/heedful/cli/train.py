@@ -72,7 +72,7 @@ def train(
     from heedful.training.distributed import is_rank_zero
 
     settings = [*file_overrides(files), *(overrides or [])]
-    config = load_training_recipe(recipe, settings, device=device)
+    config = load_training_recipe(recipe, settings, device=device, files=files["train"])
     check_dev_files(config, files)
     folder = run or Path("runs") / Path(recipe).stem
     if recipe == DEFAULT_RECIPE and config.data.train and is_rank_zero():
@@ -135,7 +135,8 @@ def prepare(
     from heedful.storage.atomic import lock_folder
 
     settings = [*file_overrides(files), *(overrides or [])]
-    config = with_pretrained_model(load_training_recipe(recipe, settings), Run(output_dir))
+    config = load_training_recipe(recipe, settings, files=files["train"])
+    config = with_pretrained_model(config, Run(output_dir))
     check_dev_files(config, files)
     require_training_data(config)
     message = "this data is already tokenized"

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 
@@ -20,7 +21,13 @@ from heedful.recipes import Recipe, load_recipe
 from heedful.recipes.recipe import RecipeArgument
 from heedful.runs import Run, resolve_device
 from heedful.storage.atomic import atomic_replace
-from heedful.tasks.registry import all_file_options, file_overrides
+from heedful.tasks.command_line import Files
+from heedful.tasks.registry import (
+    all_file_options,
+    check_files_fit,
+    file_overrides,
+    task_of_files,
+)
 
 FileArgument = str | os.PathLike[str] | None
 PairsArgument = FileArgument | Iterable[tuple[str, str]]
@@ -63,22 +70,33 @@ def load_recipe_with_data(
         raise ArgumentError(*(part.replace("--", "") for part in parts)) from None
     overrides += to_overrides(settings)
     try:
-        load_recipe(recipe, overrides)  # report errors before anything is written
+        if in_memory is not None:
+            load_recipe(recipe, overrides)  # report errors before anything is written
+            _store_pairs(in_memory, run)
+        return load_training_recipe(recipe, overrides, device, files=paths)
     except ConfigError as error:
         location = error.location.removeprefix("--set ")
         raise ConfigError(location, error.message, error.hint) from None
-    if in_memory is not None:
-        _store_pairs(in_memory, run)
-    return load_training_recipe(recipe, overrides, device)
 
 
 def load_training_recipe(
-    recipe: RecipeArgument, settings: SettingsArgument = (), device: str | torch.device = "auto"
+    recipe: RecipeArgument,
+    settings: SettingsArgument = (),
+    device: str | torch.device = "auto",
+    *,
+    files: Files = MappingProxyType({}),
 ) -> Recipe:
-    """Load a recipe to train; `default` is completed for the device and the data."""
-    if recipe != DEFAULT_RECIPE:
-        return load_recipe(recipe, settings)
-    return complete_default(to_overrides(settings), resolve_device(device))
+    """Load a recipe to train; `default` is completed for the device and the data.
+
+    `files` are the training files that the settings name, by option: they decide the task.
+    """
+    if recipe == DEFAULT_RECIPE:
+        return complete_default(
+            to_overrides(settings), resolve_device(device), task_of_files(files)
+        )
+    loaded = load_recipe(recipe, settings)
+    check_files_fit(loaded.task, files)
+    return loaded
 
 
 def _store_pairs(pairs: Iterable[tuple[str, str]], run: Run) -> None:

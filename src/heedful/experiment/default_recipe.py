@@ -1,81 +1,102 @@
-"""The recipe `default`, completed for the device, the data and the time that training may take.
+"""The recipe of a training without one: that of the task which the kind of data belongs to.
 
-- Device: `default`, LSTMs with attention, on a CPU; `default-gpu`, a Transformer, on a GPU.
-- Data: n pairs have a vocabulary of 22 sqrt(n) subwords per language, but at least 3 per character.
-- Time: 5 minutes, or n / 40,000 if that is more; the learning rate falls to zero at their end.
-
-What the user sets wins. docs/training.md describes how they were found.
+The task is that of the file option (`--labeled`: classification), else the first one that reads
+data of this type. It sizes its recipe by the device and the data; what the user sets wins.
+docs/training.md lists the rules.
 """
 
 from collections.abc import Sequence
-from math import sqrt
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from heedful.config import Override, to_overrides
+from heedful.config import BaseConfig, Override, Settings, to_overrides, validate_settings
+from heedful.config.base import type_of
 from heedful.data.sharded_dataset import PreparedDataConfig, load_prepared_dataset
+from heedful.errors import ConfigError
 from heedful.recipes import Recipe, load_recipe
-from heedful.tokenization.subword import NUM_BYTES
-from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig
+from heedful.recipes.recipe import DataConfig
+from heedful.tasks.registry import all_tasks
+from heedful.tasks.task import Task
 
 DEFAULT_RECIPE = "default"
-GPU_RECIPE = "default-gpu"
-MIN_MINUTES, PAIRS_PER_MINUTE = 5, 40_000
-VOCAB_FACTOR = 22  # times the square root of the number of pairs
-PIECES_PER_CHARACTER = 3
-MIN_VOCAB_SIZE, MAX_VOCAB_SIZE = 100, 32_000  # per language, besides bytes
-_CHARACTER_PAIRS = 100_000  # whose characters are counted
 _LIMITS = ("max_steps", "max_epochs", "max_minutes", "max_flops")
 
 
-def complete_default(overrides: Sequence[Override], device: torch.device) -> Recipe:
-    """Return `default` with these overrides, completed for the device and the data."""
-    base = DEFAULT_RECIPE if device.type == "cpu" else GPU_RECIPE
-    plain, draft = load_recipe(base), load_recipe(base, overrides)
-    train = draft.data.train
-    if draft.task is not plain.task or train is None or train.is_single_pass:
-        return draft
-    chosen: dict[str, Any] = {}
+class _DataSettings(BaseConfig):
+    data: DataConfig = DataConfig()
+
+
+def complete_default(
+    overrides: Sequence[Override], device: torch.device, task_name: str | None = None
+) -> Recipe:
+    """Return the default recipe with these overrides, sized for the device and the data.
+
+    `task_name` is that of the file option that names the data, if one does.
+    """
+    data_overrides = [override for override in overrides if override.path[0] == "data"]
+    train = validate_settings(
+        _DataSettings, {}, location=DEFAULT_RECIPE, overrides=data_overrides
+    ).data.train
+    settings: Settings = {}
     if isinstance(train, PreparedDataConfig):
-        folder = Path(train.path)
-        if folder.is_dir():  # else it is reported where it is opened
-            prepared = load_prepared_dataset(folder, verify=False)
-            chosen["tokenizers"] = prepared.settings["tokenizers"]
+        task, settings = _open_prepared(train)
+        train = None
     else:
-        num_pairs, num_characters = _count(train)
-        if draft.tokenizers == plain.tokenizers:
-            chosen |= _vocab_sizes(draft, num_pairs, num_characters)
-        chosen["training.max_minutes"] = max(MIN_MINUTES, round(num_pairs / PAIRS_PER_MINUTE))
+        task = _task_of_data(train, task_name)
+    _check_model_type(task, overrides)
+    if train is not None and train.is_single_pass:
+        train = None
+    default = task.default_recipe(device, train)
+    settings = {**default.settings, **settings}
     changed = {".".join(override.path) for override in overrides}
     if changed & {f"training.{limit}" for limit in _LIMITS}:
-        chosen["training.max_minutes"] = None  # unless it is among them
-    return load_recipe(base, [*to_overrides(chosen), *overrides])
+        settings["training.max_minutes"] = None  # unless it is among them
+    return load_recipe(default.name, [*to_overrides(settings), *overrides])
 
 
 def describe_default(recipe: Recipe) -> str:
-    """Return a line about the choices, and how to change them."""
-    is_recurrent = recipe.model.encoder.type == "recurrent"
-    kind = "LSTMs for a CPU" if is_recurrent else "Transformer for a GPU"
-    minutes = recipe.training.max_minutes
-    duration = f", {minutes:g} minutes of training" if minutes else ""
-    return f"default settings: {kind}{duration}; change them with --set, or choose a recipe"
+    """Return a line about the choice, and how to change it."""
+    minutes, model = recipe.training.max_minutes, recipe.task.file_options.model
+    duration = f" for {minutes:g} minutes" if minutes else ""
+    advice = "change settings with --set, or choose a recipe"
+    return f"no recipe is named: {recipe.info.name} trains {model}{duration}; {advice}"
 
 
-def _count(train: Any) -> tuple[int, int]:
-    """Return the numbers of pairs and of different characters."""
-    characters: set[str] = set()
-    count = 0
-    for count, pair in enumerate(train.stream(), start=1):
-        if count <= _CHARACTER_PAIRS:
-            characters.update(pair.source, pair.target)
-    return count, len(characters)
+def _open_prepared(train: PreparedDataConfig) -> tuple[Task, Settings]:
+    """Return the task of tokens, and the settings that they were made with."""
+    folder = Path(train.path)
+    if not folder.is_dir():  # reported where it is opened
+        return all_tasks()[0], {}
+    prepared = load_prepared_dataset(folder, verify=False)
+    task = next(task for task in all_tasks() if task.example_format is prepared.example_format)
+    return task, {"tokenizers": prepared.settings["tokenizers"]}
 
 
-def _vocab_sizes(draft: Recipe, num_pairs: int, num_characters: int) -> dict[str, Any]:
-    size = max(VOCAB_FACTOR * sqrt(num_pairs), PIECES_PER_CHARACTER * num_characters)
-    size = NUM_BYTES + min(MAX_VOCAB_SIZE, max(MIN_VOCAB_SIZE, round(size, -2)))
-    if isinstance(draft.tokenizers, SharedTokenizerConfig):
-        return {"tokenizers.tokenizer.vocab_size": 2 * size}
-    return {f"tokenizers.{side}.vocab_size": size for side in ("source", "target")}
+def _task_of_data(train: Any, task_name: str | None) -> Task:
+    """Return the task of a file option, else the first that reads such data."""
+    for task in all_tasks():
+        reads = isinstance(train, (*task.source_configs, *task.train_source_configs))
+        if task.name == task_name or (task_name is None and reads):
+            return task
+    return all_tasks()[0]
+
+
+def _check_model_type(task: Task, overrides: Sequence[Override]) -> None:
+    """Raise ConfigError if a model of another task is set."""
+    for path, value in overrides:
+        name = value if path == ("model", "type") else None
+        if path == ("model",):
+            name = value.get("type") if isinstance(value, dict) else value
+        others = [
+            other
+            for other in all_tasks()
+            if name in map(type_of, other.model_configs) and other is not task
+        ]
+        if others:
+            message = f"{name!r} {others[0].description}, but the default for this data "
+            message += f"{task.description}"
+            recipe = others[0].default_recipe(torch.device("cpu"), None).name
+            hint = f"name a recipe of such a model, such as {recipe}"
+            raise ConfigError(f"--set {'.'.join(path)}", message, hint)

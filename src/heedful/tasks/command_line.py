@@ -111,6 +111,8 @@ class FileOptions(NamedTuple):
     columns: Mapping[str, str] = {}  # options that name a column, with their help
     optional: tuple[FileOption, ...] = ()  # further files that the data may have
     folder_settings: Mapping[str, Any] = {}  # the data setting if a folder is named, if it may be
+    data: str = "data of this task"  # what the files contain
+    model: str = "a model of this task"  # what is trained on them
 
     @property
     def all_options(self) -> tuple[FileOption, ...]:
@@ -208,6 +210,8 @@ _PAIRS_HELP: Mapping[Split, str] = {
 TEXT_FILES = FileOptions(
     (),
     settings={"type": "text"},
+    data="running text",
+    model="a language model",
     pair_file=TextFileOption(FileOption("text", "path", _TEXT_HELP)),
     columns={TEXT_COLUMN: "column of the texts of a Parquet or Arrow file or a datasets folder"},
 )
@@ -217,6 +221,8 @@ PARALLEL_FILES = FileOptions(
         FileOption("target", "target", _TARGET_HELP, is_repeatable=True),
     ),
     settings={"type": "parallel-files"},
+    data="texts and their translations",
+    model="a translation model",
     pair_file=PairFileOption(
         FileOption("pairs", "path", _PAIRS_HELP), columns=(1, 2), names=("source", "target")
     ),

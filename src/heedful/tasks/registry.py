@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from heedful.errors import ConfigError, check
-from heedful.tasks.command_line import COLUMN_OPTIONS, column_flag
+from heedful.tasks.command_line import COLUMN_OPTIONS, PARALLEL_FILES, column_flag
 
 if TYPE_CHECKING:
     from heedful.evaluation.registry import MetricSpec
@@ -65,6 +65,41 @@ def all_file_options() -> list[FileOptions]:
         if module.FILE_OPTIONS not in options:
             options.append(module.FILE_OPTIONS)
     return options
+
+
+def task_of_files(files: Files) -> str | None:
+    """Return the name of the task that these training files belong to; None without files.
+
+    Running text belongs to language modeling; masked language models are chosen by a recipe.
+    """
+    for name, module in zip(TASKS, _command_modules(), strict=True):
+        if module.FILE_OPTIONS.selected(files):
+            return name
+    return None
+
+
+def check_files_fit(task: Task, files: Files) -> None:
+    """Raise ConfigError if files are of another task than that of a recipe.
+
+    Pairs of texts may also be texts and labels, or words and tags.
+    """
+    for options in all_file_options():
+        if options in (task.file_options, PARALLEL_FILES) or not options.selected(files):
+            continue
+        flag = options.selected(files)[0].flag()
+        message = f"trains {options.model}, but the model of this recipe {task.description}"
+        hint = f"leave out the recipe, and one for {flag} is chosen"
+        raise ConfigError(flag, message, f"give {task.file_options.usage()}; or {hint}")
+
+
+def data_table() -> list[tuple[str, str, str, str]]:
+    """Return for each kind of data: its option, what it is, what it trains, and its command."""
+    rows: dict[str, tuple[str, str, str, str]] = {}
+    for module in _command_modules():
+        options = module.FILE_OPTIONS
+        command = f"heedful {module.COMMANDS[0].__name__}" if module.COMMANDS else ""
+        rows.setdefault(options.usage(), (options.usage(), options.data, options.model, command))
+    return list(rows.values())
 
 
 def file_overrides(files: Mapping[Split, Files]) -> list[str]:

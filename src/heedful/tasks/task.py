@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from heedful.config import BaseConfig
-from heedful.config.base import type_of
 from heedful.data.batching import DataCursor
 from heedful.data.examples import ExampleFormat, LocatedExamples
 from heedful.data.sharded_dataset import PreparedDataset
@@ -29,6 +28,7 @@ from heedful.evaluation.confusion import ConfusionMatrix
 from heedful.evaluation.registry import MetricSpec
 from heedful.models.output_heads import count_correct, negative_log_likelihood
 from heedful.tasks.command_line import FileOptions
+from heedful.tasks.default_recipe import DefaultRecipe
 from heedful.tasks.prediction import DevEvaluator, Predictor, SystemOutputs
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
@@ -200,8 +200,14 @@ class Task(ABC):
             if source is not None and not isinstance(source, allowed):
                 message = f"the model (type: {config.model.type}) learns from "
                 message += f"{self.example_format.description}, not from '{source.type}'"
-                hint = choices_hint(str(type_of(source_config)) for source_config in allowed)
+                hint = "leave out the recipe, and one for this data is chosen"
+                hint = f"give {self.file_options.usage()}; or {hint}"
                 raise ConfigError(f"data.{split}.type", message, hint)
+
+    @staticmethod
+    def default_recipe(device: torch.device, train: Any) -> DefaultRecipe:
+        """Return what to train on a source of data, or None, if no recipe is named."""
+        raise ConfigError("recipe", "there is no default for this data", "name a recipe")
 
     # ----- data
 

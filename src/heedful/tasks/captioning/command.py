@@ -43,6 +43,8 @@ _COLUMNS = {
 FILE_OPTIONS = FileOptions(
     (FileOption("captions", "path", _HELP),),
     {"type": "captions"},
+    data="images with captions",
+    model="a captioner",
     folder_settings={"type": "image-folder"},
     columns=_COLUMNS,
     optional=(

@@ -37,6 +37,7 @@ from heedful.models.efficientnet_encoder import EfficientNetEncoder
 from heedful.models.image_encoders import FeatureEncoder
 from heedful.tasks.captioning.caption import cell_labels
 from heedful.tasks.captioning.command import FILE_OPTIONS
+from heedful.tasks.captioning.default_recipe import default_recipe
 from heedful.tasks.captioning.images import name_images
 from heedful.tasks.captioning.predictor import Captioner, image_encoder_of
 from heedful.tasks.pair_task import PairTask
@@ -143,6 +144,7 @@ class CaptioningTask(PairTask):
     name = "captioning"
     description = "captions images"
     next_command = "caption {run} IMAGES"
+    default_recipe = staticmethod(default_recipe)
     example_format = CAPTIONED_IMAGES
     model_configs = (CaptioningConfig,)
     source_configs = (*CAPTION_SOURCES, BuiltInPicturesConfig)

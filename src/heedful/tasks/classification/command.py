@@ -60,5 +60,7 @@ _HELP: Mapping[Split, str] = {
 _LABELED_FILE = PairFileOption(
     FileOption("labeled", "path", _HELP), columns=(2, 1), names=("text", "label"), num_columns=2
 )
-FILE_OPTIONS = FileOptions((), {}, _LABELED_FILE)
+FILE_OPTIONS = FileOptions(
+    (), {}, data="texts with labels", model="a text classifier", pair_file=_LABELED_FILE
+)
 COMMANDS = (classify,)

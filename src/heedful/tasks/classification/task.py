@@ -20,6 +20,7 @@ from heedful.evaluation.registry import ACCURACY, LOSS, MetricSpec
 from heedful.pytree import to_float64
 from heedful.shapes import Int
 from heedful.tasks.classification.command import FILE_OPTIONS
+from heedful.tasks.classification.default_recipe import default_recipe
 from heedful.tasks.classification.model import TextClassifier, TextClassifierConfig
 from heedful.tasks.classification.predictor import METRICS, Classifier
 from heedful.tasks.pair_task import PairTask
@@ -86,6 +87,7 @@ class ClassificationTask(PairTask):
     name = "classification"
     description = "classifies texts"
     next_command = "classify {run} FILE"
+    default_recipe = staticmethod(default_recipe)
     model_configs = (TextClassifierConfig,)
     example_format = LABELED_TEXTS
     file_options = FILE_OPTIONS

@@ -28,7 +28,11 @@ _HELP: Mapping[Split, str] = {
     "test": "time series whose end is forecast",
 }
 FILE_OPTIONS = FileOptions(
-    (FileOption("series", "path", _HELP),), {"type": "series"}, columns=_COLUMNS
+    (FileOption("series", "path", _HELP),),
+    {"type": "series"},
+    data="time series",
+    model="a forecaster",
+    columns=_COLUMNS,
 )
 
 SeriesFile = Annotated[str, Argument(help="CSV file of series, long or wide; - is standard input")]

@@ -20,6 +20,7 @@ from heedful.evaluation.base import Direction
 from heedful.evaluation.registry import LOSS, MetricSpec
 from heedful.pytree import to_float64
 from heedful.tasks.forecasting.command import FILE_OPTIONS
+from heedful.tasks.forecasting.default_recipe import default_recipe
 from heedful.tasks.forecasting.model import ForecastingModel, ForecastingModelConfig
 from heedful.tasks.forecasting.pages import render_forecast_page
 from heedful.tasks.forecasting.predictor import (
@@ -137,6 +138,7 @@ class ForecastingTask(TokenlessTask):
     name = "forecasting"
     description = "forecasts time series"
     next_command = "forecast {run} FILE"
+    default_recipe = staticmethod(default_recipe)
     model_inputs = "a forecaster reads numbers"
     example_format = SERIES
     model_configs = (ForecastingModelConfig,)

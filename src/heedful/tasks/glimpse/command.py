@@ -22,7 +22,12 @@ _HELP: Mapping[Split, str] = {
     "dev": "images to validate on; default: some training images",
     "test": "images for a glimpse model: an idx file, with its labels beside it",
 }
-FILE_OPTIONS = FileOptions((FileOption("digits", "path", _HELP),), {"type": "idx-images"})
+FILE_OPTIONS = FileOptions(
+    (FileOption("digits", "path", _HELP),),
+    {"type": "idx-images"},
+    data="small images with labels",
+    model="an image classifier by glimpses",
+)
 
 ImageFile = Annotated[str, Argument(help="idx file of images, with its labels beside it")]
 First = Annotated[int, Option(min=1, help="first image to show, counted from 1")]

@@ -27,6 +27,7 @@ from heedful.evaluation.base import Direction
 from heedful.evaluation.registry import ACCURACY, LOSS, MetricSpec
 from heedful.pytree import to_float64
 from heedful.tasks.glimpse.command import FILE_OPTIONS
+from heedful.tasks.glimpse.default_recipe import default_recipe
 from heedful.tasks.glimpse.draw_window import DrawWindowConfig
 from heedful.tasks.glimpse.model import (
     GlimpseModel,
@@ -130,6 +131,7 @@ class GlimpseTask(TokenlessTask):
     name = "glimpses"
     description = "classifies images by glimpses"
     next_command = "glimpse {run} FILE"
+    default_recipe = staticmethod(default_recipe)
     model_inputs = "a glimpse model reads images"
     example_format = LABELED_IMAGES
     model_configs = (RecurrentAttentionConfig, DrawWindowConfig)

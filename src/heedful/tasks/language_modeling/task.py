@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from heedful.models.language_model import BoundedContextModel, LanguageModel, LanguageModelConfig
 from heedful.search.sampling import sample
+from heedful.tasks.language_modeling.default_recipe import default_recipe
 from heedful.tasks.language_modeling.generator import (
     TextGenerator,
     build_sampling_options,
@@ -67,6 +68,7 @@ class LanguageModelingTask(TextTask):
     name = "language-modeling"
     description = "is a language model: it continues a text"
     next_command = "generate {run}"
+    default_recipe = staticmethod(default_recipe)
     model_configs = (LanguageModelConfig,)
     dev_evaluator = ContinuationSampler
 

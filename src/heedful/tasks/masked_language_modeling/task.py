@@ -1,7 +1,7 @@
 """Masked language modeling: predict the masked tokens of a text from both sides (BERT)."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from typing_extensions import override
@@ -27,6 +27,7 @@ from heedful.models.masked_language_model import (
     select_targets,
 )
 from heedful.models.scheduled_sampling import TeacherForcingConfig
+from heedful.tasks.default_recipe import DefaultRecipe
 from heedful.tasks.task import ExperimentConfig, LoadedRun, RunLoader
 from heedful.tasks.text_task import PredictedText, TextDataModule, TextPredictor, TextTask
 from heedful.tokenization.pretrained import PretrainedTokenizer
@@ -186,6 +187,11 @@ class MaskedLanguageModelingTask(TextTask):
     model_configs = (MaskedLanguageModelConfig,)
     data_module_class = MaskedTextDataModule
     comparison_hint = "compare runs with equal `tokenizers`, `data.lm_batching` and `model.masking`"
+
+    @staticmethod
+    @override
+    def default_recipe(device: torch.device, train: Any) -> DefaultRecipe:
+        return DefaultRecipe("bert-small")  # text without a recipe trains a language model
 
     @override
     def check_config(self, config: ExperimentConfig) -> None:

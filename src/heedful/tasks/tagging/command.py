@@ -143,5 +143,11 @@ _HELP: Mapping[Split, str] = {
     "dev": "tagged words to validate on; default: some training sentences",
     "test": "tagged words for a tagger, in columns",
 }
-FILE_OPTIONS = FileOptions((), {}, ConllFileOption(FileOption("conll", "path", _HELP)))
+FILE_OPTIONS = FileOptions(
+    (),
+    {},
+    data="words with tags",
+    model="a tagger",
+    pair_file=ConllFileOption(FileOption("conll", "path", _HELP)),
+)
 COMMANDS = (tag,)

@@ -28,6 +28,7 @@ from heedful.pytree import to_float64
 from heedful.tasks.pair_task import PairTask
 from heedful.tasks.prediction import DevEvaluator, SystemOutputs
 from heedful.tasks.tagging.command import FILE_OPTIONS
+from heedful.tasks.tagging.default_recipe import default_recipe
 from heedful.tasks.tagging.model import SequenceTagger, SequenceTaggerConfig, tag_indices
 from heedful.tasks.tagging.predictor import TaggedSentence, Tagger, choose_metrics
 from heedful.tasks.task import (
@@ -109,6 +110,7 @@ class TaggingTask(PairTask):
     name = "tagging"
     description = "tags words"
     next_command = "tag {run} FILE"
+    default_recipe = staticmethod(default_recipe)
     model_configs = (SequenceTaggerConfig,)
     example_format = TAGGED_TEXTS
     source_configs = (ConllConfig, *PAIR_SOURCES)

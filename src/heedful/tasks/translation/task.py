@@ -47,6 +47,7 @@ from heedful.tasks.task import (
     LoadedRun,
     RunLoader,
 )
+from heedful.tasks.translation.default_recipe import default_recipe
 from heedful.tasks.translation.guided_alignment import build_link_table
 from heedful.tasks.translation.translator import Translator
 from heedful.tokenization.position import PositionTokenizerConfig
@@ -193,6 +194,7 @@ class TranslationTask(PairTask):
     name = "translation"
     description = "translates"
     next_command = "translate {run} FILE"
+    default_recipe = staticmethod(default_recipe)
     model_configs = (EncoderDecoderConfig, PrefixLanguageModelConfig)
     file_options = PARALLEL_FILES
     metrics = VALIDATION_METRICS
