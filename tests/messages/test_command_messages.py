@@ -119,7 +119,7 @@ def test_one_pair_is_too_few(call, tmp_path):
     ended = call("train", "--source", "a.txt", "--target", "b.txt", "--run", "run")
     assert ended.code == 2
     assert ended.err == (
-        "no recipe is named: default trains a translation model for 5 minutes; change settings "
+        "no recipe is named: default trains a translator for 5 minutes; change settings "
         "with --set, or choose a recipe\n"
         "reading a.txt and b.txt\n"
         "heedful: a.txt and b.txt: one pair is not enough: one is needed to train on and one to "

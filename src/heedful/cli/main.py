@@ -30,7 +30,7 @@ from heedful.cli.runs import runs
 from heedful.cli.show import report, show
 from heedful.cli.train import average, prepare, train
 from heedful.errors import ConfigError, HeedfulError, StorageError, shorten
-from heedful.tasks.registry import task_commands
+from heedful.tasks.registry import data_table, task_commands
 from heedful.terminal import OutputClosedError, handle_stdout_errors
 
 try:
@@ -61,10 +61,18 @@ class _Group(TyperGroup):
             raise
 
 
+def _data_help() -> str:
+    r"""Return what `heedful train` makes of each kind of data; \b keeps its lines whole."""
+    rows = [("data", "heedful train", "trains", "then use"), *data_table()]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "\n".join(["\b", "Your own data, without a recipe:", *lines])
+
+
 app = typer.Typer(
     cls=_Group,
     help="Train, decode, evaluate and inspect sequence models with attention.",
-    epilog="To start, in a few minutes: heedful demo",
+    epilog=f"{_data_help()}\n\nTo start, in a few minutes: heedful demo",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -35,7 +35,7 @@ from heedful.experiment.environment import (
     handle_stop_signals,
     notify_on_signal,
 )
-from heedful.experiment.flops import check_trainable
+from heedful.experiment.flops import check_trainable, measure_speed
 from heedful.experiment.job import TrainingJob
 from heedful.experiment.pretrained_encoder import with_pretrained_model
 from heedful.recipes import Recipe
@@ -53,6 +53,7 @@ from heedful.training.trackers import check_trackers
 from heedful.training.trainer import StartedStep
 
 LOG_FILE = "train.log"
+_SHORT_STEP_FLOPS = 1e10  # a second on a slow CPU
 Parameters = ParamSpec("Parameters")
 _RESUMABLE_SETTINGS = (
     "info",
@@ -272,6 +273,21 @@ class UnfinishedSteps:
         self._steps.clear()
 
 
+def announce_long_step(job: TrainingJob, num_targets: int) -> None:
+    """Log, before the first step, that steps will take more than a minute, or all of the time."""
+    flops, minutes = num_targets * job.flops_per_target, job.config.max_minutes
+    if flops < _SHORT_STEP_FLOPS:
+        return
+    seconds = flops / measure_speed(job.device)
+    if seconds < 60 * min(1, minutes or 1):
+        return
+    line = f"a step takes about {seconds:,.0f} seconds on this device ({flops:.2g} FLOPs)"
+    if minutes and seconds > 60 * minutes:
+        line += f", longer than training.max_minutes={minutes:g}"
+    advice = f"lower {job.task.batch_size_setting}, or choose a smaller model"
+    job.log(f"{line}; {advice}")
+
+
 def run_training(
     job: TrainingJob, batches: ResumableBatches, callbacks: Sequence[Callback]
 ) -> TrainingResult:
@@ -283,6 +299,8 @@ def run_training(
     stream = iter(batches)
     unfinished = UnfinishedSteps(job, callbacks)
     while micro_batches := list(islice(stream, config.gradient_accumulation_steps)):
+        if trainer.step == 0:
+            announce_long_step(job, sum(batch.num_targets for batch in micro_batches))
         trainer.model.train()
         started = trainer.start_step(micro_batches)
         job.record_step(started, batches.cursor)

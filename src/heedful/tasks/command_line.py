@@ -221,8 +221,8 @@ PARALLEL_FILES = FileOptions(
         FileOption("target", "target", _TARGET_HELP, is_repeatable=True),
     ),
     settings={"type": "parallel-files"},
-    data="texts and their translations",
-    model="a translation model",
+    data="parallel texts",
+    model="a translator",
     pair_file=PairFileOption(
         FileOption("pairs", "path", _PAIRS_HELP), columns=(1, 2), names=("source", "target")
     ),

@@ -93,12 +93,12 @@ def check_files_fit(task: Task, files: Files) -> None:
 
 
 def data_table() -> list[tuple[str, str, str, str]]:
-    """Return for each kind of data: its option, what it is, what it trains, and its command."""
+    """Return for each kind of data: what it is, its option, what it trains, and its command."""
     rows: dict[str, tuple[str, str, str, str]] = {}
     for module in _command_modules():
         options = module.FILE_OPTIONS
-        command = f"heedful {module.COMMANDS[0].__name__}" if module.COMMANDS else ""
-        rows.setdefault(options.usage(), (options.usage(), options.data, options.model, command))
+        command = module.COMMANDS[0].__name__ if module.COMMANDS else ""
+        rows.setdefault(options.usage(), (options.data, options.usage(), options.model, command))
     return list(rows.values())
 
 

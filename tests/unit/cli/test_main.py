@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import heedful as package
+from heedful.tasks.registry import all_file_options
 from tests.commands import heedful, start_heedful, write_recipe
 
 
@@ -17,6 +18,15 @@ def test_version_is_printed(capsys, monkeypatch):
 def test_no_command_prints_help(capsys, monkeypatch):
     ended = heedful(capsys, monkeypatch)
     assert "demo" in ended.out + ended.err
+
+
+def test_help_has_a_line_for_each_kind_of_data(capsys, monkeypatch):
+    printed = heedful(capsys, monkeypatch, "--help").out.splitlines()
+    table = [line.split() for line in printed]
+    assert ["running", "text", "--text", "FILE", "a", "language", "model", "generate"] in table
+    options = {option.single_file.flag() for option in all_file_options()} - {"--pairs"}
+    assert all(any(option in line for line in table) for option in options)
+    assert max(map(len, printed)) <= 80
 
 
 def test_unknown_command_exits_with_2(capsys, monkeypatch):

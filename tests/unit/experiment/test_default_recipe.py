@@ -82,7 +82,7 @@ def test_gpu_gets_a_transformer_with_a_shared_vocabulary(tmp_path):
     recipe = complete_default(to_overrides([write_pairs(tmp_path, 10_000)]), torch.device("cuda"))
     assert recipe.model.encoder.type == "transformer"
     assert recipe.tokenizers.tokenizer.vocab_size == 2 * (256 + 2200)
-    expected = "no recipe is named: default-gpu trains a translation model for 5 minutes; "
+    expected = "no recipe is named: default-gpu trains a translator for 5 minutes; "
     assert describe_default(recipe).startswith(expected)
 
 
@@ -278,7 +278,7 @@ def test_files_of_another_task_than_the_recipe_are_an_error(tmp_path):
     with pytest.raises(ConfigError) as caught:
         load_training_recipe("bahdanau-2015", settings, "cpu", files=files)
     assert str(caught.value) == (
-        "--labeled: trains a text classifier, but the model of this recipe translates\n"
+        "--labeled: trains a classifier, but the model of this recipe translates\n"
         "  give --source FILE --target FILE; or leave out the recipe, and one for --labeled is "
         "chosen"
     )

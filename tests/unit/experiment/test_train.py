@@ -551,3 +551,17 @@ def test_unreadable_recipe_does_not_block_a_run_without_a_checkpoint(tmp_path):
     (tmp_path / "run" / "config.yaml").write_text("model: [")
     train(recipe, tmp_path / "run", console=Console(quiet=True))
     assert Run(tmp_path / "run").read_recipe() == recipe
+
+
+def test_step_that_outlasts_the_time_is_announced_before_it(tmp_path):
+    (tmp_path / "book.txt").write_text("a line of a text\n" * 200)
+    settings = {"training.max_minutes": 0.0005, "data.lm_batching.batch_size": 4}
+    settings |= {"model.backbone.num_layers": 2, "training.num_logged_samples": 0}
+    train(
+        "gpt-small", tmp_path / "run", text=tmp_path / "book.txt", settings=settings, device="cpu"
+    )
+    lines = (tmp_path / "run" / "train.log").read_text().splitlines()
+    pattern = r"a step takes about \S+ seconds on this device \(\S+ FLOPs\), longer than "
+    pattern += r"training\.max_minutes=0\.0005; lower data\.lm_batching\.batch_size, or choose"
+    announced = next(row for row, line in enumerate(lines) if re.search(pattern, line))
+    assert announced < next(row for row, line in enumerate(lines) if "step 1" in line)

@@ -43,7 +43,7 @@ _COLUMNS = {
 FILE_OPTIONS = FileOptions(
     (FileOption("captions", "path", _HELP),),
     {"type": "captions"},
-    data="images with captions",
+    data="captioned images",
     model="a captioner",
     folder_settings={"type": "image-folder"},
     columns=_COLUMNS,

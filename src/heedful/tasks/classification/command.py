@@ -61,6 +61,6 @@ _LABELED_FILE = PairFileOption(
     FileOption("labeled", "path", _HELP), columns=(2, 1), names=("text", "label"), num_columns=2
 )
 FILE_OPTIONS = FileOptions(
-    (), {}, data="texts with labels", model="a text classifier", pair_file=_LABELED_FILE
+    (), {}, data="texts with labels", model="a classifier", pair_file=_LABELED_FILE
 )
 COMMANDS = (classify,)

@@ -25,8 +25,8 @@ _HELP: Mapping[Split, str] = {
 FILE_OPTIONS = FileOptions(
     (FileOption("digits", "path", _HELP),),
     {"type": "idx-images"},
-    data="small images with labels",
-    model="an image classifier by glimpses",
+    data="images with labels",
+    model="a glimpse model",
 )
 
 ImageFile = Annotated[str, Argument(help="idx file of images, with its labels beside it")]
