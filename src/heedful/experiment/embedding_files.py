@@ -43,24 +43,24 @@ def load_embedding_files(
     log: Callable[[str], object],
 ) -> None:
     """Replace the embeddings of all tokens that the files have, and log how many these are."""
-    for side, path in (("source", config.source), ("target", config.target)):
+    for name, path in (("source", config.source), ("target", config.target)):
         if path is not None:
-            setting = f"training.init_embeddings.{side}"
-            embedding = _find_embedding(model, side, setting)
-            tokenizer: Tokenizer = getattr(tokenizers, side)
+            setting = f"training.init_embeddings.{name}"
+            embedding = _find_embedding(model, name, setting)
+            tokenizer: Tokenizer = getattr(tokenizers, name)
             size = min(len(tokenizer), embedding.embedding.num_embeddings)
             ids = range(NUM_SPECIAL_TOKENS, size)
-            num_found = _load(
+            num_matches = _load(
                 embedding, path, dict(zip(ids, tokenizer.ids_to_tokens(ids), strict=True)), setting
             )
-            found = f"vectors of {num_found:,} of {len(ids):,} {side} tokens"
-            log(f"embeddings: {path}: {found} ({num_found / len(ids):.1%})")
+            counts = f"vectors of {num_matches:,} of {len(ids):,} {name} tokens"
+            log(f"embeddings: {path}: {counts} ({num_matches / len(ids):.1%})")
 
 
 def read_embedding_file(
-    path: str, size: int, is_needed: Callable[[str], bool], setting: str
+    path: str, size: int, is_in_vocabulary: Callable[[str], bool], setting: str
 ) -> Iterator[TokenVector]:
-    """Yield the needed vectors of a file; `size` is the expected dimension."""
+    """Yield the vectors of tokens of the vocabulary; `size` is the expected dimension."""
     message = "binary files of word2vec are not read"
     hint = "save it as text, with gensim: save_word2vec_format(path, binary=False)"
     check(".bin" not in Path(path).suffixes, path, message, hint, DataError)
@@ -74,7 +74,7 @@ def read_embedding_file(
             if header_size is not None:
                 continue
         # GloVe 840B has tokens with spaces, which a tokenizer does not produce.
-        if is_needed(token) and numbers.count(" ") <= size - 1:
+        if is_in_vocabulary(token) and numbers.count(" ") <= size - 1:
             yield TokenVector(token, _parse_vector(numbers, size, f"{path}:{number}"))
 
 
@@ -95,13 +95,12 @@ def _parse_vector(numbers: str, size: int, location: str) -> NDArray[np.float32]
     return vector
 
 
-def _find_embedding(model: nn.Module, side: str, setting: str) -> TokenEmbedding:
+def _find_embedding(model: nn.Module, name: str, setting: str) -> TokenEmbedding:
     modules = dict(model.named_modules(remove_duplicate=False))
-    found = [modules[name] for name in _MODULES[side] if name in modules]
-    message = f"this model has no {side} embeddings of its own"
-    is_valid = bool(found) and isinstance(getattr(found[0], "embedding", None), nn.Embedding)
+    embedding = next((modules[path] for path in _MODULES[name] if path in modules), None)
+    message = f"this model has no {name} embeddings of its own"
+    is_valid = isinstance(getattr(embedding, "embedding", None), nn.Embedding)
     check(is_valid, setting, message, "remove it")
-    embedding = found[0]
     assert isinstance(embedding, TokenEmbedding)
     return embedding
 
@@ -117,17 +116,17 @@ def _load(embedding: TokenEmbedding, path: str, tokens: Mapping[int, str], setti
         path, weight.size(1), vocabulary.__contains__, setting
     ):
         vectors.setdefault(token, vector)
-    table, num_found = gather_shards(weight).clone(), 0
+    table, num_matches = gather_shards(weight).clone(), 0
     for token_id, choices in spellings.items():
-        found = next((vectors[choice] for choice in choices if choice in vectors), None)
-        if found is not None:
-            table[token_id] = torch.from_numpy(found).to(table) / embedding.scale
-            num_found += 1
+        best = next((vectors[choice] for choice in choices if choice in vectors), None)
+        if best is not None:
+            table[token_id] = torch.from_numpy(best).to(table) / embedding.scale
+            num_matches += 1
     weight.copy_(shard_like(table, weight))
     example = next(iter(tokens.values()), "")
     message = f"{path} has none of the {len(tokens):,} tokens, such as {example!r}"
-    check(num_found, setting, message, "use a tokenizer of words, or other vectors")
-    return num_found
+    check(num_matches, setting, message, "use a tokenizer of words, or other vectors")
+    return num_matches
 
 
 def _spellings(token: str) -> Sequence[str]:
