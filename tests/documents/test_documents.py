@@ -11,6 +11,7 @@ import heedful
 from heedful.models.masked_language_model import MaskedLanguageModelConfig
 from heedful.models.pretrained import PretrainedEncoderConfig
 from heedful.recipes import load_recipe
+from heedful.tasks.registry import data_table
 from tests.documents.commands import mistakes, shell_lines
 from tests.documents.markdown import DOCUMENTS, ROOT, anchors, blocks, links, name_of, python_of
 
@@ -57,6 +58,14 @@ def test_yaml_in_document_is_a_valid_recipe(document, tmp_path):
                 filled = encoder.with_model_of(MaskedLanguageModelConfig())
                 model = model.model_copy(update={"encoder": filled})
             assert model.build(source_vocab_size=9, target_vocab_size=9)
+
+
+def test_readme_table_of_data_is_that_of_the_tasks():
+    rows = [
+        f"| {data} | `{options}` | {model} | `heedful {command}` |"
+        for data, options, model, command in data_table()
+    ]
+    assert "\n".join(rows) in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_readme_has_commands():

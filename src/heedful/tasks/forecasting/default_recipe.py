@@ -19,7 +19,8 @@ from heedful.data.series import Series, TimeGrid
 from heedful.tasks.default_recipe import DefaultRecipe
 
 STEPS_PER_VALUE, MIN_STEPS = 0.3, 100
-_HOUR, _DAY, _WEEK = 3600, 86_400, 604_800
+_HOUR, _DAY, _WEEK = 3600, 86_400, 604_800  # seconds
+_HOURS_PER_DAY = 24
 _SEASONS = (4, 7, 12, 24)  # that series without dates may have
 _MIN_CORRELATION = 0.3
 _MIN_GAIN = 0.05  # of a longer season, since a multiple of the season correlates as well
@@ -66,7 +67,8 @@ def default_recipe(device: torch.device, train: Any) -> DefaultRecipe:
 
 def _frequency(grid: TimeGrid, series: Sequence[Series]) -> Frequency:
     if grid.unit == "steps":
-        return Frequency(_find_season(series), 24)
+        season = _find_season(series)
+        return Frequency(season, 24, more_lags=(7 * season,) if season == _HOURS_PER_DAY else ())
     if grid.unit == "months":
         season = max(1, 12 // grid.step)
         return Frequency(season, max(6, season), ("month-of-year",) if season > 1 else ())
