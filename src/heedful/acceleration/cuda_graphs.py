@@ -30,6 +30,8 @@ class StaticFunction(Generic[Result]):
         with capturing():
             with on_stream(stream):
                 (warm_up or self._function)()
+            # Products then take a workspace from the pool of the graph, which nobody else can free.
+            torch._C._cuda_clearCublasWorkspaces()
             with torch.cuda.graph(graph, pool=pool, stream=stream):
                 result = self._function()
         self._graph = graph

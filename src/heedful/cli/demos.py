@@ -15,6 +15,8 @@ from heedful.terminal import Device, program_name, stderr_console
 
 if TYPE_CHECKING:
     from heedful.tasks.captioning.caption import Caption
+    from heedful.training.config import TrainingConfig
+    from heedful.training.state import TrainingResult
 
 DemoName = Literal["latin", "icons", "formulas"]
 LATIN_SENTENCES = (
@@ -33,6 +35,10 @@ class Demo(NamedTuple):
     recipe: str
     run: Path
     introduction: str
+    items: str
+    """What is exactly right or not, of the dev and test data."""
+    duration: str
+    """Of training on two CPU cores."""
     results: str
     """What the scores are of."""
     show_results: Callable[[Path, str], str]
@@ -49,31 +55,64 @@ def demo(
             "--run", "-o", help="folder to write", show_default="runs/demo, runs/demo-icons ..."
         ),
     ] = None,
+    minutes: Annotated[
+        float | None, Option(help="train for at most this long", show_default="the recipe's")
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Train a small model from scratch, evaluate it, and draw its attention weights.
 
-    `latin` translates sentences into English. `icons` names small pictures whose combination of
-    words is new. `formulas` reads pictures of formulas back as LaTeX; it needs matplotlib
-    (pip install 'heedful[plot]'). Each takes some minutes on two CPU cores.
+    `latin` translates sentences into English. `icons` names small images whose combination of
+    words is new. `formulas` reads images of formulas back as LaTeX; it needs matplotlib
+    (pip install 'heedful[plot]'). Each trains until most of its dev data is exactly right: a minute
+    or some on two CPU cores, longer on a slow or busy machine. The same command resumes.
 
     Example: heedful demo
     Example: heedful demo icons
+    Example: heedful demo --minutes 30
     """
     from heedful.experiment import train
     from heedful.recipes import load_recipe
 
     chosen, console = DEMOS[name], stderr_console()
     folder = run or chosen.run
+    settings = {} if minutes is None else {"training.max_minutes": minutes}
+    recipe = load_recipe(chosen.recipe, settings)
     console.print(chosen.introduction)
-    result = train(load_recipe(chosen.recipe), folder, device=device, console=console)
+    console.print(describe_goal(chosen, recipe.training))
+    result = train(recipe, folder, device=device, console=console)
     if not result.stop_reason:
         typer.echo(f"{folder}: saved at step {result.step}; the same command resumes")
         return
-    minutes = f"{int(result.seconds // 60)} min {int(result.seconds % 60)} s"
-    typer.echo(f"\nTrained in {minutes}. {chosen.results}:\n")
+    typer.echo("\n" + describe_result(chosen, recipe.training, result))
+    typer.echo(f"\n{chosen.results}:\n")
     hint = chosen.show_results(folder, device)
     typer.echo(f"\nTry: {program_name()} {hint}")
+
+
+def describe_goal(demo: Demo, training: TrainingConfig) -> str:
+    """Return when training will stop."""
+    goal = f"It stops when {training.target_score:g} % of unseen {demo.items} are exactly right"
+    limit = f"{training.max_minutes:g} minutes at most"
+    return f"{goal}: {demo.duration} on two CPU cores, {limit}."
+
+
+def describe_result(demo: Demo, training: TrainingConfig, result: TrainingResult) -> str:
+    """Return how far training came, and how to continue if time ran out before the target."""
+    score, target, limit = -result.best_score, training.target_score, training.max_minutes
+    assert target is not None
+    assert limit is not None
+    minutes = f"{int(result.seconds // 60)} min {int(result.seconds % 60)} s"
+    trained = f"Trained for {minutes}, {result.step:,} steps: {score:.1f} % of unseen {demo.items} "
+    trained += "are exactly right."
+    if score >= target or "max_minutes" not in result.stop_reason:
+        return trained
+    command = f"{program_name()} demo {next(name for name in DEMOS if DEMOS[name] is demo)}"
+    return (
+        f"{trained}\nTime ran out before the target of {target:g} %: this machine is slow or busy, "
+        f"so what follows may be wrong.\n"
+        f"To train it further: {command} --minutes {2 * limit:g}"
+    )
 
 
 def _show_translations(run: Path, device: str) -> str:
@@ -188,6 +227,8 @@ DEMOS: dict[DemoName, Demo] = {
         "latin-demo",
         Path("runs/demo"),
         "Training a small Latin-English model from scratch.",
+        "sentences",
+        "one to two minutes",
         "On unseen Latin sentences",
         _show_translations,
     ),
@@ -195,6 +236,8 @@ DEMOS: dict[DemoName, Demo] = {
         "icons-demo",
         Path("runs/demo-icons"),
         "Training a small model from scratch that names icons, such as 'airplane clock'.",
+        "icons",
+        "some minutes",
         "On icons whose combination of words is new",
         _show_icons,
     ),
@@ -202,6 +245,8 @@ DEMOS: dict[DemoName, Demo] = {
         "formula-reader-demo",
         Path("runs/demo-formulas"),
         "Drawing formulas, and training a small model from scratch that reads them as LaTeX.",
+        "formulas",
+        "some minutes",
         "On unseen formulas",
         _show_formulas,
     ),

@@ -246,7 +246,7 @@ def _is_finished(planned: PlannedRun, budget: Budget) -> bool:
     checkpoints = CheckpointManager(run.checkpoints, recipe.training.checkpoints, lambda line: None)
     snapshot = checkpoints.load()
     checkpoints.close()
-    return snapshot is not None and finished_progress(recipe.training, snapshot) is not None
+    return snapshot is not None and finished_progress(recipe.limits, snapshot) is not None
 
 
 def train_in_process(planned: PlannedRun, budget: Budget, device: str) -> RunResult:

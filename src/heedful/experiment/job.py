@@ -34,7 +34,7 @@ from heedful.training.checkpoints import CheckpointManager, Snapshot
 from heedful.training.distributed import SINGLE_PROCESS, DistributedContext
 from heedful.training.optim import LRSchedule
 from heedful.training.progress import print_line, print_samples, show_progress
-from heedful.training.state import TrainingLimits, TrainingProgress
+from heedful.training.state import TrainingProgress
 from heedful.training.trackers import build_tracker_callbacks
 from heedful.training.trainer import StartedStep
 
@@ -90,7 +90,7 @@ class TrainingJob:
         self.dist_context = dist_context
         self.device = device
         self.console = console
-        self.limits = TrainingLimits(config)
+        self.limits = recipe.limits
         self.progress = TrainingProgress(data_fingerprint=data_module.fingerprint)
         self.lr_schedule = LRSchedule(
             config.lr_scheduler,
@@ -297,7 +297,7 @@ class TrainingJob:
                 is_main = self.dist_context.is_main_process
                 has_samples = is_main and not self.stop_requested()
                 samples = self.dev_evaluator.sample_predictions(num_samples) if has_samples else []
-            sign = -1 if self.task.metrics[metric].higher_is_better else 1
+            sign = -1 if self.recipe.best_model_metric.higher_is_better else 1
             # NaN is the worst score; the first weights are the best, whatever they score.
             score = math.inf if math.isnan(scores[metric]) else sign * scores[metric]
             is_best = not progress.scores or score < progress.best_score

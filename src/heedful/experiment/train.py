@@ -172,7 +172,7 @@ def _train(
         if dist_context.is_main_process and run.exists:
             check_resume_compatible(run, recipe, log)
         snapshot = dist_context.main_process_first(lambda: _find_snapshot(run, recipe, checkpoints))
-        if snapshot and (progress := finished_progress(recipe.training, snapshot)):
+        if snapshot and (progress := finished_progress(recipe.limits, snapshot)):
             update_recipe(run, recipe, dist_context)
             log(f"{run.folder}: already trained ({progress.stop_reason}) at step {snapshot.step}")
             return TrainingResult.from_progress(snapshot.step, progress)

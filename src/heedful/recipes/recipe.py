@@ -33,11 +33,13 @@ from heedful.data.series_batching import SeriesBatchingConfig
 from heedful.data.token_stream import LMBatchingConfig
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import ConfigError, check, choices_hint, did_you_mean
+from heedful.evaluation.registry import MetricSpec
 from heedful.tasks.registry import all_tasks, task_of_model
 from heedful.tasks.task import Task
 from heedful.tokenization.subword import SubwordTokenizerConfig
 from heedful.tokenization.tokenizer_pair import SeparateTokenizersConfig, TokenizersConfig
 from heedful.training.config import TrainingConfig
+from heedful.training.state import TrainingLimits
 
 
 class RecipeInfo(BaseConfig):
@@ -144,6 +146,17 @@ class Recipe(BaseConfig):
     def task(self) -> Task:
         """The task that the model is for."""
         return task_of_model(self.model)
+
+    @property
+    def best_model_metric(self) -> MetricSpec:
+        """The metric that selects the best checkpoint."""
+        return self.task.metrics[self.training.metric_for_best_model]
+
+    @property
+    def limits(self) -> TrainingLimits:
+        """When training stops."""
+        higher_is_better = self.best_model_metric.higher_is_better
+        return TrainingLimits(self.training, higher_is_better=higher_is_better)
 
     @model_validator(mode="after")
     def _check_task(self) -> Self:

@@ -47,6 +47,8 @@ class TrainingConfig(BaseConfig):
     """Early stopping: validations without improvement; off if null."""
     metric_for_best_model: str = "loss"
     """Metric of the task that selects the best checkpoint and that `patience` watches."""
+    target_score: Annotated[float | None, "limit"] = None
+    """Stop when `metric_for_best_model` is at least this good in a validation; off if null."""
     validate_every: Annotated[PositiveInt | None, "execution"] = 500
     """Steps between validations; each also saves a checkpoint. If null, ten are spread evenly."""
     validate_every_epochs: Annotated[PositiveInt | None, "execution"] = None

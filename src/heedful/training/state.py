@@ -79,10 +79,12 @@ class TrainingResult(NamedTuple):
 
 
 class TrainingLimits:
-    """When training stops: limits on steps, epochs, time and FLOPs, and early stopping."""
+    """When training stops: limits on steps, epochs, time and FLOPs, a target, early stopping."""
 
-    def __init__(self, config: TrainingConfig) -> None:
+    def __init__(self, config: TrainingConfig, *, higher_is_better: bool = False) -> None:
+        """`higher_is_better` says so of `metric_for_best_model`."""
         self._config = config
+        self._sign = -1 if higher_is_better else 1
 
     def reached(self, step: int, progress: TrainingProgress) -> str:
         """Return the first limit that is reached, as text; empty if none is."""
@@ -93,6 +95,10 @@ class TrainingLimits:
 
     def early_stopping_reason(self, progress: TrainingProgress) -> str:
         """Return why training stops early, as text; empty if it does not."""
+        target = self._config.target_score
+        if target is not None and progress.best_score <= self._sign * target:
+            score = f"{self._config.metric_for_best_model} {self._sign * progress.best_score:g}"
+            return f"reached target_score={target:g} with {score}"
         patience, num_bad = self._config.patience, progress.validations_since_best
         if patience is None or num_bad < patience:
             return ""
@@ -179,9 +185,9 @@ def read_progress(snapshot: Snapshot) -> TrainingProgress:
     return TrainingProgress(**{**values, "cursor": DataCursor(*values["cursor"])})
 
 
-def finished_progress(config: TrainingConfig, snapshot: Snapshot) -> TrainingProgress | None:
-    """Return the progress of a run that is finished under these settings; None if it is not."""
-    progress, limits = read_progress(snapshot), TrainingLimits(config)
+def finished_progress(limits: TrainingLimits, snapshot: Snapshot) -> TrainingProgress | None:
+    """Return the progress of a run that is finished under these limits; None if it is not."""
+    progress = read_progress(snapshot)
     reason = limits.reached(snapshot.step, progress) or limits.early_stopping_reason(progress)
     return progress if progress.stop_reason and reason else None
 

@@ -4,10 +4,17 @@ import numpy as np
 import pytest
 
 import heedful as package
-from heedful.cli.demos import DEMOS, format_modifier_attention
+from heedful.cli.demos import (
+    DEMOS,
+    describe_goal,
+    describe_result,
+    format_modifier_attention,
+)
 from heedful.data.synthetic.icons import load_icons, modifier_region
 from heedful.recipes import load_recipe
 from heedful.tasks.captioning.caption import Caption
+from heedful.terminal import program_name
+from heedful.training.state import TrainingResult
 
 GRID = (6, 6)
 
@@ -34,6 +41,32 @@ def known_icon():
 def test_every_demo_has_a_recipe():
     for demo in DEMOS.values():
         assert load_recipe(demo.recipe).data.test is not None
+
+
+@pytest.mark.parametrize("demo", DEMOS.values(), ids=DEMOS)
+def test_every_demo_trains_to_a_quality_and_not_to_a_time(demo):
+    recipe = load_recipe(demo.recipe)
+    training = recipe.training
+    assert training.metric_for_best_model == "exact-match"
+    assert training.target_score is not None
+    assert training.max_minutes == 15
+    assert training.max_steps / training.validate_every >= 4
+    assert f"{training.target_score:g} % of unseen {demo.items}" in describe_goal(demo, training)
+
+
+def test_demo_says_how_far_it_came_when_time_runs_out():
+    demo = DEMOS["latin"]
+    training = load_recipe(demo.recipe).training
+    late = TrainingResult(283, "reached max_minutes=15", -41.2, 900.4)
+    assert describe_result(demo, training, late).splitlines() == [
+        "Trained for 15 min 0 s, 283 steps: 41.2 % of unseen sentences are exactly right.",
+        "Time ran out before the target of 97 %: this machine is slow or busy, so what follows may "
+        "be wrong.",
+        f"To train it further: {program_name()} demo latin --minutes 30",
+    ]
+    in_time = TrainingResult(1600, "reached target_score=97", -97.2, 81.0)
+    expected = "Trained for 1 min 21 s, 1,600 steps: 97.2 % of unseen sentences are exactly right."
+    assert describe_result(demo, training, in_time) == expected
 
 
 def test_attention_on_the_modifier_is_summed_over_its_pixels():

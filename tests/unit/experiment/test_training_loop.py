@@ -65,6 +65,22 @@ def test_no_early_stopping_without_patience():
     assert limits.early_stopping_reason(progress_with(scores=[1.0, *[2.0] * 100])[1]) == ""
 
 
+@pytest.mark.parametrize(
+    ("higher_is_better", "score", "reason"),
+    [
+        (True, -96.9, ""),
+        (True, -97.2, "reached target_score=97 with exact-match 97.2"),
+        (False, 98.0, ""),
+        (False, 96.5, "reached target_score=97 with exact-match 96.5"),
+    ],
+)
+def test_training_stops_at_the_target_score(higher_is_better, score, reason):
+    config = TrainingConfig(metric_for_best_model="exact-match", target_score=97)
+    limits = TrainingLimits(config, higher_is_better=higher_is_better)
+    _, progress = progress_with(scores=[200.0, score])
+    assert limits.early_stopping_reason(progress) == reason
+
+
 class FakeTrainer:
     def __init__(self, events, read_every=1):
         self.step = 0
