@@ -41,6 +41,17 @@ else:
     _WorkerConnection = connections.Connection
 
 
+_setup_calls: list[Callable[[], object]] = []
+
+
+def call_in_workers(function: Callable[[], object]) -> None:
+    """Have every worker call a function before it imports its job.
+
+    It is pickled when a worker starts, so that its arguments are those of that moment.
+    """
+    _setup_calls.append(function)
+
+
 class WorkerJob(Protocol[Task_contra, Result_co]):
     """Work for another process; it is pickled, so its class must be importable there."""
 
@@ -95,6 +106,7 @@ class WorkerProcess(Generic[Task, Result]):
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, **options)
         with suppress(OSError):  # the first `run` will say that the process died
             self._connection.send(sys.path)
+            self._connection.send(_setup_calls)
             self._connection.send((job, is_shared))
 
     def run(self, task: Task) -> Result:
@@ -156,7 +168,9 @@ def serve() -> None:
 def _receive_tasks(connection: _WorkerConnection, tasks: SimpleQueue[Any]) -> None:
     """Queue tasks; exit the process, in the middle of anything, when the parent is gone."""
     try:
-        sys.path[:] = connection.recv()  # the next message, the job, is imported from there
+        sys.path[:] = connection.recv()  # the next messages are imported from there
+        for function in connection.recv():
+            function()
         while True:
             tasks.put(connection.recv())
     except (OSError, EOFError):

@@ -23,6 +23,7 @@ from heedful.parallel import (
     fixed_size_chunks,
     worker_pool,
 )
+from heedful.tasks.registry import TASKS
 
 each_chunking = pytest.mark.parametrize("chunking", [fixed_size_chunks, chunks_as_available])
 lists = st.lists(st.integers(), max_size=40)
@@ -353,3 +354,18 @@ def test_endless_stream_is_read_only_a_chunk_ahead(chunking):
     assert len(next(chunking(lines(), max_size=8))) <= 8
     time.sleep(0.1)
     assert len(read) <= 8 + 8 + 1  # a chunk that was yielded, one that waits, one item in hand
+
+
+class TasksJob:
+    """Returns the names of the tasks."""
+
+    def setup(self, *, is_shared):
+        from heedful.tasks.registry import TASKS
+
+        return lambda task: list(TASKS)
+
+
+def test_worker_knows_tasks_that_were_added_at_run_time(monkeypatch):
+    monkeypatch.setitem(TASKS, "rating", "a_package.rating")
+    with WorkerProcess(TasksJob()) as worker:
+        assert worker.run(None) == list(TASKS)

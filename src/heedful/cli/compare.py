@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from heedful.comparison.training import PlannedRun
     from heedful.recipes import Recipe
 
-ComparedRuns = Annotated[list[Path] | None, Argument(help="folders written by `heedful train`")]
+ComparedRuns = Annotated[
+    list[Path] | None, Argument(help="folders written by `heedful train`; RUN+RUN is an ensemble")
+]
 Data = Annotated[str | None, Option(help="training data: a built-in corpus, a recipe, or a folder")]
 RecipeNames = Annotated[
     str | None, Option(help="recipes to train, comma-separated: names or .yaml files")
@@ -64,6 +66,7 @@ def compare(
     overrides: terminal.Overrides = None,
     files: Mapping[Split, Files],
     metrics: MetricNames = None,
+    gold_alignments: test_sets.GoldAlignments = None,
     baseline: Baseline = None,
     beam: terminal.BeamSize = None,
     output_dir: OutputDir = Path("comparison"),
@@ -73,7 +76,8 @@ def compare(
     """Compare systems: quality, training FLOPs, time, memory, size and decoding speed.
 
     Runs of one recipe with multiple seeds form one system; its values are their means. Differences
-    from the baseline are marked if p < 0.05. Language models are compared by perplexity.
+    from the baseline are marked if p < 0.05. Runs joined by + are an ensemble, which is a system of
+    its own. Language models are compared by perplexity.
 
     With --recipes the runs are trained first, one after the other, all on the same data and under
     the same budget. The same command resumes an interrupted comparison. If a run fails, the others
@@ -81,9 +85,10 @@ def compare(
 
     Example: heedful compare runs/dot runs/additive --baseline runs/dot
     Example: heedful compare runs/dot-* runs/additive-* --source test.de --target test.en
+    Example: heedful compare runs/dot-0 runs/dot-0+runs/dot-1 --metrics bleu,perplexity
     Example: heedful compare --data latin --recipes latin-demo,default --minutes 2
     """
-    options = ComparisonOptions(files["test"], metrics, beam, baseline, device)
+    options = ComparisonOptions(files["test"], metrics, gold_alignments, beam, baseline, device)
     budget = _single_budget(budget, minutes, steps)
     needed = {"--recipes": recipes, "--data": data, "--budget": budget}
     _check_options(runs or [], needed, {"--num-seeds": num_seeds, "--set": overrides})
@@ -124,6 +129,7 @@ class ComparisonOptions(NamedTuple):
 
     files: Files
     metrics: str | None
+    gold_alignments: str | None
     beam_size: int | None
     baseline: str | None
     device: str
@@ -208,22 +214,25 @@ def _build_evaluation_set(
     if not task.file_options.selected(options.files):
         _check_same_test_set(systems)
         additional = recipe.data.additional_tests
+    message, hint = f"works only with the metric aer: {name} {task.description}", "leave it out"
+    check(task.has_references or not options.gold_alignments, "--gold-alignments", message, hint)
     if not task.has_references:
         source = test_sets.find_test_source(recipe, options.files)
         examples = source.read()
         title = f"{len(examples)} {task.example_format.name} of {source.describe()}"
         return TextEvaluationSet(title, examples, task)
-    names, location = recipe.evaluation.metrics or task.default_metrics, "evaluation.metrics"
-    if options.metrics:
-        names, location = tuple(options.metrics.split(",")), "--metrics"
-    metrics = get_metrics(names, location=location, registry=task.comparison_metrics)
+    selected = tuple(options.metrics.split(",")) if options.metrics else ()
+    registry, gold = task.evaluation_metrics, options.gold_alignments
+    get_metrics(selected, location="--metrics", registry=registry)  # before reading
+    test_sets.check_gold_alignments(selected, gold)
     test = test_sets.references_from_recipe(recipe, options.files)
+    names = selected or recipe.evaluation.metrics or task.choose_metrics(test.references)
     titles = [f"; {name}: {source.describe()}" for name, source in additional.items()]
     return ParallelEvaluationSet(
         "".join([test.title, *titles]),
         test.sources or [],
         test.references,
-        metrics,
+        get_metrics(names, location="evaluation.metrics", registry=registry),
         [
             AdditionalTestSet.from_pairs(name, task.read_examples(source))
             for name, source in additional.items()
@@ -232,6 +241,8 @@ def _build_evaluation_set(
         with_progress=lambda batches: terminal.with_progress(
             batches, total=sum(map(len, batches)), count_of=len
         ),
+        system_outputs=task.system_outputs,
+        gold_alignments=test_sets.read_matching_lines(gold, test) if gold else None,
     )
 
 

@@ -35,7 +35,7 @@ from heedful.terminal import (
 )
 
 if TYPE_CHECKING:
-    from heedful.evaluation.base import Metric, References
+    from heedful.evaluation.base import Metric
     from heedful.evaluation.breakdowns import Breakdown
     from heedful.evaluation.score_table import ScoreEntry
     from heedful.recipes import Recipe
@@ -57,8 +57,6 @@ MetricNames = Annotated[
         show_default="bleu,chrf,exact-match",
     ),
 ]
-ALIGNMENT_METRIC_NAMES = ("aer", "alignment-precision", "alignment-recall")
-GoldLinks = Annotated[str | None, Option(help="for aer: gold word alignments of the references")]
 GroupName = Literal["length", "word-frequency", "sentence-type"]
 GroupBy = Annotated[GroupName | None, Option(help="also score groups of the test set")]
 TrainingTargets = Annotated[
@@ -84,7 +82,7 @@ def evaluate(
     ensemble_with: EnsembleWith = None,
     outputs: OutputsFile = None,
     metrics: MetricNames = None,
-    gold_alignments: GoldLinks = None,
+    gold_alignments: test_sets.GoldAlignments = None,
     group_by: GroupBy = None,
     training_targets: TrainingTargets = None,
     labels: Labels = None,
@@ -189,7 +187,6 @@ class EvaluationResult(NamedTuple):
 def _check_options(options: EvaluationOptions, *, has_run: bool) -> None:
     outputs, targets = options.outputs, options.files.get("target") or options.files.get("pairs")
     gold = options.gold_alignments
-    alignment_metrics = [name for name in options.metrics if name in ALIGNMENT_METRIC_NAMES]
     paths = [outputs, options.baseline, options.training_targets, options.labels, gold]
     for value in options.files.values():
         paths += value if isinstance(value, list) else [value]
@@ -209,11 +206,8 @@ def _check_options(options: EvaluationOptions, *, has_run: bool) -> None:
         check(has_run or options.baseline or not value, option, message, hint)
     hint = "give alignments as outputs: --outputs LINKS --target GOLD --metrics aer"
     check(not gold or has_run, "--gold-alignments", message, hint)
-    message, hint = "works only with the metric aer", "add aer to --metrics, or leave it out"
-    check(not gold or alignment_metrics, "--gold-alignments", message, hint)
-    message = f"{', '.join(alignment_metrics)} of a run needs gold alignments of the references"
-    is_complete = gold or not (alignment_metrics and has_run)
-    check(is_complete, "--metrics", message, "add --gold-alignments FILE")
+    if has_run:
+        test_sets.check_gold_alignments(options.metrics, gold)
     message = "standard input can only be one of the files"
     check(paths.count("-") < 2, "-", message, "name a file for the others")
     for option, value, group in (
@@ -322,6 +316,7 @@ def _score(
     options: EvaluationOptions,
 ) -> EvaluationResult:
     from heedful.evaluation import breakdowns
+    from heedful.evaluation.registry import compared_texts
     from heedful.evaluation.score_table import ScoreEntry, format_group_table, score_outputs
 
     gold_file = options.gold_alignments
@@ -330,7 +325,7 @@ def _score(
     baseline = _load_baseline(options.baseline, test, options) if options.baseline else None
     entries = []
     for metric in metrics:
-        references = _compared_texts(metric, test, gold)
+        references = compared_texts(metric, test.references, test.sources, gold)
         lines = system.metric_inputs(metric)
         entry = score_outputs(
             metric,
@@ -350,19 +345,6 @@ def _score(
         entries.append(ScoreEntry(recall, groups=groups))
         tables += ["", *format_group_table("count in training", "words", entries[-1:])]
     return EvaluationResult(test.title, entries, tables)
-
-
-def _compared_texts(metric: Metric, test: ReferenceSet, gold: Sequence[str] | None) -> References:
-    from heedful.evaluation.registry import ALIGNMENT_METRICS
-
-    if gold is not None and metric in ALIGNMENT_METRICS.values():
-        return gold
-    if metric.compares_with == "references":
-        return test.references
-    if test.sources is None:
-        message = f"{metric.name}: the source texts are not known"
-        raise ConfigError("--metrics", message, "add --source FILE")
-    return test.sources
 
 
 def _load_baseline(

@@ -6,7 +6,9 @@ Files of another task are rejected, and files are read whole and counted, before
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from typer import Option
 
 from heedful.errors import ConfigError, DataError, check
 from heedful.tasks.command_line import PARALLEL_FILES, Files
@@ -15,6 +17,12 @@ from heedful.tasks.registry import all_file_options, check_columns
 if TYPE_CHECKING:
     from heedful.recipes import Recipe
     from heedful.tasks.task import Task
+
+
+ALIGNMENT_METRIC_NAMES = ("aer", "alignment-precision", "alignment-recall")
+GoldAlignments = Annotated[
+    str | None, Option(help="for aer: gold word alignments of the references")
+]
 
 
 class ReferenceSet(NamedTuple):
@@ -108,6 +116,15 @@ def read_matching_lines(path: str, test: ReferenceSet) -> list[str]:
     hint = "line n of one must belong to line n of the other: look for lost or added lines"
     check(actual == expected, display_name(path), message, hint, DataError)
     return lines
+
+
+def check_gold_alignments(metrics: Sequence[str], gold: str | None) -> None:
+    """Raise ConfigError for alignment metrics of a run without gold alignments, and vice versa."""
+    selected = [name for name in metrics if name in ALIGNMENT_METRIC_NAMES]
+    message, hint = "works only with the metric aer", "add aer to --metrics, or leave it out"
+    check(not gold or selected, "--gold-alignments", message, hint)
+    message = f"{', '.join(selected)} of a run needs gold alignments of the references"
+    check(gold or not selected, "--metrics", message, "add --gold-alignments FILE")
 
 
 def check_files(task: Task, files: Files, *, name: str = "this run") -> None:

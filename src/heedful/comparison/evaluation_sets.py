@@ -21,9 +21,10 @@ from heedful.data.pair_dataset import Pair
 from heedful.errors import RunError, check
 from heedful.evaluation.base import Metric, MetricScore, ReferenceLists, as_multi_reference
 from heedful.evaluation.breakdowns import Breakdown, LengthBreakdown
+from heedful.evaluation.registry import compared_texts
 from heedful.evaluation.significance import bootstrap_interval, compare_systems
 from heedful.runs import load
-from heedful.tasks.prediction import Predictor
+from heedful.tasks.prediction import Predictor, SystemOutputs
 from heedful.tasks.task import Task
 
 BATCH_SIZE = 128  # texts per turn: several batches of a model
@@ -32,8 +33,8 @@ NUM_ROUNDS = 2  # over running text
 MAX_EXAMPLES = 8
 
 Item = TypeVar("Item")
-RunFolders = Sequence[Sequence[Path]]
-"""The runs of each system."""
+RunFolders = Sequence[Sequence[tuple[Path, ...]]]
+"""The runs of each system; an ensemble of several folders counts as one run."""
 Batches = Sequence[Sequence[str]]
 ProgressWrapper = Callable[[Batches], Iterable[Sequence[str]]]
 """Yields the batches, and may show a progress bar."""
@@ -80,9 +81,19 @@ def group_by_system(items: Sequence[Item], systems: RunFolders) -> list[list[Ite
     return [list(islice(stream, len(runs))) for runs in systems]
 
 
-def count_parameters(model: Any) -> int:
-    """Return the number of parameters; shared ones count once."""
-    return sum(parameter.numel() for parameter in model.parameters())
+def load_runs(systems: RunFolders, *, device: str, settings: Sequence[str] = ()) -> list[Predictor]:
+    """Load the predictor of each run of each system."""
+    runs = [run for system in systems for run in system]
+    return [
+        load(folder, device=device, settings=settings, ensemble_with=others)
+        for folder, *others in runs
+    ]
+
+
+def count_parameters(predictor: Any) -> int:
+    """Return the number of parameters of all members; shared ones count once."""
+    members = (predictor, *getattr(predictor, "ensemble_with", ()))
+    return sum(weight.numel() for member in members for weight in member.model.parameters())
 
 
 # ----- predictions against references -----
@@ -101,6 +112,15 @@ class AdditionalTestSet(NamedTuple):
         return cls(name, [pair.source for pair in pairs], [pair.references for pair in pairs])
 
 
+@dataclass
+class DecodingResult:
+    """Outputs of a run so far, and how long they took."""
+
+    outputs: list[str]
+    seconds: float = 0.0
+    num_tokens: int = 0  # of the outputs, by the tokenizer of the run
+
+
 @dataclass(frozen=True)
 class ParallelEvaluationSet(EvaluationSet):
     """Sources and references."""
@@ -110,39 +130,72 @@ class ParallelEvaluationSet(EvaluationSet):
     additional_sets: Sequence[AdditionalTestSet] = ()
     beam_size: int | None = None
     with_progress: ProgressWrapper = iter
+    system_outputs: type[SystemOutputs] = SystemOutputs
+    gold_alignments: Sequence[str] | None = None
 
     @override
     def evaluate(self, systems: RunFolders, *, baseline: int, device: str) -> EvaluationResults:
         overrides = [f"decoding.beam_size={self.beam_size}"] if self.beam_size else []
-        runs = [run for system in systems for run in system]
-        predictors = [load(run, device=device, settings=overrides) for run in runs]
+        predictors = load_runs(systems, device=device, settings=overrides)
         by_run = decode_interleaved(predictors, self.sources, self.with_progress)
         decoded = group_by_system(by_run, systems)
-        outputs = [[run.outputs for run in system] for system in decoded]
-        scores = [
-            score_systems(metric, outputs, self.sources, self.references, baseline=baseline)
-            for metric in self.metrics
-        ]
-        for name, sources, references in self.additional_sets:
-            by_run = decode_interleaved(predictors, sources, self.with_progress)
-            texts = group_by_system([run.outputs for run in by_run], systems)
-            metric = self.metrics[0]
-            columns = score_systems(metric, texts, sources, references, baseline=baseline)
-            scores.append([column.renamed(f"{metric.name}, {name}") for column in columns])
-        rows = select_examples([runs[0] for runs in outputs])
+        main = AdditionalTestSet("", self.sources, self.references)
+        outputs = self._outputs(predictors, main, by_run)
+        scores = [self._score(metric, outputs, systems, main, baseline) for metric in self.metrics]
+        for test in self.additional_sets:
+            by_run = decode_interleaved(predictors, test.sources, self.with_progress)
+            outputs, metric = self._outputs(predictors, test, by_run), self.metrics[0]
+            columns = self._score(metric, outputs, systems, test, baseline)
+            scores.append([column.renamed(f"{metric.name}, {test.name}") for column in columns])
+        rows = select_examples([runs[0].outputs for runs in decoded])
         members = group_by_system(predictors, systems)
         results = []
         for index, system_scores in enumerate(zip(*scores, strict=True)):
-            num_parameters = count_parameters(members[index][0].model)
+            num_parameters = count_parameters(members[index][0])
             speeds = [self.size / run.seconds for run in decoded[index]]
             token_speeds = [run.num_tokens / run.seconds for run in decoded[index]]
             sentence_stats, token_stats = map(RunStatistics.from_values, (speeds, token_speeds))
-            examples = [outputs[index][0][row] for row in rows]
+            examples = [decoded[index][0].outputs[row] for row in rows]
             results.append(
                 SystemResult(system_scores, num_parameters, sentence_stats, token_stats, examples)
             )
         sources = [self.sources[row] for row in rows]
         return EvaluationResults(results, sources, [self.references[row][0] for row in rows])
+
+    def _outputs(
+        self,
+        predictors: Sequence[Predictor],
+        test: AdditionalTestSet,
+        decoded: Sequence[DecodingResult],
+    ) -> list[SystemOutputs]:
+        """Return what metrics score: the decoded texts, or what the model says of references."""
+        outputs = []
+        for predictor, result in zip(predictors, decoded, strict=True):
+            of_run = self.system_outputs(
+                predictor, test.sources, test.references, lambda predictions, total: predictions
+            )
+            of_run.texts = result.outputs  # so that they are not decoded again
+            outputs.append(of_run)
+        return outputs
+
+    def _score(
+        self,
+        metric: Metric,
+        outputs: Sequence[SystemOutputs],
+        systems: RunFolders,
+        test: AdditionalTestSet,
+        baseline: int,
+    ) -> list[SystemScore]:
+        """Score each system on a test set by one metric."""
+        lines = group_by_system([of_run.metric_inputs(metric) for of_run in outputs], systems)
+        return score_systems(
+            metric,
+            lines,
+            test.sources,
+            test.references,
+            gold_alignments=self.gold_alignments,
+            baseline=baseline,
+        )
 
 
 def select_examples(outputs: Sequence[Sequence[str]]) -> list[int]:
@@ -157,15 +210,6 @@ def evenly_spaced(rows: Sequence[int], max_count: int) -> list[int]:
     """Return at most `max_count` rows."""
     count = min(max_count, len(rows))
     return [rows[index * len(rows) // count] for index in range(count)]
-
-
-@dataclass
-class DecodingResult:
-    """Outputs of a run so far, and how long they took."""
-
-    outputs: list[str]
-    seconds: float = 0.0
-    num_tokens: int = 0  # of the outputs, by the tokenizer of the run
 
 
 def decode_interleaved(
@@ -196,17 +240,18 @@ def score_systems(
     sources: Sequence[str],
     references: ReferenceLists,
     *,
+    gold_alignments: Sequence[str] | None = None,
     baseline: int = 0,
 ) -> list[SystemScore]:
-    """Score each system, given the outputs of its runs.
+    """Score each system, given the lines of its runs: outputs, or what else the metric reads.
 
     The score is the mean over runs. The significance test swaps sentences with the outputs of all
     runs, whose statistics are summed: outputs of multiple seeds for a sentence are alike, and to
     swap them one by one would call too much significant. Invariant: with one run per system it is
     the test of `heedful evaluate`.
     """
-    if metric.compares_with == "sources":
-        references = as_multi_reference(sources)
+    texts = compared_texts(metric, references, sources, gold_alignments)
+    references = as_multi_reference(texts)
     statistics = [
         [metric.sentence_statistics(outputs, references) for outputs in runs] for runs in systems
     ]
@@ -251,12 +296,12 @@ class TextEvaluationSet(EvaluationSet):
     @override
     def evaluate(self, systems: RunFolders, *, baseline: int, device: str) -> EvaluationResults:
         del baseline  # there are no sentences to test a difference by
-        folders = [run for runs in systems for run in runs]
-        predictors = [load(run, device=device) for run in folders]
+        predictors = load_runs(systems, device=device)
         keys = [self.task.comparison_key(predictor, self.sources) for predictor in predictors]
-        message = f"predicts other targets than {folders[0]}"
-        for folder, key in zip(folders, keys, strict=True):
-            check(key == keys[0], str(folder), message, self.task.comparison_hint, RunError)
+        names = ["+".join(map(str, run)) for runs in systems for run in runs]
+        message = f"predicts other targets than {names[0]}"
+        for name, key in zip(names, keys, strict=True):
+            check(key == keys[0], name, message, self.task.comparison_hint, RunError)
         for predictor in predictors:
             predictor.evaluate(self.sources[:NUM_WARMUP])
         scores: list[list[MetricScore]] = [[] for _ in predictors]
@@ -284,4 +329,4 @@ class TextEvaluationSet(EvaluationSet):
             for predictor, _, seconds in runs
         ]
         line_stats, token_stats = map(RunStatistics.from_values, (line_speeds, token_speeds))
-        return SystemResult(scores, count_parameters(runs[0][0].model), line_stats, token_stats)
+        return SystemResult(scores, count_parameters(runs[0][0]), line_stats, token_stats)

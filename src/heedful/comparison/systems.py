@@ -1,13 +1,14 @@
 """Systems: runs of the same recipe with different seeds, evaluated and compared.
 
 Two runs belong to one system if their recipes differ only in the seed, the description, and
-settings of logging and checkpoints. Runs with the same seed belong to different systems.
+settings of logging and checkpoints. Runs with the same seed belong to different systems. Runs
+joined by `+` are an ensemble.
 """
 
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from heedful.storage.manifest import read_and_verify_manifest
 from heedful.training.config import TrainingConfig
 from heedful.training.distributed import SINGLE_PROCESS
 
+ENSEMBLE_SIGN = "+"
 IGNORED_SETTINGS = fields_with_role(TrainingConfig, "execution", "seed")
 """Settings of `training` that may differ within a system."""
 
@@ -33,20 +35,42 @@ class SystemRuns(NamedTuple):
 
     name: str
     recipe: Recipe  # of its first run
-    folders: Sequence[Path]  # one per seed
+    folders: Sequence[Path]  # one per seed, or the members of an ensemble
+    is_ensemble: bool = False
+
+    @property
+    def runs(self) -> list[tuple[Path, ...]]:
+        """What is evaluated: each folder alone, or all of them as one ensemble."""
+        return [tuple(self.folders)] if self.is_ensemble else [(path,) for path in self.folders]
+
+
+def split_members(run: Path) -> list[Path]:
+    """Return the members of an ensemble, `RUN+RUN`; of a folder that exists, itself."""
+    if run.exists() or ENSEMBLE_SIGN not in str(run):
+        return [run]
+    return [Path(member) for member in str(run).split(ENSEMBLE_SIGN)]
 
 
 def group_runs(folders: Iterable[Path]) -> list[SystemRuns]:
-    """Group trained runs into systems, in the order of their first runs."""
+    """Group trained runs into systems, in the order of their first runs.
+
+    An ensemble, `RUN+RUN`, is a system of its own.
+    """
     systems: dict[tuple[str, int], SystemRuns] = {}
     num_runs: Counter[tuple[str, int]] = Counter()
-    seen: set[Path] = set()
+    seen: set[tuple[Path, ...]] = set()
     for folder in folders:
-        check(folder.resolve() not in seen, str(folder), "given twice", "name each run once")
-        seen.add(folder.resolve())
-        run = Run(folder)
-        run.verify()
-        recipe = run.read_recipe()
+        members = split_members(folder)
+        resolved = tuple(member.resolve() for member in members)
+        is_new = resolved not in seen and len({*resolved}) == len(members)
+        check(is_new, str(folder), "given twice", "name each run once")
+        seen.add(resolved)
+        for member in members:
+            Run(member).verify()
+        recipe = Run(members[0]).read_recipe()
+        if len(members) > 1:
+            systems[str(folder), 0] = SystemRuns("", recipe, members, is_ensemble=True)
+            continue
         fingerprint = system_fingerprint(recipe)
         run_key = fingerprint, recipe.training.seed
         # The second run with a seed starts another system.
@@ -54,7 +78,7 @@ def group_runs(folders: Iterable[Path]) -> list[SystemRuns]:
         system = systems.get(key, SystemRuns("", recipe, []))
         systems[key] = system._replace(folders=[*system.folders, folder])
         num_runs[run_key] += 1
-    names = [_common_name(system.folders) for system in systems.values()]
+    names = [_system_name(system) for system in systems.values()]
     return [
         system._replace(name=name if names.count(name) == 1 else str(system.folders[0]))
         for name, system in zip(names, systems.values(), strict=True)
@@ -70,11 +94,11 @@ def system_fingerprint(recipe: Recipe) -> str:
     return json.dumps(settings, sort_keys=True)
 
 
-def _common_name(folders: Sequence[Path]) -> str:
+def _system_name(system: SystemRuns) -> str:
     """Return the common prefix of the names of folders, without the start of a number."""
-    names = [folder.resolve().name for folder in folders]
-    if len(names) == 1:
-        return names[0]
+    names = [folder.resolve().name for folder in system.folders]
+    if len(names) == 1 or system.is_ensemble:
+        return ENSEMBLE_SIGN.join(names)
     common = takewhile(lambda letters: len({*letters}) == 1, zip(*names, strict=False))
     return re.sub(r"[-_.]?\d*$", "", "".join(letters[0] for letters in common)) or names[0]
 
@@ -89,8 +113,10 @@ def check_same_task(systems: Sequence[tuple[str, Recipe]]) -> None:
 
 def find_baseline(system_runs: Sequence[SystemRuns], baseline: str) -> int:
     """Return the index of the system with this name or with this run."""
-    for index, (name, _, folders) in enumerate(system_runs):
-        if baseline == name or Path(baseline).resolve() in [path.resolve() for path in folders]:
+    members = [path.resolve() for path in split_members(Path(baseline))]
+    for index, system in enumerate(system_runs):
+        runs = [[path.resolve() for path in run] for run in system.runs]
+        if baseline == system.name or members in runs:
             return index
     names = [system.name for system in system_runs]
     message = f"no system is called {baseline!r}{did_you_mean(baseline, names)}"
@@ -111,7 +137,7 @@ def compare_runs(
     check_same_task([(system.name, system.recipe) for system in system_runs])
     baseline_index = find_baseline(system_runs, baseline) if baseline else 0
     evaluated = evaluation_set.evaluate(
-        [system.folders for system in system_runs], baseline=baseline_index, device=device
+        [system.runs for system in system_runs], baseline=baseline_index, device=device
     )
     facts = environment_info(resolve_device(device), SINGLE_PROCESS)
     return Comparison(
@@ -136,25 +162,32 @@ def _make_system(system: SystemRuns, result: SystemResult) -> System:
         for folder, cost in zip(system.folders, costs, strict=True)
     ]
 
-    def over_runs(values: Sequence[float | None]) -> RunStatistics | None:
-        """Return the statistics over runs; None if one of them has not logged the value."""
+    def over_runs(
+        values: Sequence[float | None], total: Callable[[Sequence[float]], float] = sum
+    ) -> RunStatistics | None:
+        """Return the statistics over runs; None if one of them has not logged the value.
+
+        The cost of an ensemble is the total of its members.
+        """
         known = [value for value in values if value is not None]
-        return RunStatistics.from_values(known) if len(known) == len(values) else None
+        if len(known) < len(values):
+            return None
+        return RunStatistics.from_values([total(known)] if system.is_ensemble else known)
 
     return System(
         system.name,
         system.recipe.info.summary,
-        [str(folder) for folder in system.folders],
+        [ENSEMBLE_SIGN.join(map(str, run)) for run in system.runs],
         result.scores,
         Cost(
             result.num_parameters,
-            RunStatistics.from_values(steps),
+            over_runs(steps) or RunStatistics(0),
             over_runs([cost.seconds for cost in costs]),
             over_runs([cost.flops for cost in costs]),
-            over_runs([cost.peak_memory for cost in costs]),
+            over_runs([cost.peak_memory for cost in costs], total=max),
             result.sentences_per_second,
             result.tokens_per_second,
         ),
-        [cost.curve for cost in costs],
+        [] if system.is_ensemble else [cost.curve for cost in costs],
         result.outputs,
     )

@@ -5,117 +5,27 @@ run of each. Finished runs are not trained again, an interrupted run is resumed,
 the others are trained and compared. All checks are made before the first step.
 """
 
-import json
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from heedful.comparison.budget import BUDGET_SETTINGS, Budget
+from heedful.comparison.datasets import find_dataset
 from heedful.comparison.evaluation_sets import EvaluationSet
 from heedful.comparison.results import Comparison, Failure
 from heedful.comparison.systems import SystemRuns, check_same_task, compare_runs, find_baseline
-from heedful.config import Settings, flatten_settings
-from heedful.data.examples import ExampleFormat
-from heedful.data.synthetic import SYNTHETIC_CORPORA
-from heedful.errors import ConfigError, HeedfulError, RunError, check, choices_hint, did_you_mean
+from heedful.config import flatten_settings
+from heedful.errors import ConfigError, HeedfulError, RunError, check
 from heedful.experiment import train
 from heedful.experiment.environment import handle_stop_signals
 from heedful.parallel import WorkerDiedError, WorkerProcess
-from heedful.recipes import Recipe, load_recipe, recipe_names
+from heedful.recipes import Recipe, load_recipe
 from heedful.runs import Run
 from heedful.training.checkpoints import CheckpointManager
 from heedful.training.state import finished_progress
-
-# ----- datasets: a built-in corpus, the data of a recipe, or a folder of files -----
-
-SIZES = {"train": 100_000, "dev": 500, "test": 1000}
-"""Number of pairs or lines of a built-in corpus."""
-
-_COMPRESSION_SUFFIXES = ("", ".gz", ".xz")
-_SYNTHETIC_TYPES = {"pairs": "synthetic", "texts": "synthetic", "lines": "synthetic-text"}
-_PAIR_LAYOUTS = [
-    ("parallel-files", {"source": "source", "target": "target"}),
-    ("parallel-files", {"source": "src", "target": "tgt"}),
-    *((suffix, {"path": suffix}) for suffix in ("tsv", "csv", "jsonl", "parquet")),
-]
-_FOLDER_LAYOUTS: Mapping[str, Sequence[tuple[str, Mapping[str, str]]]] = {
-    "pairs": _PAIR_LAYOUTS,
-    "texts": _PAIR_LAYOUTS,
-    "lines": [("text", {"path": "txt"})],
-}
-"""By format of the examples: types of data sources, and suffixes of their files."""
-_EXPECTED_PAIRS = "train.source and train.target, or train.tsv"
-_EXPECTED_FILES = {"pairs": _EXPECTED_PAIRS, "texts": _EXPECTED_PAIRS, "lines": "train.txt"}
-
-
-_BATCHING = ("lm_batching", "series_batching", "labeled_images")
-
-
-class Dataset(NamedTuple):
-    """Data that replace the data of a recipe."""
-
-    data: Settings
-    tokenizers: Settings | None = None  # None keeps those of each recipe
-
-    def overrides(self, recipe: Recipe) -> list[str]:
-        """Return overrides for a recipe; it keeps how its examples are batched."""
-        kept = recipe.data.model_dump(mode="json", include={*_BATCHING})
-        overrides = [f"data={json.dumps({**kept, **self.data})}"]
-        if self.tokenizers is not None:
-            overrides.append(f"tokenizers={json.dumps(self.tokenizers)}")
-        return overrides
-
-
-def find_dataset(name: str, example_format: ExampleFormat) -> Dataset:
-    """Find the dataset of a name, as examples of this format."""
-    data: dict[str, Any] = {}
-    if name in SYNTHETIC_CORPORA:
-        for split, size in SIZES.items():
-            data[split] = {"type": _SYNTHETIC_TYPES[example_format.name], "name": name}
-            data[split] |= {"split": split, "num_examples": size}
-        return Dataset(data)
-    if (folder := Path(name)).is_dir():
-        for split in SIZES:
-            if source := _find_source(folder, split, example_format):
-                data[split] = source
-        message = f"the folder has no {_EXPECTED_FILES[example_format.name]}"
-        hint = "rename the files, or write a .yaml file with a `data` section"
-        check("train" in data, f"--data {folder}", message, hint)
-        return Dataset(data)
-    if name in recipe_names() or name.endswith((".yaml", ".yml")):
-        return _dataset_from_recipe(name)
-    suggestion = did_you_mean(name, [*SYNTHETIC_CORPORA, *recipe_names()])
-    choices = choices_hint(SYNTHETIC_CORPORA)
-    hint = f"{choices}; or give a recipe with data, a .yaml file or a folder"
-    raise ConfigError(f"--data {name}", f"no dataset is called {name!r}{suggestion}", hint)
-
-
-def _find_source(folder: Path, split: str, example_format: ExampleFormat) -> Settings | None:
-    """Return the data source of a split, whose files all have the same compression."""
-    for source_type, suffixes in _FOLDER_LAYOUTS[example_format.name]:
-        for compression in _COMPRESSION_SUFFIXES:
-            names = {field: f"{split}.{end}{compression}" for field, end in suffixes.items()}
-            if all((folder / name).is_file() for name in names.values()):
-                paths = {field: str(folder / name) for field, name in names.items()}
-                return {"type": source_type, **paths}
-    return None
-
-
-def _dataset_from_recipe(name: str) -> Dataset:
-    recipe = load_recipe(name)
-    message = "the recipe has no training data"
-    hint = "name a recipe with `data.train`, a built-in corpus or a folder"
-    check(recipe.data.train is not None, f"--data {name}", message, hint)
-    settings = recipe.model_dump(mode="json")
-    data: dict[str, Any] = settings["data"]
-    for default in {*_BATCHING} - recipe.data.model_fields_set:
-        del data[default]
-    has_tokenizers = "tokenizers" in recipe.model_fields_set
-    return Dataset(data, settings["tokenizers"] if has_tokenizers else None)
-
 
 # ----- the plan -----
 
@@ -141,7 +51,7 @@ def plan_runs(
         check(names.count(name) == 1, "--recipes", message, "rename one of them")
     originals = [load_recipe(recipe) for recipe in recipes]
     check_same_task(list(zip(names, originals, strict=True)))
-    dataset = find_dataset(data, originals[0].task.example_format)
+    dataset = find_dataset(data, originals[0].task)
     adapted = []
     for recipe, original in zip(recipes, originals, strict=True):
         try:

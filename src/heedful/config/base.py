@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 Settings = dict[str, Any]
 """Settings as they are in YAML, before validation."""
-SettingRole = Literal["limit", "execution", "seed"]
+SettingRole = Literal["limit", "execution", "seed", "batching"]
 """Role of a training setting that does not change what one step learns: when training stops, how
 it runs and is monitored, or the random seed. A field has its role as metadata:
 `Annotated[int, "limit"]`."""

@@ -114,6 +114,10 @@ class ExampleFormat(ABC):
     ) -> TokenizedChunk:
         """Tokenize the examples of a chunk that the filter keeps."""
 
+    def fits(self, examples: Sequence[Any]) -> bool:
+        """Return whether pairs of texts, or lines, can be examples of this format."""
+        return True
+
 
 class PairFormat(ExampleFormat):
     """Pairs of a source and a target text, in any order."""
@@ -177,6 +181,10 @@ class LabeledTextFormat(PairFormat):
     dev_options = "--dev-labeled FILE"
     num_unshared_sides = 1
 
+    @override
+    def fits(self, examples: Sequence[Pair]) -> bool:
+        return len({pair.target for pair in examples}) <= len(examples) // 2
+
 
 class TaggedTextFormat(LabeledTextFormat):
     """Pairs of a text of words and a text of their tags; its length is the number of words."""
@@ -195,10 +203,19 @@ class TaggedTextFormat(LabeledTextFormat):
     ) -> TokenizedChunk:
         hint = "give one tag for each word; words and tags are separated by single spaces"
         for row, pair in enumerate(examples):
-            num_words, num_tags = (len(split_spaces(text)) for text in pair)
+            num_words, num_tags = self._count(pair)
             message = f"the sentence has {num_words} words, but {num_tags} tags"
             check(num_words == num_tags, filtering.locate(row), message, hint, DataError)
         return super().tokenize(examples, tokenizers, filtering)
+
+    @override
+    def fits(self, examples: Sequence[Pair]) -> bool:
+        return all(words == tags for words, tags in map(self._count, examples))
+
+    @staticmethod
+    def _count(pair: Pair) -> tuple[int, int]:
+        """Return the numbers of words and tags."""
+        return len(split_spaces(pair.source)), len(split_spaces(pair.target))
 
 
 def encode_lines(lines: Sequence[str], tokenizer: Tokenizer) -> list[list[int]]:

@@ -6,11 +6,11 @@ whoever uses it reads it to the end before training on it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice, zip_longest
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 from typing_extensions import override
@@ -110,6 +110,9 @@ class ParallelFilesConfig(SourceConfig):
 class SyntheticConfig(SourceConfig):
     """Settings of a corpus that heedful generates."""
 
+    default_sizes: ClassVar[Mapping[str, int]] = {"train": 100_000, "dev": 500, "test": 1000}
+    """Numbers of examples by split where only the name of a corpus is given; a split that is not
+    here is held out from the training data."""
     type: str
     name: str
     """Name of the corpus."""
@@ -119,6 +122,13 @@ class SyntheticConfig(SourceConfig):
     """Number of pairs or lines."""
     seed: int = 0
     """The same seed gives the same pairs or lines."""
+
+    @classmethod
+    def corpus_names(cls) -> Sequence[str]:
+        """Return the names of the corpora of this type."""
+        from heedful.data.synthetic import SYNTHETIC_CORPORA
+
+        return list(SYNTHETIC_CORPORA)
 
     def pairs(self) -> Iterator[Pair]:
         """Generate the pairs."""

@@ -6,7 +6,7 @@ A value comes with its signature: without it, scores of two papers cannot be com
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Self
 
-from heedful.errors import check_choice
+from heedful.errors import check, check_choice
 from heedful.evaluation import (
     annotation_metrics,
     caption_metrics,
@@ -14,7 +14,13 @@ from heedful.evaluation import (
     text_metrics,
 )
 from heedful.evaluation.annotation_metrics import SpanF1
-from heedful.evaluation.base import Metric, MetricScore, References, compute_score
+from heedful.evaluation.base import (
+    Metric,
+    MetricScore,
+    ReferenceLists,
+    References,
+    compute_score,
+)
 
 ALIGNMENT_METRICS: Mapping[str, Metric] = {
     "aer": annotation_metrics.AlignmentErrorRate(),
@@ -117,6 +123,22 @@ def compute_metrics(
 ) -> list[MetricScore]:
     """Score outputs by each of the named metrics."""
     return [compute_score(metric, outputs, references) for metric in get_metrics(names)]
+
+
+def compared_texts(
+    metric: Metric,
+    references: ReferenceLists,
+    sources: Sequence[str] | None,
+    gold_alignments: Sequence[str] | None = None,
+) -> References:
+    """Return what a metric compares outputs with; `gold_alignments` are those of the references."""
+    if gold_alignments is not None and metric in ALIGNMENT_METRICS.values():
+        return gold_alignments
+    if metric.compares_with == "references":
+        return references
+    message = f"{metric.name}: the source texts are not known"
+    check(sources is not None, "--metrics", message, "add --source FILE")
+    return sources or ()
 
 
 def get_metrics(

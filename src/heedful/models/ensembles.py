@@ -6,11 +6,12 @@ is the model without fusion.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import pad
 from typing_extensions import override
 
@@ -37,6 +38,11 @@ class Ensemble(DecodableModel):
         assert members, "an ensemble has members"
         self.members = tuple(members)
         self.averaging = averaging
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Return the parameters of all members."""
+        members: Sequence[Any] = self.members
+        return chain.from_iterable(member.parameters() for member in members)
 
     @override
     def initial_state(self, sources: SourceBatch) -> tuple[Any, ...]:
@@ -116,6 +122,11 @@ class ShallowFusion(DecodableModel):
         self.weight = weight
         self.copies_source = copies_source
         self.vocab_size = lm.lm_head.out_features
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Return the parameters of both models."""
+        model: Any = self.model
+        return chain(model.parameters(), self.language_model.model.parameters())
 
     @override
     def initial_state(self, sources: SourceBatch) -> ShallowFusionState:

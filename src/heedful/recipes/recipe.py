@@ -95,11 +95,11 @@ class DataConfig(BaseConfig):
     """Further test sets by name: `heedful compare` has a column of the main metric for each."""
     filtering: FilterConfig = FilterConfig()
     """Which pairs are dropped."""
-    lm_batching: LMBatchingConfig = LMBatchingConfig()
+    lm_batching: Annotated[LMBatchingConfig, "batching"] = LMBatchingConfig()
     """Batches of running text; those of pairs are set by `training.batching`."""
-    series_batching: SeriesBatchingConfig = SeriesBatchingConfig()
+    series_batching: Annotated[SeriesBatchingConfig, "batching"] = SeriesBatchingConfig()
     """Batches of time series."""
-    labeled_images: LabeledImageBatchingConfig = LabeledImageBatchingConfig()
+    labeled_images: Annotated[LabeledImageBatchingConfig, "batching"] = LabeledImageBatchingConfig()
     """Batches of labeled images, and what is added to them."""
     max_in_memory_examples: PositiveInt = Field(default=1_000_000, le=10**12)
     """Larger data, in pairs or lines, is tokenized once into files of the run folder."""

@@ -40,6 +40,7 @@ class FileOption(NamedTuple):
     field: str  # of the data setting
     help: Mapping[Split, str]
     is_repeatable: bool = False  # further references, in test data
+    file_names: tuple[str, ...] = ()  # in a folder of data: "{split}.tsv"
 
     def flag(self, split: Split = "train") -> str:
         """Return the option of a split."""
@@ -157,6 +158,29 @@ class FileOptions(NamedTuple):
         settings = self.folder_settings if is_folder else self.settings
         return {**settings, **first, **columns}
 
+    def folder_setting(self, folder: Path, split: Split) -> dict[str, Any] | None:
+        """Return the data setting of the files of a split in a folder; None if it has none."""
+        for options in self._file_groups():
+            for names in zip(*(option.file_names for option in options), strict=True):
+                for suffix in COMPRESSION_SUFFIXES:
+                    paths = [folder / f"{name.format(split=split)}{suffix}" for name in names]
+                    if all(path.exists() for path in paths):
+                        files = zip(
+                            (option.name for option in options), map(str, paths), strict=True
+                        )
+                        return self.data_setting(dict(files), split)
+        return None
+
+    def expected_files(self, split: Split = "train") -> str:
+        """Return the names of files in a folder of data, for messages."""
+        groups = [[option.file_names[0] for option in group] for group in self._file_groups()]
+        return ", or ".join(" and ".join(names) for names in groups).format(split=split)
+
+    def _file_groups(self) -> list[tuple[FileOption, ...]]:
+        """Return the options that make a data setting together."""
+        groups = [self.options, (self.pair_file.option,) if self.pair_file else ()]
+        return [group for group in groups if group]
+
 
 def column_flag(name: str) -> str:
     """Return the option of a column setting."""
@@ -174,11 +198,13 @@ def parse_column(column: Any, name: str) -> Any:
 
 def _file_type(path: str) -> str | None:
     """Return the type of the data setting of a file, by its name; a folder is one of datasets."""
-    suffixes = [suffix for suffix in Path(path).suffixes if suffix not in (".gz", ".xz")]
+    suffixes = [suffix for suffix in Path(path).suffixes if suffix not in COMPRESSION_SUFFIXES]
     return columnar_format(path) or _FILE_TYPES.get(suffixes[-1].lower() if suffixes else "")
 
 
 COLUMN_OPTIONS = ("source_column", "target_column")
+COMPRESSION_SUFFIXES = ("", ".gz", ".xz")
+PAIR_FILE_NAMES = tuple(f"{{split}}.{end}" for end in ("tsv", "csv", "jsonl", "parquet", "arrow"))
 TEXT_COLUMN = "text_column"
 COLUMNAR_TYPES = ("parquet", "arrow", "datasets")
 _FILE_TYPES = {
@@ -212,19 +238,34 @@ TEXT_FILES = FileOptions(
     settings={"type": "text"},
     data="running text",
     model="a language model",
-    pair_file=TextFileOption(FileOption("text", "path", _TEXT_HELP)),
+    pair_file=TextFileOption(
+        FileOption(
+            "text",
+            "path",
+            _TEXT_HELP,
+            file_names=("{split}.txt", "{split}.parquet", "{split}.arrow"),
+        )
+    ),
     columns={TEXT_COLUMN: "column of the texts of a Parquet or Arrow file or a datasets folder"},
 )
 PARALLEL_FILES = FileOptions(
     (
-        FileOption("source", "source", _SOURCE_HELP),
-        FileOption("target", "target", _TARGET_HELP, is_repeatable=True),
+        FileOption("source", "source", _SOURCE_HELP, file_names=("{split}.source", "{split}.src")),
+        FileOption(
+            "target",
+            "target",
+            _TARGET_HELP,
+            is_repeatable=True,
+            file_names=("{split}.target", "{split}.tgt"),
+        ),
     ),
     settings={"type": "parallel-files"},
     data="parallel texts",
     model="a translator",
     pair_file=PairFileOption(
-        FileOption("pairs", "path", _PAIRS_HELP), columns=(1, 2), names=("source", "target")
+        FileOption("pairs", "path", _PAIRS_HELP, file_names=PAIR_FILE_NAMES),
+        columns=(1, 2),
+        names=("source", "target"),
     ),
 )
 

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from heedful.errors import ConfigError, check
+from heedful.parallel import call_in_workers
 from heedful.tasks.command_line import COLUMN_OPTIONS, PARALLEL_FILES, column_flag
 
 if TYPE_CHECKING:
     from heedful.evaluation.registry import MetricSpec
     from heedful.tasks.command_line import FileOptions, Files, Split
     from heedful.tasks.task import Task
+
+
+def _add_tasks(tasks: Mapping[str, str]) -> None:
+    TASKS.update(tasks)
+
 
 VALIDATE_EVERY_EPOCHS = 10  # of small files
 TASKS = {
@@ -31,6 +37,9 @@ TASKS = {
     "captioning": "heedful.tasks.captioning",
     "glimpses": "heedful.tasks.glimpse",
 }
+"""Packages by name; one may be added before `heedful.recipes` is imported, and worker processes
+then have it, too."""
+call_in_workers(partial(_add_tasks, TASKS))
 
 
 @cache

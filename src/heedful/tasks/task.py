@@ -152,9 +152,7 @@ class Task(ABC):
     has_search: ClassVar[bool] = False
     """Whether --beam has an effect."""
     evaluation_metrics: ClassVar[Mapping[str, Metric]] = {}
-    """What `evaluate` can compute."""
-    comparison_metrics: ClassVar[Mapping[str, Metric]] = {}
-    """What `compare` can compute: metrics of predicted texts."""
+    """What `evaluate` and `compare` can compute."""
     default_metrics: ClassVar[tuple[str, ...]] = ()
     """What they compute unless told otherwise; the first decides a comparison."""
     compared_scores: ClassVar[Mapping[str, Direction]] = {}
@@ -370,7 +368,7 @@ class Task(ABC):
         return ["", *confusion.format_table()] if confusion else ()
 
     def choose_metrics(self, references: Sequence[Sequence[str]]) -> Sequence[str]:
-        """Return the metrics that `evaluate` computes for these references by default."""
+        """Return the metrics that are computed for these references by default."""
         return self.default_metrics
 
 

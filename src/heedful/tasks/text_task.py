@@ -154,7 +154,9 @@ class TextTask(Task):
     compared_scores: ClassVar[Mapping[str, Direction]] = {
         "perplexity per word": "lower",
         "bits per character": "lower",
+        "perplexity per character": "lower",
         "perplexity per token": "lower",
+        "nats per token": "lower",
         "token accuracy": "higher",
     }
     batch_size_setting = "data.lm_batching.batch_size"

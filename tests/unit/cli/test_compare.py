@@ -7,7 +7,7 @@ import pytest
 
 from heedful.comparison.budget import Budget
 from heedful.comparison.training import plan_runs
-from heedful.evaluation.registry import METRICS
+from heedful.evaluation.registry import ALL_METRICS, METRICS
 from heedful.evaluation.score_table import score_outputs
 from heedful.experiment import train
 from heedful.recipes import load_recipe
@@ -85,6 +85,25 @@ def test_json_scores_equal_those_of_evaluation(call, trained, other, test_set, t
     assert [float(row["chrF"]) for row in rows] == [
         system["scores"][0]["stats"]["mean"] for system in report["systems"]
     ]
+
+
+def test_compare_has_every_metric_of_evaluate(call, trained, other, tmp_path, capsys, monkeypatch):
+    for name, text in {"src": "a b\nc\n", "tgt": "a b\nc\n", "gold": "0-0 1-1\n0-0\n"}.items():
+        (tmp_path / name).write_text(text)
+    options = "--source", "src", "--target", "tgt", "--gold-alignments", "gold", "--json"
+    names = [name for name in ALL_METRICS if not name.startswith("span-")]  # texts are no tags
+    options += "--metrics", ",".join(names)
+    ended = call(trained, other, *options)
+    assert ended.code == 0, ended.err
+    report = json.loads(ended.out)
+    command = "evaluate", trained, *options, "--device", "cpu"
+    expected = json.loads(heedful(capsys, monkeypatch, *command).out)
+    for system in report["systems"]:
+        actual = [
+            (entry["score"]["name"], entry["score"]["signature"], entry["stats"]["mean"])
+            for entry in system["scores"]
+        ]
+        assert actual == [(entry["name"], entry["signature"], entry["value"]) for entry in expected]
 
 
 def test_trained_plan_is_compared_without_training(call, tmp_path):

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,23 +29,23 @@ def evaluation_set(runs):
 
 
 def test_systems_are_scored_by_the_outputs_of_their_runs(runs, evaluation_set):
-    systems = [[runs / "small-0", runs / "small-1"], [runs / "large"]]
+    systems = [[(runs / "small-0",), (runs / "small-1",)], [(runs / "large",)]]
     evaluated = evaluation_set.evaluate(systems, baseline=0, device="cpu")
     outputs = {
         run: [each.text for each in load(run).translate(evaluation_set.sources, beam_size=1)]
         for folders in systems
-        for run in folders
+        for (run,) in folders
     }
     for folders, result in zip(systems, evaluated.results, strict=True):
         for name, score in zip(METRIC_NAMES, result.scores, strict=True):
             values = [
                 score_outputs(METRICS[name], outputs[run], evaluation_set.references)
-                for run in folders
+                for (run,) in folders
             ]
             mean = sum(entry.score.value for entry in values) / len(values)
             assert score.stats.mean == pytest.approx(mean)
             assert (score.stats.std is None) == (len(folders) == 1)
-        model = load(folders[0]).model
+        model = load(folders[0][0]).model
         assert result.num_parameters == sum(weight.numel() for weight in model.parameters())
         assert result.sentences_per_second.mean > 0
         assert result.tokens_per_second.mean > 0
@@ -55,7 +56,7 @@ def test_systems_are_scored_by_the_outputs_of_their_runs(runs, evaluation_set):
 
 def test_examples_have_a_source_a_reference_and_outputs(runs, evaluation_set):
     evaluated = evaluation_set.evaluate(
-        [[runs / "small-0"], [runs / "large"]], baseline=0, device="cpu"
+        [[(runs / "small-0",)], [(runs / "large",)]], baseline=0, device="cpu"
     )
     assert len(evaluated.sources) == MAX_EXAMPLES
     assert evaluated.references == evaluated.sources  # they are to be copied
@@ -89,7 +90,7 @@ def test_shared_parameters_count_once():
     from torch import nn
 
     layer = nn.Linear(3, 2)
-    assert count_parameters(nn.ModuleList([layer, layer])) == 8
+    assert count_parameters(SimpleNamespace(model=nn.ModuleList([layer, layer]))) == 8
 
 
 def test_additional_sets_are_scored_by_the_main_metric(runs, evaluation_set):
@@ -97,9 +98,9 @@ def test_additional_sets_are_scored_by_the_main_metric(runs, evaluation_set):
     additional = [AdditionalTestSet.from_pairs("short", pairs)]
     novelty = SOURCE_METRICS["novelty-1"]
     compared = replace(evaluation_set, additional_sets=additional, metrics=[novelty])
-    systems = [[runs / "small-0"], [runs / "large"]]
+    systems = [[(runs / "small-0",)], [(runs / "large",)]]
     (one, other) = compared.evaluate(systems, baseline=0, device="cpu").results
-    for (run,), result in zip(systems, (one, other), strict=True):
+    for ((run,),), result in zip(systems, (one, other), strict=True):
         by_name = {score.score.name: score for score in result.scores}
         assert list(by_name) == ["novel 1-grams", "novel 1-grams, short"]
         for sources, name in ((compared.sources, ""), (["a b c", "b b"], ", short")):

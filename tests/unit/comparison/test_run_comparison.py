@@ -131,7 +131,9 @@ def test_interrupted_comparison_is_none(recipes, tmp_path):
 
 def test_seeds_of_a_recipe_form_one_system(recipes, tmp_path):
     plans = plan_runs(recipes("one", "two"), str(tmp_path / "one.yaml"), seeds=2, folder=tmp_path)
-    assert [(name, [run.name for run in folders]) for name, _, folders in group_plans(plans)] == [
+    assert [
+        (name, [run.name for run in folders]) for name, _, folders, _ in group_plans(plans)
+    ] == [
         ("one", ["one-0", "one-1"]),
         ("two", ["two-0", "two-1"]),
     ]

@@ -27,6 +27,7 @@ def texts(tmp_path_factory):
 
 def evaluate(*systems):
     task = Run(systems[0][0]).read_recipe().task
+    systems = [[(run,) for run in runs] for runs in systems]
     evaluation_set = TextEvaluationSet("letters", LINES, task)
     return evaluation_set.evaluate(systems, baseline=0, device="cpu").results
 

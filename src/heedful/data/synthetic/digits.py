@@ -5,9 +5,9 @@ split, seed and index give the same image.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +89,7 @@ def _distances(pixels: Points, starts: Points, ends: Points) -> Points:
 class BuiltInDigitsConfig(SyntheticConfig):
     """Digits that heedful draws."""
 
+    default_sizes: ClassVar[Mapping[str, int]] = {"train": 4000, "dev": 500, "test": 500}
     type: Literal["built-in-digits"] = "built-in-digits"
     name: str = _NAME
     """Name of the data: digits."""
@@ -96,6 +97,11 @@ class BuiltInDigitsConfig(SyntheticConfig):
     """Number of images."""
     size: int = Field(default=28, ge=8, le=512)
     """Height and width of an image in pixels."""
+
+    @override
+    @classmethod
+    def corpus_names(cls) -> Sequence[str]:
+        return (_NAME,)
 
     @override
     def stream(self) -> Iterator[LabeledImage]:

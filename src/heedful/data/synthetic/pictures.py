@@ -5,7 +5,7 @@ pictures; no test or dev picture is a training picture.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import ClassVar, Literal, NamedTuple
 
@@ -60,7 +60,13 @@ def picture_corpora() -> dict[str, PictureCorpus]:
 class BuiltInPicturesConfig(SyntheticConfig):
     """Pictures with captions that come with heedful, or that it draws."""
 
+    default_sizes: ClassVar[Mapping[str, int]] = {"train": 10_000, "dev": 500, "test": 500}
     type: Literal["built-in-pictures"] = "built-in-pictures"
+
+    @override
+    @classmethod
+    def corpus_names(cls) -> Sequence[str]:
+        return list(picture_corpora())
 
     @override
     def stream(self) -> Iterator[CaptionedImage]:

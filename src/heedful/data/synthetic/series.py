@@ -5,10 +5,10 @@ series itself is such a path. Invariant: the same name, split, seed and index gi
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from importlib import resources
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field, PositiveInt
@@ -180,6 +180,7 @@ REAL_SERIES = {
 class BuiltInSeriesConfig(SyntheticConfig):
     """Generated series, or a real one that comes with heedful."""
 
+    default_sizes: ClassVar[Mapping[str, int]] = {"train": 100, "test": 100}
     type: Literal["built-in-series"] = "built-in-series"
     num_examples: PositiveInt = 100
     """Number of generated series."""
@@ -187,8 +188,13 @@ class BuiltInSeriesConfig(SyntheticConfig):
     """Values of a generated series."""
 
     @override
+    @classmethod
+    def corpus_names(cls) -> Sequence[str]:
+        return [*SERIES_PROCESSES, *REAL_SERIES]
+
+    @override
     def stream(self) -> Iterator[Series]:
-        names = [*SERIES_PROCESSES, *REAL_SERIES]
+        names = self.corpus_names()
         check_choice(self.name, names, "built-in series", location="data", error=DataError)
         splits = ("train", "dev", "test")
         check_choice(self.split, splits, "split", location=self.name, error=DataError)

@@ -40,8 +40,9 @@ _COLUMNS = {
     "image_column": "column of the images; default: image, file_name, path ..., else the first",
     "caption_column": "column of the captions; default: caption, text, name ..., else the second",
 }
+_FILE_NAMES = ("{split}.tsv", "{split}.csv", "{split}.jsonl", "{split}")  # a folder of images
 FILE_OPTIONS = FileOptions(
-    (FileOption("captions", "path", _HELP),),
+    (FileOption("captions", "path", _HELP, file_names=_FILE_NAMES),),
     {"type": "captions"},
     data="captioned images",
     model="a captioner",

@@ -156,7 +156,6 @@ class CaptioningTask(PairTask):
     evaluation_metrics: ClassVar[Mapping[str, Metric]] = {
         name: spec.metric for name, spec in VALIDATION_METRICS.items() if spec.metric
     }
-    comparison_metrics = evaluation_metrics
     default_metrics = ("bleu-4", "bleu-3", "bleu-2", "bleu-1", "caption-rouge-l", "cider-d")
     dev_evaluator = GreedyCaptionEvaluator
 

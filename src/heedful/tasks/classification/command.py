@@ -7,6 +7,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from heedful.tasks.command_line import (
+    PAIR_FILE_NAMES,
     EnsembleWith,
     FileOption,
     FileOptions,
@@ -58,7 +59,10 @@ _HELP: Mapping[Split, str] = {
     "test": "labeled texts for a classifier: label, tab, text",
 }
 _LABELED_FILE = PairFileOption(
-    FileOption("labeled", "path", _HELP), columns=(2, 1), names=("text", "label"), num_columns=2
+    FileOption("labeled", "path", _HELP, file_names=PAIR_FILE_NAMES),
+    columns=(2, 1),
+    names=("text", "label"),
+    num_columns=2,
 )
 FILE_OPTIONS = FileOptions(
     (), {}, data="texts with labels", model="a classifier", pair_file=_LABELED_FILE

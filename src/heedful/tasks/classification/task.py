@@ -96,7 +96,7 @@ class ClassificationTask(PairTask):
         "accuracy": ACCURACY,
         "macro-f1": MetricSpec("Macro-F1", higher_is_better=True, unit="fraction"),
     }
-    evaluation_metrics = comparison_metrics = METRICS
+    evaluation_metrics = METRICS
     default_metrics = tuple(METRICS)
     has_evaluation_page = True
     dev_evaluator = SampleClassifier

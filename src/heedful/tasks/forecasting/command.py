@@ -28,7 +28,7 @@ _HELP: Mapping[Split, str] = {
     "test": "time series whose end is forecast",
 }
 FILE_OPTIONS = FileOptions(
-    (FileOption("series", "path", _HELP),),
+    (FileOption("series", "path", _HELP, file_names=("{split}.csv",)),),
     {"type": "series"},
     data="time series",
     model="a forecaster",

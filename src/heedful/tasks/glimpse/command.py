@@ -22,8 +22,9 @@ _HELP: Mapping[Split, str] = {
     "dev": "images to validate on; default: some training images",
     "test": "images for a glimpse model: an idx file, with its labels beside it",
 }
+_FILE_NAMES = ("{split}-images-idx3-ubyte",)
 FILE_OPTIONS = FileOptions(
-    (FileOption("digits", "path", _HELP),),
+    (FileOption("digits", "path", _HELP, file_names=_FILE_NAMES),),
     {"type": "idx-images"},
     data="images with labels",
     model="a glimpse model",

@@ -143,11 +143,12 @@ _HELP: Mapping[Split, str] = {
     "dev": "tagged words to validate on; default: some training sentences",
     "test": "tagged words for a tagger, in columns",
 }
+_FILE_NAMES = ("{split}.conllu", "{split}.conll", "{split}.txt", "{split}.parquet", "{split}.arrow")
 FILE_OPTIONS = FileOptions(
     (),
     {},
     data="words with tags",
     model="a tagger",
-    pair_file=ConllFileOption(FileOption("conll", "path", _HELP)),
+    pair_file=ConllFileOption(FileOption("conll", "path", _HELP, file_names=_FILE_NAMES)),
 )
 COMMANDS = (tag,)

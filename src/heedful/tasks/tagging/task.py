@@ -125,7 +125,6 @@ class TaggingTask(PairTask):
         "token-accuracy": METRICS["token-accuracy"],
         **_SPAN_METRICS,
     }
-    comparison_metrics = evaluation_metrics
     default_metrics = ("token-accuracy",)
     has_evaluation_page = True
     dev_evaluator = DevTagger

@@ -3,10 +3,10 @@
 Models are evaluated on a test set, and on dev sources during training.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from typing_extensions import override
@@ -28,7 +28,6 @@ from heedful.evaluation.registry import (
     MAX_NBEST,
     MODEL_METRICS,
     NBEST_METRICS,
-    SOURCE_METRICS,
     VALIDATION_METRICS,
 )
 from heedful.evaluation.text_metrics import join_outputs
@@ -202,10 +201,6 @@ class TranslationTask(PairTask):
     validation_metrics = ("bleu", "chrf")
     has_search = True
     evaluation_metrics = ALL_METRICS
-    comparison_metrics: ClassVar[Mapping[str, Metric]] = {
-        **{name: spec.metric for name, spec in VALIDATION_METRICS.items() if spec.metric},
-        **SOURCE_METRICS,
-    }
     default_metrics = DEFAULT_METRICS
     system_outputs = TranslationOutputs
     dev_evaluator = GreedyTranslationEvaluator
