@@ -472,6 +472,18 @@ for head_name, head in COPYING_HEADS.items():
     }
 SYSTEMS |= {
     "copynet, selective read": _system({"output_head": {"type": "copynet"}}),
+    "pointer-generator, gate on the cell state": _system(
+        {
+            "cell": "lstm",
+            "num_layers": 2,
+            "output_head": {"type": "pointer-generator", "gate_reads_cell_state": True},
+        },
+        {"cell": "lstm"},
+    ),
+    "pointer-generator, shared inputs": {
+        **_system({"output_head": {"type": "pointer-generator"}}),
+        "embeddings": "shared-inputs",
+    },
     "pointer-generator, coverage": _system(
         {
             "output_head": {"type": "pointer-generator"},

@@ -724,6 +724,7 @@ POINTER_GENERATOR: Sections = {
     },
     "2.2": {
         "model.decoder.output_head.type": "pointer-generator",
+        "model.decoder.output_head.gate_reads_cell_state": True,  # s_t is the pair of both
         "tokenizers.type": "shared",
         "tokenizers.tokenizer.type": "word",
         "tokenizers.tokenizer.open_vocabulary": True,
@@ -749,11 +750,12 @@ POINTER_GENERATOR: Sections = {
     },
     "authors' code": {
         "model.decoder.attention.score.hidden_size": 512,
+        "model.embeddings": "shared-inputs",
         "model.init.type": "uniform",
         "model.init.bound": 0.02,
         "training.lr_scheduler.type": "constant",
+        "decoding.length_penalty.type": "mean",
     },
-    NOT_IN_PAPER: {"decoding.length_penalty.*": "the authors divide by the length"},
 }
 
 COPYNET: Sections = {

@@ -99,7 +99,25 @@ MOE = (
     + 512  # attention
     + linear(512, 32_000)
 )
+POINTER_GATE = linear(512 + 256 + 256 + 128, 1)  # context, hidden and cell state, input
+COVERAGE_WEIGHTS = 512
+SEE = (
+    50_000 * 128  # embeddings of both sides
+    + 2 * lstm(128, 256)
+    + linear(512, 256)  # the first state of the decoder
+    + lstm(128 + 256, 256)  # the paper has a matrix more, which reduces its input
+    + linear(512 + 256, 256)
+    + linear(512, 512)
+    + 256 * 512
+    + 512  # attention
+    + COVERAGE_WEIGHTS
+    + linear(256, 50_000)
+)
 PRINTED_COUNTS = {
+    "pointer-generator-2017": PrintedCount(
+        21_499_600 + 1_153 + 512, "section 5", SEE + POINTER_GATE
+    ),
+    "see-2017-coverage": PrintedCount(21_499_600 + 512, "section 5", SEE),
     "transformer-2017-base": PrintedCount(
         65 * MILLION,
         "table 3",

@@ -11,7 +11,7 @@ from tests.documents import paper_numbers
 from tests.documents.caption_numbers import CAPTION_NUMBERS
 from tests.documents.mechanism_numbers import MECHANISM_NUMBERS
 from tests.documents.paper_numbers import NOT_IN_PAPER
-from tests.documents.parameter_counts import PRINTED_COUNTS, num_parameters
+from tests.documents.parameter_counts import POINTER_GATE, PRINTED_COUNTS, num_parameters
 from tests.documents.text_numbers import TEXT_NUMBERS
 
 PAPER_NUMBERS = paper_numbers.PAPER_NUMBERS | MECHANISM_NUMBERS | CAPTION_NUMBERS | TEXT_NUMBERS
@@ -104,3 +104,9 @@ def test_parameter_count_is_that_of_the_paper_or_has_a_reason(name):
     count = PRINTED_COUNTS[name]
     is_close = count.derived == pytest.approx(count.printed, rel=0.01)
     assert is_close == (count.reason is None), f"{count.derived:,} of {count.source}"
+
+
+def test_pointer_adds_as_many_parameters_as_in_its_paper():
+    names = ("pointer-generator-2017", "see-2017-coverage")
+    with_pointer, without = map(num_parameters, names)
+    assert with_pointer - without == POINTER_GATE == 1_153  # section 5

@@ -157,6 +157,7 @@ def _model_conditions(run: LoadedRun) -> dict[str, object]:
     return {
         "model.decoder.output_head must be 'softmax'": decoder.output_head.type == "softmax",
         "model.source_eos must be true": model.source_eos,
+        "model.embeddings must not be 'shared-inputs'": model.embeddings != "shared-inputs",
         "model.decoder.cross_attention_to must be 'top-layer'": (
             decoder.cross_attention_to == "top-layer"
         ),

@@ -143,13 +143,22 @@ class PointerGeneratorHead(CopyingHead):
     """p(w) = p_gen softmax(W f + b)_w + (1 - p_gen) sum_{s: x_s = w} a_s.
 
     p_gen = sigmoid(w_c c + w_s s + w_x x + b) for context c, decoder state s and input embedding x;
-    a are the attention weights (See et al. 2017, equations 8 and 9). Decoders without a recurrent
-    state have their features in place of c and s.
+    a are the attention weights (See et al. 2017, equations 8 and 9). s is the hidden state, with
+    `gate_reads_cell_state` also the cell state, as in the authors' code. Decoders without a
+    recurrent state have their features in place of c and s.
     """
 
-    def __init__(self, feature_size: int, vocab_size: int, gate_size: int) -> None:
+    def __init__(
+        self,
+        feature_size: int,
+        vocab_size: int,
+        gate_size: int,
+        *,
+        gate_reads_cell_state: bool = False,
+    ) -> None:
         super().__init__(feature_size, vocab_size)
         self.gate = nn.Linear(gate_size, 1)
+        self.gate_reads_cell_state = gate_reads_cell_state
 
     @override
     def compute_distributions(
@@ -164,9 +173,15 @@ class PointerGeneratorHeadConfig(BaseConfig):
     """Generate or copy, as a gate decides (See et al. 2017)."""
 
     type: Literal["pointer-generator"] = "pointer-generator"
+    gate_reads_cell_state: bool = False
+    """The gate also reads the cell state of the LSTM decoder, as in the paper."""
 
     def build(self, sizes: HeadSizes) -> OutputHead:
-        return PointerGeneratorHead(sizes.features, sizes.vocab, sizes.gate_inputs)
+        reads_cell_state = self.gate_reads_cell_state
+        return PointerGeneratorHead(
+            *(sizes.features, sizes.vocab, sizes.gate_inputs),
+            gate_reads_cell_state=reads_cell_state,
+        )
 
 
 class CopyHead(CopyingHead):

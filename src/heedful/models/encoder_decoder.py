@@ -155,8 +155,9 @@ class EncoderDecoderConfig(BaseConfig):
     """The encoder of the source."""
     decoder: DecoderConfig = RecurrentDecoderConfig()
     """The decoder of the target."""
-    embeddings: Literal["separate", "tied", "shared"] = "separate"
-    """Tie the output head to the target embeddings (tied), and these to the source's (shared)."""
+    embeddings: Literal["separate", "tied", "shared", "shared-inputs"] = "separate"
+    """Tie the output head to the target embeddings (tied), and these to the source's (shared); or
+    share the embeddings of both without the output head (shared-inputs; See et al. 2017)."""
     source_eos: bool = True
     """Encode the EOS at the end of a source; false leaves it out, as OpenNMT-py does."""
     init: InitConfig = DefaultInitConfig()
@@ -180,7 +181,8 @@ class EncoderDecoderConfig(BaseConfig):
         has_table = not isinstance(self.encoder, PretrainedEncoderConfig)
         message = "a pretrained encoder keeps its own embeddings"
         hint = "set model.embeddings to 'tied' or 'separate'"
-        check(has_table or self.embeddings != "shared", "model.embeddings", message, hint)
+        is_shared, is_tied = "shared" in self.embeddings, self.embeddings in ("tied", "shared")
+        check(has_table or not is_shared, "model.embeddings", message, hint)
         encoder = self.encoder.build(vocab_size=source_vocab_size)
         if self.points_to_source:
             target_vocab_size = source_vocab_size  # it reads the tokens that it points to
@@ -199,10 +201,10 @@ class EncoderDecoderConfig(BaseConfig):
         model = EncoderDecoderModel(encoder, decoder, source_eos=self.source_eos)
         self.init.initialize(model)
         message = "an output head that points has no weights to tie"
-        is_valid = self.embeddings == "separate" or not self.points_to_source
+        is_valid = not (is_tied and self.points_to_source)
         check(is_valid, "embeddings", message, "set it to 'separate'")
-        if self.embeddings != "separate":
+        if is_tied:
             tie_weights(decoder.output_head.projection, decoder.embedding)
-        if self.embeddings == "shared":
+        if is_shared:
             share_embeddings(encoder.embedding, decoder.embedding)
         return model

@@ -49,7 +49,7 @@ class CopyInputs(NamedTuple):
     """Inputs of a head that copies, in addition to features and weights."""
 
     source: CopySource
-    gate_inputs: Float[Tensor, "B T G"]  # context, state and embedding of the input token
+    gate_inputs: Float[Tensor, "B T G"]  # context, state, input embedding, maybe cell state
 
 
 class OutputHead(nn.Module, ABC):
@@ -61,6 +61,8 @@ class OutputHead(nn.Module, ABC):
     """Whether `alignment_posterior` differs from the attention weights."""
     copies_source = False
     """Whether it predicts tokens of the source, and needs `CopyInputs`."""
+    gate_reads_cell_state = False
+    """Whether `CopyInputs.gate_inputs` end with the cell state of the decoder."""
     reads_selectively = False
     """Whether it has a `selective_read`, which is part of the next input (Gu et al. 2016)."""
 
@@ -234,3 +236,6 @@ def check_parallel(head: OutputHead) -> None:
     message = "a selective read waits for the step before, but this decoder has no steps"
     hint = "set it to false, or choose a recurrent decoder"
     check(not head.reads_selectively, "decoder.output_head.selective_read", message, hint)
+    message = "the gate reads cell states, which this decoder does not have"
+    setting = "decoder.output_head.gate_reads_cell_state"
+    check(not head.gate_reads_cell_state, setting, message, hint)

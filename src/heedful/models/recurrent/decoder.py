@@ -18,7 +18,12 @@ from heedful.attention.memory import Memory
 from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.models.base import Decoder, DecoderOutput, EncoderOutput, EncoderStateSizes
-from heedful.models.copying import CopyNetHead, CopyNetHeadConfig, OutputHeadConfig
+from heedful.models.copying import (
+    CopyNetHead,
+    CopyNetHeadConfig,
+    OutputHeadConfig,
+    PointerGeneratorHeadConfig,
+)
 from heedful.models.output_heads import (
     CopyInputs,
     CopySource,
@@ -137,7 +142,7 @@ class RecurrentDecoder(Decoder):
         else:
             pre_output_input = torch.stack([output.pre_output_input for output in outputs], dim=1)
             features = self.wiring.compute_features(pre_output_input)
-        log_probs = self.output_head(features, weights, _copy_inputs(outputs, source))
+        log_probs = self.output_head(features, weights, self._copy_inputs(outputs, source))
         return DecoderOutput(log_probs, weights, attention_records)
 
     @override
@@ -171,7 +176,7 @@ class RecurrentDecoder(Decoder):
             features = self.wiring.compute_features(output.pre_output_input.unsqueeze(1))
         else:
             features = next_state.pending.features
-        copying = _copy_inputs([output], next_state.copy_source)
+        copying = self._copy_inputs([output], next_state.copy_source)
         return self.output_head(features, output.weights, copying)
 
     def _step(
@@ -203,12 +208,17 @@ class RecurrentDecoder(Decoder):
             pending = PendingToken(features, output.weights)
         return output, state._replace(wiring=output.state, pending=pending)
 
-
-def _copy_inputs(outputs: Sequence[WiringOutput], source: CopySource | None) -> CopyInputs | None:
-    if source is None:
-        return None
-    gate_inputs = torch.stack([output.vectors.gate_inputs for output in outputs], dim=1)
-    return CopyInputs(source, gate_inputs)
+    def _copy_inputs(
+        self, outputs: Sequence[WiringOutput], source: CopySource | None
+    ) -> CopyInputs | None:
+        if source is None:
+            return None
+        parts = [torch.stack([output.vectors.gate_inputs for output in outputs], dim=1)]
+        index = self.wiring.cells.cells[-1].cell_state_index
+        if self.output_head.gate_reads_cell_state and index is not None:
+            top_states = [output.state.cells[-1] for output in outputs]
+            parts.append(torch.stack([state[index] for state in top_states], dim=1))
+        return CopyInputs(source, torch.cat(parts, dim=-1))
 
 
 WiringConfig = Annotated[
@@ -246,14 +256,19 @@ class RecurrentDecoderConfig(RecurrentDecoderConfigBase):
         if isinstance(self.wiring, DeepFusionConfig) and encoder_sizes is not None:
             self.wiring.check_encoder(encoder_sizes)
         wiring = self.wiring.build(self, memory_size=memory_size)
+        head = self.output_head
         gate_size = memory_size + self.hidden_size + self.input_size(memory_size)
+        if isinstance(head, PointerGeneratorHeadConfig) and head.gate_reads_cell_state:
+            top_cell = wiring.cells.cells[-1]
+            message = f"cells of type {self.cell.type!r} have no cell state for the gate to read"
+            setting, hint = "output_head.gate_reads_cell_state", "set it to false, or use 'lstm'"
+            check(top_cell.cell_state_index is not None, f"decoder.{setting}", message, hint)
+            gate_size += top_cell.cell_state_size
         decoder = RecurrentDecoder(
             TokenEmbedding(vocab_size, self.embedding_size, dropout=self.dropout),
             self.bridge.build(memory_size, encoder_sizes or EncoderStateSizes(), self, wiring),
             wiring,
-            self.output_head.build(
-                HeadSizes(wiring.pre_output.size, vocab_size, gate_size, memory_size)
-            ),
+            head.build(HeadSizes(wiring.pre_output.size, vocab_size, gate_size, memory_size)),
         )
         message = f"wiring {self.wiring.type!r} uses the output of experts in the next step"
         hint = "choose 'bottom-layer-attention', or 'step-then-attend' with `input_feeding: false`"
