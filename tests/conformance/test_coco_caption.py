@@ -5,6 +5,7 @@ Its wheel has 100 MB of Java programs; only three of its modules are used here, 
 
 import random
 
+import numpy as np
 import pytest
 
 from heedful.evaluation.base import as_multi_reference
@@ -55,8 +56,11 @@ def test_rouge_l_equals_the_package():
 def test_bleu_equals_the_package():
     module = pytest.importorskip("pycocoevalcap.bleu.bleu")
     outputs, references = examples()
-    totals, _ = scores(module.Bleu(4))
-    for order, total in enumerate(totals, start=1):
+    totals, captions = scores(module.Bleu(4))
+    for order, (total, each) in enumerate(zip(totals, captions, strict=True), start=1):
         metric = CAPTION_METRICS[f"bleu-{order}"]
-        sums = metric.sentence_statistics(outputs, references).sum(axis=0)
-        assert metric.compute(sums) == pytest.approx(100 * total)
+        rows = metric.sentence_statistics(outputs, references)
+        assert metric.compute(rows.sum(axis=0)) == pytest.approx(100 * total)
+        has_words = [bool(output) for output in outputs]
+        expected = 100 * np.array(each)[has_words]
+        assert metric.compute(rows)[has_words] == pytest.approx(expected, abs=1e-12)

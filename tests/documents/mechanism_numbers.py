@@ -184,7 +184,7 @@ MECHANISM_NUMBERS: dict[str, Sections] = {
                 "training.objective.baseline": "mean",
             },
             "8.3": {
-                "model.*coder.dropout": 0.2,
+                "model.*coder.dropout": 0.0,  # "only applied during the ML training phase"
                 "model.init.type": "uniform",
                 "model.init.bound": 0.04,
                 "training.batching.max_tokens": batch(128),

@@ -40,4 +40,74 @@ ZAREMBA: Sections = {
     },
     NOT_IN_PAPER: {"tokenizers.type": "a language model has one vocabulary"},
 }
-TEXT_NUMBERS: dict[str, Sections] = {"zaremba-2014": ZAREMBA}
+WORDS = 14.5
+"""Words of a sentence of CoNLL 2003: the loss of Lample et al. is that of a sentence."""
+ONE_SENTENCE = {"training.batching.max_tokens": 1}
+LAMPLE: Sections = {
+    "2": {"model.output_head.type": "crf", "model.encoder.cell.type": "lstm"},
+    "4.1": {
+        "tokenizers.source.type": "word-character",
+        "model.characters.type": "lstm",
+        "model.characters.embedding_size": 25,
+        "model.characters.hidden_size": 2 * 25,
+        "model.characters.combine": "concat",
+    },
+    "4.2": {"model.encoder.embedding_size": 100 + 2 * 25},
+    "4.3": {"model.encoder.dropout": 0.5, "model.dropout": 0.0, "model.characters.dropout": 0.0},
+    "5.1": {
+        "model.encoder.direction.type": "bidirectional",
+        "model.encoder.hidden_size": 2 * 100,
+        "model.encoder.num_layers": 1,
+        "training.optimizer.type": "sgd",
+        "training.optimizer.learning_rate": 0.01 * WORDS,
+        "training.optimizer.momentum": 0.0,
+        "training.max_grad_norm": pytest.approx(5 / WORDS, rel=0.01),
+        **ONE_SENTENCE,
+    },
+    "authors' code": {
+        "tokenizers.source.normalization.lowercase": True,
+        "training.max_epochs": 100,
+    },
+    NOT_IN_PAPER: {
+        "model.encoder.type": "recurrent",
+        "tokenizers.*type": "how data of taggers is read",
+        "training.max_steps": "the epochs of the authors' code, on CoNLL 2003",
+        "training.lr_scheduler.type": "the paper has one rate",
+        "training.metric_for_best_model": "ours",
+    },
+}
+PLANK: Sections = {
+    "2.1": {
+        "model.encoder.cell.type": "lstm",
+        "model.encoder.direction.type": "bidirectional",
+        "model.characters.type": "lstm",
+        "model.characters.combine": "concat",
+        "model.output_head.type": "softmax",
+    },
+    "3": {
+        "model.encoder.embedding_size": 128 + 2 * 100,
+        "model.encoder.hidden_size": 2 * 100,
+        "model.encoder.num_layers": 1,
+        "model.characters.embedding_size": 100,
+        "model.characters.hidden_size": 2 * 100,
+        "model.encoder.dropout": 0.0,
+        "training.max_epochs": 20,
+        "training.optimizer.type": "sgd",
+        "training.optimizer.learning_rate": pytest.approx(0.1 * 16),
+        **ONE_SENTENCE,
+    },
+    NOT_IN_PAPER: {
+        "model.encoder.type": "recurrent",
+        "model.dropout": "the paper has noise instead, which heedful lacks",
+        "tokenizers.*": "how data of taggers is read",
+        "training.max_steps": "above the epochs",
+        "training.max_grad_norm": "the default of the toolkit of the authors, per sentence",
+        "training.lr_scheduler.type": "the paper has one rate",
+        "training.metric_for_best_model": "ours",
+    },
+}
+TEXT_NUMBERS: dict[str, Sections] = {
+    "zaremba-2014": ZAREMBA,
+    "lample-2016": LAMPLE,
+    "plank-2016": PLANK,
+}

@@ -37,7 +37,10 @@ class _PairBatch(NamedTuple):
 class TranslationTable:
     """p(target word | source word) of the pairs of words in a corpus; source word 0 is null.
 
-    The last two entries are an unseen pair of words, and padding.
+    Probabilities start uniform over the target words that share a sentence pair with the source
+    word. Brown et al. 1993, section 4.4, and nltk start uniform over all target words, so that
+    their first iteration weights the words of a sentence alike; ours favors source words with few
+    partners. The last two entries are an unseen pair of words, and padding.
     """
 
     def __init__(self, keys: Integers) -> None:

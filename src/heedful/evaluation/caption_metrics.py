@@ -20,6 +20,7 @@ from heedful.evaluation.text_metrics import SacreBleuMetric, lcs_length
 from heedful.tokenization.ragged_array import RaggedArray
 
 _BETA_SQUARED = 1.2**2  # weight of recall relative to precision in ROUGE-L
+_TINY, _SMALL = 1e-15, 1e-9  # constants of coco-caption's bleu_scorer.py
 _CONTRACTION = re.compile(r"(?<=\w)(n't|'(?:s|d|m|ll|re|ve))\b")
 _WORD = re.compile(r"n't\b|'(?:s|d|m|ll|re|ve)\b|\w+(?:[-./&]\w+)*|\S")
 _PUNCTUATION = frozenset("'`\".?!,:;-(){}\u2018\u2019\u201c\u201d\u2013\u2014\u2026")
@@ -38,9 +39,12 @@ def caption_words(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class CaptionBleu(SacreBleuMetric):
-    """BLEU of n-grams up to an order, without smoothing  (Papineni et al. 2002).
+    """BLEU of n-grams up to an order  (Papineni et al. 2002).
 
     Of several references the closest length counts for the brevity penalty, the shorter of two.
+    There is no smoothing but the constants of coco-caption, which keep a score without a match of
+    n-grams above zero: precision (matches + 1e-15) / (n-grams + 1e-9), and the ratio of lengths
+    likewise.
     """
 
     order: int = 4
@@ -49,6 +53,15 @@ class CaptionBleu(SacreBleuMetric):
     def sentence_statistics(self, outputs: Sequence[str], references: ReferenceLists) -> Array:
         joined = [_join_words(choices) for choices in references]
         return super().sentence_statistics(_join_words(outputs), joined)
+
+    @override
+    def compute(self, sums: Array) -> Array:
+        length, reference_length = sums[..., 0], sums[..., 1]
+        matches, ngrams = np.split(sums[..., 2:], 2, axis=-1)
+        precisions = (matches + _TINY) / (ngrams + _SMALL)
+        ratio = (length + _TINY) / (reference_length + _SMALL)
+        brevity_penalty = np.exp(np.minimum(0, 1 - 1 / ratio))
+        return 100 * brevity_penalty * precisions.prod(axis=-1) ** (1 / self.order)
 
     @override
     def signature(self, references: ReferenceLists) -> str:

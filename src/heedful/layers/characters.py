@@ -1,13 +1,12 @@
 """Character features: a vector for each word, computed from its spelling.
 
-It is added to the embedding of the word, so that words that were never seen also have one. Others
-concatenate the two vectors (Ma & Hovy 2016; Lample et al. 2016); a sum keeps their size, so that
-every encoder can read it. Invariant: padding has no influence, and a word without characters has a
-vector of its own.
+It is added to the embedding of the word, so that words that were never seen also have one, or is a
+part of it, as in Ma & Hovy 2016 and Lample et al. 2016. Invariant: padding has no influence, and a
+word without characters has a vector of its own.
 """
 
 from abc import ABC, abstractmethod
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
@@ -28,13 +27,17 @@ class CharacterEncoder(nn.Module, ABC):
     """Maps the characters of each word, counted from 1 and padded with 0, to a vector."""
 
     def __init__(
-        self, embedding_size: int, feature_size: int, output_size: int, dropout: float
+        self, embedding_size: int, feature_size: int, output_size: int | None, dropout: float
     ) -> None:
+        """Without `output_size` the features are not projected."""
         super().__init__()
         num_embeddings = 1 + NUM_CHARACTERS
         self.embedding = nn.Embedding(num_embeddings, embedding_size, padding_idx=_NO_CHARACTER)
         self.dropout = nn.Dropout(dropout)
-        self.projection = nn.Linear(feature_size, output_size)
+        self.output_size = feature_size if output_size is None else output_size
+        self.projection: nn.Module = nn.Identity()
+        if output_size is not None:
+            self.projection = nn.Linear(feature_size, output_size)
 
     @override
     def forward(self, characters: Int[Tensor, "*B C"]) -> Float[Tensor, "*B E"]:
@@ -63,7 +66,7 @@ class ConvolutionalCharacterEncoder(CharacterEncoder):
         num_filters: int,
         kernel_size: int,
         dropout: float,
-        output_size: int,
+        output_size: int | None,
     ) -> None:
         super().__init__(embedding_size, num_filters, output_size, dropout)
         self.convolution = nn.Conv1d(embedding_size, num_filters, kernel_size, padding="same")
@@ -80,7 +83,7 @@ class RecurrentCharacterEncoder(CharacterEncoder):
     """[h_n; h'_1]: the final states of an LSTM in each direction (Lample et al. 2016, 4.1)."""
 
     def __init__(
-        self, *, embedding_size: int, hidden_size: int, dropout: float, output_size: int
+        self, *, embedding_size: int, hidden_size: int, dropout: float, output_size: int | None
     ) -> None:
         super().__init__(embedding_size, hidden_size, output_size, dropout)
         forward_cell, backward_cell = (LSTMCell(embedding_size, hidden_size // 2) for _ in range(2))
@@ -102,6 +105,13 @@ class CharacterEncoderConfigBase(BaseConfig):
     """Size of a character embedding."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout on character embeddings and on the features of a word."""
+    combine: Literal["add", "concat"] = "add"
+    """Add the projected features to the word embedding, or concatenate (concat): they are then the
+    last part of `encoder.embedding_size`, and word embeddings the rest."""
+
+    @override
+    def options(self) -> dict[str, Any]:
+        return {name: value for name, value in super().options().items() if name != "combine"}
 
 
 class ConvolutionalCharacterEncoderConfig(CharacterEncoderConfigBase):
@@ -113,7 +123,7 @@ class ConvolutionalCharacterEncoderConfig(CharacterEncoderConfigBase):
     kernel_size: PositiveInt = 3
     """Characters that a filter spans."""
 
-    def build(self, *, output_size: int) -> CharacterEncoder:
+    def build(self, *, output_size: int | None) -> CharacterEncoder:
         return ConvolutionalCharacterEncoder(output_size=output_size, **self.options())
 
 
@@ -124,7 +134,7 @@ class RecurrentCharacterEncoderConfig(CharacterEncoderConfigBase):
     hidden_size: PositiveInt = Field(default=64, multiple_of=2)
     """Size of the final states, both directions together."""
 
-    def build(self, *, output_size: int) -> CharacterEncoder:
+    def build(self, *, output_size: int | None) -> CharacterEncoder:
         return RecurrentCharacterEncoder(output_size=output_size, **self.options())
 
 

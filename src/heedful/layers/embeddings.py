@@ -2,10 +2,12 @@
 
 import math
 
+import torch
 from torch import Tensor, nn
 
 from heedful.attention.positional_encoding import PositionCombiner
 from heedful.errors import check
+from heedful.layers.characters import CharacterEncoder
 from heedful.layers.sublayers import apply_dropout
 from heedful.shapes import Float, Int
 from heedful.tokenization.vocabulary import PAD
@@ -16,9 +18,9 @@ class TokenEmbedding(nn.Module):
 
     With `num_segments`, a vector per segment (token type) is also added. With `character_encoder`,
     a token is a word id followed by those of its characters, (*B, 1 + C), and a vector of these is
-    added. Without any of them, padding is zero. `scale_embeddings` multiplies vectors by the square
-    root of their size, so that the positional encoding does not dominate short ones (Vaswani et
-    al. 2017, 3.4).
+    added, or with `concat_characters` appended to a shorter vector of the word. Without any of
+    them, padding is zero. `scale_embeddings` multiplies vectors by the square root of their size,
+    so that the positional encoding does not dominate short ones (Vaswani et al. 2017, 3.4).
     """
 
     def __init__(
@@ -48,6 +50,17 @@ class TokenEmbedding(nn.Module):
         if num_segments:
             self.segment_embedding = nn.Embedding(num_segments, self.embedding_size)
         self.character_encoder: nn.Module | None = None
+        self.concat_characters = False
+
+    def append_characters(self, encoder: CharacterEncoder) -> None:
+        """Make the output of `encoder` the last part of the vectors."""
+        vocab_size, size = self.embedding.weight.shape
+        word_size = size - encoder.output_size
+        message = f"must exceed the {encoder.output_size} features of characters, but is {size}"
+        check(word_size > 0, "encoder.embedding_size", message, "raise it, or set combine to 'add'")
+        self.embedding = nn.Embedding(vocab_size, word_size, padding_idx=PAD)
+        self.reset_vectors(std=word_size**-0.5)
+        self.character_encoder, self.concat_characters = encoder, True
 
     def reset_vectors(self, *, std: float) -> None:
         """Draw all vectors from N(0, std^2), but for the padding symbol, which is zero."""
@@ -66,7 +79,9 @@ class TokenEmbedding(nn.Module):
         if self.scale != 1.0:
             vectors = vectors * self.scale
         if self.character_encoder is not None:
-            vectors = vectors + self.character_encoder(tokens[..., 1:])
+            features = self.character_encoder(tokens[..., 1:])
+            is_appended = self.concat_characters
+            vectors = torch.cat([vectors, features], -1) if is_appended else vectors + features
             tokens = tokens[..., 0]
         if self.position_combiner is not None:
             vectors = self.position_combiner(vectors, start_positions)

@@ -19,7 +19,8 @@ class GlimpseSensor(nn.Module):
     """rho(x, l): square patches around l, the first of g x g pixels, each twice the one before.
 
     All are averaged down to g x g (Mnih et al. 2014, section 3.1). Corners are rounded to whole
-    pixels; what lies outside of the image is zero. All scales are cut by one gather.
+    pixels, so that the center of each patch is within half a pixel of l; what lies outside of the
+    image is zero. All scales of even size are cut by one gather.
     """
 
     def __init__(self, image_size: int, glimpse_size: int, num_scales: int) -> None:
@@ -29,9 +30,12 @@ class GlimpseSensor(nn.Module):
         self.sizes = [glimpse_size * 2**scale for scale in range(num_scales)]
         self.padding = self.sizes[-1] // 2 + 1
         self.output_size = num_scales * glimpse_size**2
-        side = torch.arange(self.sizes[-1])
         stride = image_size + 2 * self.padding
-        self.register_buffer("pixels", (side[:, None] * stride + side).flatten(), persistent=False)
+        smallest, largest = (torch.arange(size) for size in (self.sizes[0], self.sizes[-1]))
+        offsets = [(rows[:, None] * stride + rows).flatten() for rows in (smallest, largest)]
+        self.register_buffer("smallest_pixels", offsets[0], persistent=False)
+        self.register_buffer("pixels", offsets[1], persistent=False)
+        self.smallest_pixels: Int[Tensor, "X"]
         self.pixels: Int[Tensor, "X"]
 
     def prepare(self, images: Float[Tensor, "B Y X"]) -> Float[Tensor, "B Z"]:
@@ -42,31 +46,48 @@ class GlimpseSensor(nn.Module):
         self, prepared: Float[Tensor, "B Z"], locations: Float[Tensor, "B 2"]
     ) -> Float[Tensor, "B G"]:
         """Return the patches of all scales, one vector for each image."""
-        corners = self.corners(locations) + self.padding
-        stride = self.image_size + 2 * self.padding
-        starts = corners[:, :1] * stride + corners[:, 1:]
-        largest = prepared.gather(1, starts + self.pixels)
+        largest = self._cut(prepared, locations, self.sizes[-1], self.pixels)
         patches = largest.view(-1, 1, self.sizes[-1], self.sizes[-1])
         scales = []
         for size in self.sizes:
+            if self._is_offset(size):
+                scales.append(self._cut(prepared, locations, size, self.smallest_pixels))
+                continue
             margin = (self.sizes[-1] - size) // 2
             patch = patches[..., margin : margin + size, margin : margin + size]
             factor = size // self.glimpse_size
             scales.append((avg_pool2d(patch, factor) if factor > 1 else patch).flatten(1))
         return torch.cat(scales, dim=1)
 
-    def corners(self, locations: Float[Tensor, "*B 2"]) -> Int[Tensor, "*B 2"]:
-        """Return the upper left corner of the largest patch in pixels, which may be outside."""
+    def _cut(
+        self,
+        prepared: Float[Tensor, "B Z"],
+        locations: Float[Tensor, "B 2"],
+        size: int,
+        pixels: Int[Tensor, "X"],
+    ) -> Float[Tensor, "B X"]:
+        corners = self.corners(locations, size) + self.padding
+        stride = self.image_size + 2 * self.padding
+        return prepared.gather(1, corners[:, :1] * stride + corners[:, 1:] + pixels)
+
+    def _is_offset(self, size: int) -> bool:
+        """Whether a patch of odd size has no whole number of pixels around it in the largest."""
+        return (self.sizes[-1] - size) % 2 == 1
+
+    def corners(self, locations: Float[Tensor, "*B 2"], size: int) -> Int[Tensor, "*B 2"]:
+        """Return the upper left corner of a patch in pixels, which may be outside."""
         centers = (locations + 1) / 2 * self.image_size
-        return (centers - self.sizes[-1] / 2).round().long()
+        if self._is_offset(size):
+            return (centers - size / 2).round().long()
+        # That of the largest: all of them round to the same side.
+        return (centers - self.sizes[-1] / 2).round().long() + (self.sizes[-1] - size) // 2
 
     def boxes(self, locations: Float[Tensor, "*B 2"]) -> Float[Tensor, "*B K 4"]:
         """Return the box of each scale, the smallest first."""
-        corners = self.corners(locations)
         boxes = []
         for size in self.sizes:
-            sides = torch.full_like(corners, size)
-            boxes.append(torch.cat([corners + (self.sizes[-1] - size) // 2, sides], dim=-1))
+            corners = self.corners(locations, size)
+            boxes.append(torch.cat([corners, torch.full_like(corners, size)], dim=-1))
         return torch.stack(boxes, dim=-2).to(locations.dtype)
 
 

@@ -51,6 +51,14 @@ def test_bleu_matches_hand_calculation():
         assert value(f"bleu-{order}") == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
+def test_bleu_without_a_match_has_the_constants_of_coco_caption(order):
+    num_ngrams = [2, 1, 0, 0][:order]
+    product = math.prod((0 + 1e-15) / (number + 1e-9) for number in num_ngrams)
+    expected = 100 * product ** (1 / order)
+    assert value(f"bleu-{order}", ["a dog"], [["two men"]]) == pytest.approx(expected, rel=1e-6)
+
+
 def test_bleu_takes_the_shorter_of_two_equally_close_lengths():
     # Of references with 2 and 6 words, 2 counts for an output of 4: no brevity penalty.
     assert value("bleu-1", ["a b c d"], [["a b", "a b c d e f"]]) == pytest.approx(100)

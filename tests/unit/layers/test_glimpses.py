@@ -18,10 +18,12 @@ def slow_glimpse(image, location, glimpse_size, num_scales):
     values = []
     size = image.size(0)
     largest = glimpse_size * 2 ** (num_scales - 1)
-    corner = [round((each + 1) / 2 * size - largest / 2) for each in location.tolist()]
     for scale in range(num_scales):
         block = 2**scale
-        margin = (largest - glimpse_size * block) // 2
+        difference = largest - glimpse_size * block
+        # Of even difference, the corner of the largest; of odd difference, its own.
+        cut, margin = (glimpse_size * block, 0) if difference % 2 else (largest, difference // 2)
+        corner = [round((each + 1) / 2 * size - cut / 2) for each in location.tolist()]
         for row in range(glimpse_size):
             for column in range(glimpse_size):
                 total = 0.0
@@ -34,7 +36,9 @@ def slow_glimpse(image, location, glimpse_size, num_scales):
     return torch.tensor(values, dtype=image.dtype)
 
 
-@pytest.mark.parametrize(("glimpse_size", "num_scales"), [(1, 1), (3, 1), (4, 2), (2, 3)])
+@pytest.mark.parametrize(
+    ("glimpse_size", "num_scales"), [(1, 1), (3, 1), (4, 2), (2, 3), (3, 2), (5, 3)]
+)
 def test_sensor_matches_a_loop_over_pixels(glimpse_size, num_scales):
     torch.manual_seed(0)
     images = torch.rand(40, 9, 9, dtype=torch.float64)
@@ -52,6 +56,16 @@ def test_boxes_of_scales_share_their_center():
     sensor = GlimpseSensor(28, 8, 3)
     boxes = sensor.boxes(torch.tensor([[0.0, 0.5]]))
     assert boxes[0].tolist() == [[10, 17, 8, 8], [6, 13, 16, 16], [-2, 5, 32, 32]]
+
+
+@pytest.mark.parametrize("glimpse_size", [1, 2, 5, 8])
+def test_every_scale_is_centered_within_half_a_pixel(glimpse_size):
+    sensor = GlimpseSensor(29, glimpse_size, 3)
+    locations = torch.linspace(-1, 1, 201, dtype=torch.float64)[:, None].expand(-1, 2)
+    top, left, height, width = sensor.boxes(locations).unbind(dim=-1)  # (201, 3) each
+    middles = torch.stack([top + height / 2, left + width / 2], dim=-1)
+    differences = middles - ((locations + 1) / 2 * 29).unsqueeze(1)
+    assert differences.abs().max() <= 0.5 + 1e-9
 
 
 def test_window_over_the_whole_image_reads_equally_spaced_pixels():

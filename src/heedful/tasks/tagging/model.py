@@ -179,8 +179,14 @@ class SequenceTaggerConfig(BaseConfig):
             message = f"an encoder of type '{self.encoder.type}' has no word embeddings to add to"
             is_valid = isinstance(embedding, TokenEmbedding)
             check(is_valid, "model.characters", message, "remove model.characters")
-            size = encoder.embedding.embedding.embedding_dim
-            encoder.embedding.character_encoder = self.characters.build(output_size=size)
+            if self.characters.combine == "concat":
+                message = "a pretrained encoder has embeddings of its own size"
+                is_valid = isinstance(encoder.embedding.embedding, nn.Embedding)
+                check(is_valid, "model.characters.combine", message, "set it to 'add'")
+                encoder.embedding.append_characters(self.characters.build(output_size=None))
+            else:
+                size = encoder.embedding.embedding.embedding_dim
+                encoder.embedding.character_encoder = self.characters.build(output_size=size)
         model = SequenceTagger(
             encoder,
             self.output_head.build(num_labels=num_labels),

@@ -8,6 +8,7 @@ import torch
 
 import heedful as package
 from heedful.data.batching import collate_pairs
+from heedful.errors import ConfigError
 from heedful.tasks.tagging.model import SequenceTaggerConfig
 from heedful.tasks.tagging.task import TASK, TagLikelihood, count_spans
 from tests.commands import heedful
@@ -45,7 +46,10 @@ def batch_of(*rows):
     return collate_pairs([(SENTENCES[row], TAGS[row]) for row in rows])
 
 
-@pytest.mark.parametrize("characters", [None, "convolution", "lstm"])
+CONCATENATED = {"type": "lstm", "hidden_size": 4, "combine": "concat"}
+
+
+@pytest.mark.parametrize("characters", [None, "convolution", "lstm", CONCATENATED])
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_log_probs_do_not_depend_on_other_sentences(encoder, characters):
     model = build(encoder, characters)
@@ -53,7 +57,25 @@ def test_log_probs_do_not_depend_on_other_sentences(encoder, characters):
     torch.testing.assert_close(model(batch_of(0, 1, 2)).log_probs, torch.cat(alone))
 
 
-@pytest.mark.parametrize("characters", ["convolution", "lstm"])
+def test_concatenated_characters_are_the_last_part_of_the_embedding():
+    embedding = build(characters=CONCATENATED).encoder.embedding
+    size = embedding.embedding_size
+    words = torch.tensor([[[5, 1, 2, 3], [6, 4, 0, 0]]])  # ids, and characters counted from 1
+    vectors = embedding(words)
+    assert vectors.shape == (1, 2, size)
+    torch.testing.assert_close(vectors[..., : size - 4], embedding.embedding(words[..., 0]))
+    features = embedding.character_encoder(words[..., 1:])
+    torch.testing.assert_close(vectors[..., size - 4 :], features)
+
+
+def test_concatenated_characters_leave_room_for_words():
+    with pytest.raises(ConfigError) as caught:
+        build(characters=CONCATENATED | {"hidden_size": 64})
+    assert caught.value.location == "encoder.embedding_size"
+    assert caught.value.message.startswith("must exceed the 64 features of characters, but is ")
+
+
+@pytest.mark.parametrize("characters", ["convolution", "lstm", CONCATENATED])
 def test_words_with_the_same_id_differ_by_their_characters(characters):
     model = build(characters=characters)
     one, other = (
