@@ -91,7 +91,32 @@ def test_no_training_data(call):
     assert ended.code == 2
     assert ended.err == (
         "heedful: data.train: the recipe names no training data\n"
-        "  give --source FILE --target FILE\n"
+        "  give --source FILE --target FILE; `heedful --help` lists the options for other data\n"
+    )
+
+
+def test_labeled_texts_without_a_recipe_become_a_classifier(call, tmp_path):
+    (tmp_path / "a.tsv").write_text("good\tfine words\nbad\tother words\n" * 10)
+    small = ["--set", "model.encoder={embedding_size: 4, hidden_size: 4}", "--steps", "1"]
+    ended = call("train", "--labeled", "a.tsv", "--run", "run", *small)
+    assert ended.code == 0
+    assert ended.out.endswith("heedful classify run FILE\n")
+    assert ended.err.startswith("no recipe is named: default-classifier trains a classifier; ")
+    ended = call("translate", "run", "a.tsv")
+    assert ended.code == 2
+    assert ended.err == (
+        "heedful: run: this run classifies texts\n  use `heedful classify run FILE`\n"
+    )
+
+
+def test_file_of_another_task_than_the_recipe(call, tmp_path):
+    (tmp_path / "a.tsv").write_text("good\tfine words\n")
+    ended = call("train", "bahdanau-2015", "--labeled", "a.tsv", "--run", "run")
+    assert ended.code == 2
+    assert ended.err == (
+        "heedful: --labeled: trains a classifier, but the model of this recipe translates\n"
+        "  give --source FILE --target FILE; or leave out the recipe, and one for --labeled is "
+        "chosen\n"
     )
 
 

@@ -20,6 +20,7 @@ from heedful.data.filtering import FilterConfig
 from heedful.data.mixing import MixtureConfig
 from heedful.data.sharded_dataset import TOKENIZER_FOLDER, PreparedDataConfig, PreparedDataset
 from heedful.errors import ConfigError, DataError, check
+from heedful.experiment.default_recipe import DEFAULT_RECIPE
 from heedful.experiment.pretrained_encoder import check_pretrained_tokenizer, pretrained_tokenizer
 from heedful.experiment.token_cache import CachedTokens, TokenCache
 from heedful.recipes import Recipe
@@ -35,6 +36,8 @@ TOKENS_FOLDER = "tokens"  # of a run whose data does not fit into memory
 def require_training_data(recipe: Recipe) -> Any:
     """Return the training data that a recipe names; raise ConfigError if there is none."""
     hint = f"give {recipe.task.file_options.usage()}"
+    if recipe.info.name == DEFAULT_RECIPE:
+        hint += "; `heedful --help` lists the options for other data"
     check(recipe.data.train, "data.train", "the recipe names no training data", hint)
     return recipe.data.train
 

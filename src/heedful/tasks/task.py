@@ -192,14 +192,14 @@ class Task(ABC):
         sources |= {f"additional_tests.{name}": test for name, test in additional.items()}
         corpora = getattr(config.data.train, "corpora", ())
         sources |= {f"train.corpora.{row}.source": part.source for row, part in enumerate(corpora)}
+        chosen = "leave out the recipe, and one for this data is chosen"
         for split, source in sources.items():
             more = self.train_source_configs if split == "train" else ()
-            allowed = (*self.source_configs, *more)
-            if source is not None and not isinstance(source, allowed):
+            if source is not None and not isinstance(source, (*self.source_configs, *more)):
                 message = f"the model (type: {config.model.type}) learns from "
                 message += f"{self.example_format.description}, not from '{source.type}'"
-                hint = "leave out the recipe, and one for this data is chosen"
-                hint = f"give {self.file_options.usage()}; or {hint}"
+                hint = f"give {self.file_options.usage('dev' if split == 'dev' else 'train')}"
+                hint += f"; or {chosen}" if split.startswith("train") else ""
                 raise ConfigError(f"data.{split}.type", message, hint)
 
     @staticmethod

@@ -94,7 +94,8 @@ def test_tokenizers_of_a_run_are_reused(command, trained, tmp_path):
     [
         (
             ["default"],
-            "data.train: the recipe names no training data\n  give --source FILE --target FILE",
+            "data.train: the recipe names no training data\n  give --source FILE --target FILE; "
+            "`heedful --help` lists the options for other data",
         ),
         (
             ["default", "--set", "data.train={type: prepared, path: a}"],

@@ -5,11 +5,12 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from heedful.config import to_overrides
 from heedful.data.idx_files import write_idx
 from heedful.errors import ConfigError
-from heedful.experiment import load_training_recipe
+from heedful.experiment import build_prepared_dataset, load_training_recipe
 from heedful.experiment.arguments import load_recipe_with_data
 from heedful.experiment.default_recipe import complete_default, describe_default
 from heedful.experiment.flops import check_trainable
@@ -107,7 +108,8 @@ def test_prepared_tokens_decide_the_tokenizers(tmp_path, capsys, monkeypatch):
 
 def write_conll(folder, tags):
     path = folder / "tagged.conll"
-    path.write_text("".join(f"word\t{tag}\n" for tag in tags) + "\n", encoding="utf-8")
+    sentence = "".join(f"word\t{tag}\n" for tag in tags)
+    path.write_text(f"{sentence}\nother\t{tags[0]}\n\n", encoding="utf-8")
     return {"conll": str(path)}
 
 
@@ -185,6 +187,16 @@ def test_type_of_data_in_settings_chooses_the_task(tmp_path):
     text = json.dumps({"type": "text", "path": write_text(tmp_path)})
     recipe = load_training_recipe("default", [f"data.train={text}"], "cpu")
     assert recipe.task.name == "language-modeling"
+
+
+@pytest.mark.parametrize("task", ["classification", "tagging", "language-modeling"])
+def test_prepared_tokens_choose_the_task_that_they_were_made_for(tmp_path, task):
+    recipe = load_default(FILES[task](tmp_path))
+    quiet = Console(quiet=True)
+    build_prepared_dataset(recipe, tmp_path / "tokens", quiet, workers=1)
+    prepared = json.dumps({"type": "prepared", "path": str(tmp_path / "tokens")})
+    again = load_training_recipe("default", [f"data.train={prepared}"], "cpu")
+    assert (again.task, again.tokenizers) == (recipe.task, recipe.tokenizers)
 
 
 def test_spans_get_a_crf_and_their_metric(tmp_path):

@@ -67,13 +67,20 @@ def test_translation_models_take_pairs(kind):
     assert build(model={"type": kind}, data={"train": PAIRS}).task.name == "translation"
 
 
-@pytest.mark.parametrize("split", ["train", "dev", "test"])
-def test_language_model_rejects_pairs(split):
+@pytest.mark.parametrize(
+    ("split", "hint"),
+    [
+        ("train", "give --text FILE; or leave out the recipe, and one for this data is chosen"),
+        ("dev", "give --dev-text FILE"),
+        ("test", "give --text FILE"),
+    ],
+)
+def test_language_model_rejects_pairs(split, hint):
     text = message(model={"type": "language-model"}, tokenizers=SHARED, data={split: PAIRS})
     assert text == (
         f"data.{split}.type: the model (type: language-model) learns from running text, "
         "not from 'synthetic'\n"
-        "  give --text FILE; or leave out the recipe, and one for this data is chosen"
+        f"  {hint}"
     )
 
 
