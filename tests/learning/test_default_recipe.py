@@ -42,3 +42,23 @@ def test_five_minutes_on_multi30k(heedful_data, tmp_path, language, expected):
 
     score = bleu_after_training(tmp_path / "run", files("train"), files("test_2016_flickr"))
     assert score >= expected
+
+
+OTHER_DATA = [
+    ({"type": "built-in-pictures", "name": "shapes", "num_examples": 3000}, 150, "bleu-4", 90),
+    ({"type": "built-in-digits", "num_examples": 3000}, 400, "accuracy", 0.8),
+]
+
+
+@pytest.mark.parametrize(("data", "steps", "metric", "expected"), OTHER_DATA)
+def test_default_of_other_data_learns_in_few_steps(tmp_path, data, steps, metric, expected):
+    settings = [f"data.train={json.dumps(data)}", f"training.max_steps={steps}"]
+    with unchecked():
+        train(load_training_recipe("default", settings, "cpu"), tmp_path / "run", device="cpu")
+    assert best_score(tmp_path / "run", metric) >= expected
+
+
+def best_score(run, metric):
+    """The best score of a dev metric during training."""
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return max(values[metric] for values in map(json.loads, lines) if metric in values)

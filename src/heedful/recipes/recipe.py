@@ -173,17 +173,25 @@ def recipe_names() -> list[str]:
 def recipe_groups() -> list[tuple[str, tuple[str, ...]]]:
     """Return the bundled recipes with their variants; those without variants come first.
 
-    The variant `small` of `gpt` is the recipe `gpt-small`.
+    The variant `small` of `gpt` is the recipe `gpt-small`; both have the same type of model.
     """
     variants: dict[str, list[str]] = {}
-    for name in recipe_names():  # sorted, so that a recipe comes before its variants
-        group = next((other for other in variants if name.startswith(f"{other}-")), None)
+    types = {name: _model_type(name) for name in recipe_names()}
+    for name in types:  # sorted, so that a recipe comes before its variants
+        similar = (other for other in variants if name.startswith(f"{other}-"))
+        group = next((other for other in similar if types[other] == types[name]), None)
         if group is None:
             variants[name] = []
         else:
             variants[group].append(name.removeprefix(f"{group}-"))
     groups = [(name, tuple(names)) for name, names in variants.items()]
     return sorted(groups, key=lambda group: bool(group[1]))
+
+
+def _model_type(name: str) -> Any:
+    """Return the type of the model that a bundled recipe, or one that it extends, names."""
+    models = (layer.settings.get("model", {}) for layer in _read_layers(name))
+    return next((model["type"] for model in models if "type" in model), None)
 
 
 def read_recipe_text(name: str) -> str:
