@@ -177,9 +177,9 @@ def recipe_groups() -> list[tuple[str, tuple[str, ...]]]:
     """
     variants: dict[str, list[str]] = {}
     types = {name: _model_type(name) for name in recipe_names()}
-    for name in types:  # sorted, so that a recipe comes before its variants
+    for name, model_type in types.items():  # sorted: a recipe comes before its variants
         similar = (other for other in variants if name.startswith(f"{other}-"))
-        group = next((other for other in similar if types[other] == types[name]), None)
+        group = next((other for other in similar if types[other] == model_type), None)
         if group is None:
             variants[name] = []
         else:
