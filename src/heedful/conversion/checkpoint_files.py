@@ -1,29 +1,32 @@
 """Reads files of `torch.save` without executing anything in them.
 
-A pickle is a program: it names functions and calls them. Here a name stands for an entry of a short
-table (tensors, storages, ordered dicts, options of argparse, numbers of numpy), each of them
-implemented in this file; any other name is an error before it is looked up. Both formats of
-`torch.save` are read: the zip archive (torch 1.6 and later) and the older sequence of pickles.
-Invariant: reading imports nothing, calls nothing outside this file, and gives plain values.
+A pickle is a program. It is run here by an interpreter of its own, whose values are numbers, texts,
+containers and tensors; a name stands for an entry of a short table, and any other is an error. Both
+formats of `torch.save` are read: the zip archive (torch 1.6 and later) and the older sequence of
+pickles. Invariant: memory and time are proportional to the size of the file, whatever it contains.
+Why this is not `torch.load`: docs/decisions/0018-checkpoint-reader.md.
 """
 
-import pickle
+import math
+import os
+import pickletools
 import struct
 import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import torch
 from torch import Tensor
-from typing_extensions import override
 
 from heedful.errors import DataError, check
 
 _LEGACY_MAGIC, _LEGACY_VERSION = 0x1950A86A20F9469CFC6C, 1001
 _ZIP_START = b"PK\x03\x04"
+_MAX_DIMS = 64  # of a tensor, in torch
 _STORAGE_DTYPES = {
     "DoubleStorage": torch.float64,
     "FloatStorage": torch.float32,
@@ -37,47 +40,27 @@ _STORAGE_DTYPES = {
     "BoolStorage": torch.bool,
 }
 _NUMPY_FORMATS = {
-    f"{kind}{size}": code
-    for code, kind, size in (
-        ("d", "f", 8),
-        ("f", "f", 4),
-        ("q", "i", 8),
-        ("i", "i", 4),
-        ("h", "i", 2),
-        ("b", "i", 1),
-        ("Q", "u", 8),
-        ("I", "u", 4),
-        ("H", "u", 2),
-        ("B", "u", 1),
-        ("?", "b", 1),
-    )
+    **{"f8": "d", "f4": "f", "b1": "?"},
+    **{"i8": "q", "i4": "i", "i2": "h", "i1": "b"},
+    **{"u8": "Q", "u4": "I", "u2": "H", "u1": "B"},
 }
-# What a damaged or hostile file can make the interpreter of pickles raise.
-_PICKLE_ERRORS = (
-    pickle.UnpicklingError, EOFError, struct.error, zipfile.BadZipFile, ArithmeticError,
-    AttributeError, LookupError, MemoryError, RecursionError, RuntimeError, TypeError, ValueError,
+# What a damaged or hostile file can raise.
+_ERRORS = (
+    EOFError, struct.error, zipfile.BadZipFile, ArithmeticError, LookupError, MemoryError,
+    NotImplementedError, RuntimeError, TypeError, ValueError,
 )  # fmt: skip
 
 
-class Options:
-    """Replacement of `argparse.Namespace`: a record with the options as attributes."""
-
-    def __setstate__(self, state: object) -> None:
-        if not isinstance(state, dict):
-            raise pickle.UnpicklingError("options are not a dictionary")
-        self.__dict__.update(state)
-
-
 def read_checkpoint(path: Path) -> Any:
-    """Return the value that `torch.save` wrote, with tensors on the CPU."""
+    """Return the value that `torch.save` wrote, with tensors on the CPU and options as a dict."""
     location = str(path)
     with _explain_errors(location), path.open("rb") as stream:
         start = stream.read(len(_ZIP_START))
         stream.seek(0)
         if start == _ZIP_START:
             with zipfile.ZipFile(stream) as archive:
-                return _read_zip(archive, location)
-        return _read_legacy(stream, location)
+                return _read_zip(archive, location, os.fstat(stream.fileno()).st_size)
+        return _read_legacy(stream, location, os.fstat(stream.fileno()).st_size)
 
 
 @contextmanager
@@ -90,7 +73,7 @@ def _explain_errors(location: str) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or "damaged"
         raise DataError(location, f"cannot be read ({reason})", "check the file") from None
-    except _PICKLE_ERRORS as error:
+    except _ERRORS as error:
         message = f"not a checkpoint, or a damaged one ({type(error).__name__}: {error})"
         raise DataError(location, message, hint) from None
 
@@ -98,53 +81,70 @@ def _explain_errors(location: str) -> Iterator[None]:
 # ----- the two formats
 
 
-def _read_zip(archive: zipfile.ZipFile, location: str) -> Any:
+def _read_zip(archive: zipfile.ZipFile, location: str, size: int) -> Any:
     entries = {info.filename.partition("/")[2]: info for info in archive.infolist()}
     message = "a zip archive, but without the entry data.pkl of a checkpoint"
     hint = "name a file that `torch.save` wrote"
     check("data.pkl" in entries, location, message, hint, DataError)
-
-    def read(name: str) -> bytes:
-        info = entries[name]
+    for name, info in entries.items():
         is_plain = info.compress_type == zipfile.ZIP_STORED
         message = f"the entry {name!r} is compressed, which `torch.save` never does"
         check(is_plain, location, message, "do not pack the checkpoint again", DataError)
-        return archive.read(info)
-
+    if sum(info.file_size for info in entries.values()) > size:
+        raise ValueError("its entries are larger than the file")
     if "byteorder" in entries:
-        order = read("byteorder").decode("ascii", "replace")
+        order = archive.read(entries["byteorder"]).decode("ascii", "replace")
         message = f"has the byte order {order!r}, but this machine has {sys.byteorder!r}"
         hint = "convert the checkpoint on a machine of its own kind"
         check(order == sys.byteorder, location, message, hint, DataError)
-    with archive.open(entries["data.pkl"]) as stream:
-        reader = _Reader(stream, location, lambda storage: read(f"data/{storage.key}"))
-        return reader.load()
+
+    def fill(key: str, storage: Tensor) -> None:
+        info = entries[f"data/{key}"]
+        if info.file_size != storage.nbytes:
+            raise ValueError(f"storage {key} has another size than its tensors")
+        with archive.open(info) as stream:
+            _read_into(storage, stream)
+
+    pickled = BytesIO(archive.read(entries["data.pkl"]))
+    return _Interpreter(location, size, fill).run(pickled)
 
 
-def _read_legacy(stream: BinaryIO, location: str) -> Any:
-    magic, version = (_Reader(stream, location).load() for _ in range(2))
+def _read_legacy(stream: BinaryIO, location: str, size: int) -> Any:
+    interpreter = _Interpreter(location, size)
+    magic, version = (interpreter.run(stream) for _ in range(2))
     message = "not a file of `torch.save`"
     hint = "name a checkpoint: a file that ends in .pt or .ckpt"
     check((magic, version) == (_LEGACY_MAGIC, _LEGACY_VERSION), location, message, hint, DataError)
-    system = _Reader(stream, location).load()
+    system = interpreter.run(stream)
     message = "was written on a machine with another byte order"
     is_little = isinstance(system, dict) and system.get("little_endian") is True
     hint = "convert the checkpoint on a machine of its own kind"
     check(is_little == (sys.byteorder == "little"), location, message, hint, DataError)
-    reader = _Reader(stream, location)
-    value = reader.load()
-    for key in _Reader(stream, location).load():
-        storage = reader.storages[str(key)]
-        (num_values,) = struct.unpack("<q", stream.read(8))
-        if num_values != storage.num_values:
-            raise pickle.UnpicklingError(f"storage {key} has another size than its tensors")
-        storage.fill(stream.read(num_values * storage.dtype.itemsize))
-    if missing := [key for key, storage in reader.storages.items() if not storage.is_filled]:
-        raise pickle.UnpicklingError(f"storage {missing[0]} is missing")
+    value, keys = (interpreter.run(stream) for _ in range(2))
+    for key in keys:
+        storage = interpreter.storages.pop(str(key))
+        if struct.unpack("<q", stream.read(8)) != (len(storage),):
+            raise ValueError(f"storage {key} has another size than its tensors")
+        _read_into(storage, stream)
+    if interpreter.storages:
+        raise ValueError(f"storage {next(iter(interpreter.storages))} is missing")
     return value
 
 
-# ----- values
+def _read_into(storage: Tensor, stream: Any) -> None:
+    """Fill a storage; tensors that are already views of it see the values."""
+    buffer = storage.view(torch.uint8).numpy().data
+    if stream.readinto(buffer) != len(buffer):
+        raise EOFError("the values of a tensor are truncated")
+
+
+# ----- the interpreter
+
+
+class _Name(NamedTuple):
+    """A name of the table: how to make the value that a call of it gives."""
+
+    make: Callable[..., Any]
 
 
 class _StorageType(NamedTuple):
@@ -153,128 +153,207 @@ class _StorageType(NamedTuple):
     dtype: torch.dtype
 
 
-class _Storage:
-    """The values that tensors are views of; filled when their bytes have been read."""
+class _NumpyType(NamedTuple):
+    """The code of a type of numpy, such as "f8"."""
 
-    def __init__(self, key: str, dtype: torch.dtype, num_values: int) -> None:
-        self.key, self.dtype, self.num_values = key, dtype, num_values
-        self.tensor = torch.empty(0, dtype=dtype)
-        self.is_filled = False
-
-    def fill(self, data: bytes) -> None:
-        """Set the values."""
-        if len(data) != self.num_values * self.dtype.itemsize:
-            raise pickle.UnpicklingError(f"storage {self.key} is truncated")
-        # The tensors that are already views of this storage see the values.
-        if data:
-            self.tensor.resize_(self.num_values)
-            self.tensor.copy_(torch.frombuffer(bytearray(data), dtype=self.dtype))
-        self.is_filled = True
+    code: str
 
 
-class _PlainDict(dict[Any, Any]):
-    """A dictionary that drops what the pickle sets on it: versions of modules."""
-
-    def __setstate__(self, state: object) -> None:
-        del state
+class _Options(dict[str, Any]):
+    """The options of an `argparse.Namespace`."""
 
 
-class _NumpyType:
-    """Replacement of `numpy.dtype`: the code of a type, without numpy."""
+class _Interpreter:
+    """Runs pickles of one file.
 
-    def __init__(self, code: object = "", *flags: object) -> None:
-        del flags
-        self.code = str(code)
-
-    def __setstate__(self, state: object) -> None:
-        del state
-
-
-class _Reader(pickle.Unpickler):
-    """An unpickler with a table in place of imports."""
+    `fill` reads the values of a storage at once; without it the caller fills `storages` later. What
+    calls and storages take is paid from a budget, the size of the file, so that no part of the file
+    can be used many times over.
+    """
 
     def __init__(
-        self,
-        stream: Any,
-        location: str,
-        read_storage: Callable[[_Storage], bytes] | None = None,
+        self, location: str, size: int, fill: Callable[[str, Tensor], None] | None = None
     ) -> None:
-        super().__init__(stream, encoding="utf-8")
-        self.location, self.read_storage = location, read_storage
-        self.storages: dict[str, _Storage] = {}
-        # Classes of this reader alone: whatever a pickle sets on them is gone after reading.
-        options, numpy_type = type("Options", (Options,), {}), type("Type", (_NumpyType,), {})
-        self.known: Mapping[tuple[str, str], Any] = {
-            ("argparse", "Namespace"): options,
-            ("collections", "OrderedDict"): self._make_dict,
-            ("torch._utils", "_rebuild_tensor"): self._make_tensor,
-            ("torch._utils", "_rebuild_tensor_v2"): self._make_tensor,
-            ("torch._utils", "_rebuild_parameter"): self._make_parameter,
-            ("torch", "Size"): self._make_tuple,
-            ("builtins", "set"): self._make_set,
-            ("__builtin__", "set"): self._make_set,
-            ("numpy", "dtype"): numpy_type,
-            ("numpy.core.multiarray", "scalar"): self._make_number,
-            ("numpy._core.multiarray", "scalar"): self._make_number,
-            ("_codecs", "encode"): self._make_bytes,
+        self.location, self.budget, self.fill = location, size, fill
+        self.storages: dict[str, Tensor] = {}
+        self.names: Mapping[tuple[str, str], _Name | _StorageType] = {
+            ("argparse", "Namespace"): _Name(_Options),
+            ("collections", "OrderedDict"): _Name(self._make_dict),
+            ("torch._utils", "_rebuild_tensor"): _Name(_make_tensor),
+            ("torch._utils", "_rebuild_tensor_v2"): _Name(_make_tensor),
+            ("torch._utils", "_rebuild_parameter"): _Name(lambda tensor, *more: tensor),
+            ("torch", "Size"): _Name(lambda values=(): tuple(self._paid(values))),
+            ("builtins", "set"): _Name(self._make_set),
+            ("__builtin__", "set"): _Name(self._make_set),
+            ("numpy", "dtype"): _Name(lambda code, *flags: _NumpyType(str(code))),
+            ("numpy.core.multiarray", "scalar"): _Name(_make_number),
+            ("numpy._core.multiarray", "scalar"): _Name(_make_number),
+            ("_codecs", "encode"): _Name(self._make_bytes),
             **{("torch", name): _StorageType(dtype) for name, dtype in _STORAGE_DTYPES.items()},
         }
 
-    @override
-    def find_class(self, module_name: str, global_name: str, /) -> Any:
-        message = f"contains {module_name}.{global_name}, which is not read: it could run code"
-        hint = "only tensors, numbers, texts and containers are read; save these alone"
-        key = module_name, global_name
-        check(key in self.known, self.location, message, hint, DataError)
-        return self.known[key]
+    def run(self, stream: BinaryIO) -> Any:
+        """Return the value of the next pickle of a stream."""
+        self.stack: list[Any] = []
+        self.marks: list[int] = []
+        self.memo: dict[int, Any] = {}
+        for instruction, argument, _ in pickletools.genops(stream):
+            name = instruction.name
+            if name in _PUSHING:
+                self.stack.append(argument)
+            elif name in _MAKING:
+                self.stack.append(_MAKING[name]())
+            elif name in _RUNNING:
+                _RUNNING[name](self, argument)
+            elif name not in _WITHOUT_EFFECT:
+                raise ValueError(f"the instruction {name}")
+        return self.stack.pop()
 
-    @override
-    def persistent_load(self, pid: Any) -> _Storage:
-        kind, storage_type, key, _, num_values, *view = pid
+    def pop_to_mark(self) -> list[Any]:
+        """Remove and return the values since the last mark."""
+        start = self.marks.pop()
+        values = self.stack[start:]
+        del self.stack[start:]
+        return values
+
+    def make_tuple(self, size: int) -> None:
+        """Put the last values into a tuple."""
+        start = len(self.stack) - size
+        self.stack[start:] = [tuple(self.stack[start:])]
+
+    def memoize(self, key: int | None) -> None:
+        """Keep the last value under a number, the next one by default."""
+        self.memo[len(self.memo) if key is None else key] = self.stack[-1]
+
+    def find(self, name: tuple[str, str]) -> None:
+        """Push an entry of the table."""
+        message = f"contains {'.'.join(name)}, which is not read: it could run code"
+        hint = "only tensors, numbers, texts and containers are read; save these alone"
+        check(name in self.names, self.location, message, hint, DataError)
+        self.stack.append(self.names[name])
+
+    def call(self) -> None:
+        """Replace a name and a tuple of arguments by what the name makes of them."""
+        arguments, name = self.stack.pop(), self.stack.pop()
+        if not isinstance(name, _Name) or not isinstance(arguments, tuple):
+            raise TypeError("a call of something that is not a name")
+        self.stack.append(name.make(*arguments))
+
+    def set_state(self) -> None:
+        """Set options; the attributes of dictionaries and of types of numpy are dropped."""
+        state, value = self.stack.pop(), self.stack[-1]
+        if isinstance(value, _Options):
+            value.update(_with_plain_keys(state.items()))
+        elif not isinstance(value, dict | _NumpyType):
+            raise TypeError(f"attributes of a {type(value).__name__}")
+
+    def append(self, values: list[Any]) -> None:
+        """Append values to the list before them."""
+        if not isinstance(self.stack[-1], list):
+            raise TypeError("an item of something that is not a list")
+        self.stack[-1].extend(values)
+
+    def set_items(self, values: list[Any]) -> None:
+        """Enter keys and values, in turn, into the dictionary before them."""
+        if not isinstance(self.stack[-1], dict):
+            raise TypeError("a key of something that is not a dictionary")
+        self.stack[-1].update(_with_plain_keys(zip(values[::2], values[1::2], strict=True)))
+
+    def load_storage(self) -> None:
+        """Replace a reference to a storage by its values."""
+        kind, storage_type, key, _, num_values, *view = self.stack.pop()
         is_storage = kind == "storage" and isinstance(storage_type, _StorageType)
-        is_valid = is_storage and isinstance(num_values, int) and not any(view)
-        if not is_valid or num_values < 0:
-            raise pickle.UnpicklingError("a reference to something that is not a storage")
+        if not is_storage or type(num_values) is not int or num_values < 0 or any(view):
+            raise ValueError("a reference to something that is not a storage")
         key = str(key)
         if key not in self.storages:
-            storage = _Storage(key, storage_type.dtype, num_values)
-            self.storages[key] = storage
-            if self.read_storage is not None:
-                storage.fill(self.read_storage(storage))
-        return self.storages[key]
+            self._pay(num_values * storage_type.dtype.itemsize)
+            self.storages[key] = torch.empty(num_values, dtype=storage_type.dtype)
+            if self.fill is not None:
+                self.fill(key, self.storages[key])
+        self.stack.append(self.storages[key])
 
-    def _make_tensor(
-        self, storage: _Storage, offset: int, size: Any, stride: Any, *more: object
-    ) -> Tensor:
-        del more  # requires_grad, hooks, metadata
-        extent = 1 + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
-        is_empty = 0 in size
-        is_inside = min((offset, *size, *stride)) >= 0 and (
-            is_empty or offset + extent <= storage.num_values
-        )
-        if not is_inside:
-            raise pickle.UnpicklingError(f"a tensor reaches beyond storage {storage.key}")
-        if not storage.is_filled:  # legacy format: values come later
-            storage.tensor.resize_(storage.num_values)
-        return storage.tensor.as_strided(tuple(size), tuple(stride), offset)
+    def _pay(self, cost: int) -> None:
+        self.budget -= cost
+        if self.budget < 0:
+            raise ValueError("its values are larger than the file")
 
-    def _make_parameter(self, tensor: Tensor, *more: object) -> Tensor:
-        del more
-        return tensor
+    def _paid(self, values: Any) -> Any:
+        self._pay(len(values))
+        return values
 
-    def _make_dict(self, *pairs: Any) -> dict[Any, Any]:
-        return _PlainDict(*pairs)
+    def _make_dict(self, pairs: Any = ()) -> dict[Any, Any]:
+        return dict(_with_plain_keys(self._paid(pairs)))
 
-    def _make_tuple(self, *values: Any) -> tuple[Any, ...]:
-        return tuple(*values)
-
-    def _make_set(self, *values: Any) -> set[Any]:
-        return set(*values)
-
-    def _make_number(self, dtype: _NumpyType, data: bytes) -> Any:
-        return struct.unpack(f"<{_NUMPY_FORMATS[dtype.code]}", data)[0]
+    def _make_set(self, values: Any = ()) -> set[Any]:
+        return {key for key, _ in _with_plain_keys((value, None) for value in self._paid(values))}
 
     def _make_bytes(self, text: str, encoding: str) -> bytes:
         if encoding not in ("latin1", "latin-1"):
-            raise pickle.UnpicklingError(f"bytes in the encoding {encoding!r}")
-        return text.encode("latin-1")
+            raise ValueError(f"bytes in the encoding {encoding!r}")
+        return str(self._paid(text)).encode("latin-1")
+
+
+def _with_plain_keys(items: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield keys and values; the hash of a key must be cheap, which that of a tuple may not be."""
+    for key, value in items:
+        is_small = isinstance(key, int | float) and not abs(key) >= 2**63
+        if not is_small and not isinstance(key, str | None):
+            raise TypeError(f"a key of type {type(key).__name__}")
+        yield key, value
+
+
+def _make_tensor(storage: Tensor, offset: int, size: Any, stride: Any, *more: object) -> Tensor:
+    del more  # requires_grad, hooks, metadata
+    if max(len(size), len(stride)) > _MAX_DIMS:
+        raise ValueError("a tensor of too many dimensions")
+    num_values = math.prod(size)
+    extent = 1 + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
+    is_inside = num_values == 0 or offset + max(extent, num_values) <= len(storage)
+    if min((offset, *size, *stride)) < 0 or not is_inside:
+        raise ValueError("a tensor reaches beyond its storage, or repeats its values")
+    return storage.as_strided(tuple(size), tuple(stride), offset)
+
+
+def _make_number(dtype: _NumpyType, data: bytes) -> Any:
+    return struct.unpack(f"<{_NUMPY_FORMATS[dtype.code]}", data)[0]
+
+
+_PUSHING = {
+    *("BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT"),
+    *("BINUNICODE", "SHORT_BINUNICODE", "BINBYTES", "SHORT_BINBYTES"),
+    *("BINSTRING", "SHORT_BINSTRING"),
+}
+_MAKING: Mapping[str, Callable[[], Any]] = {
+    "NONE": lambda: None,
+    "NEWTRUE": lambda: True,
+    "NEWFALSE": lambda: False,
+    "EMPTY_TUPLE": tuple,
+    "EMPTY_LIST": list,
+    "EMPTY_DICT": dict,
+}
+_WITHOUT_EFFECT = {"PROTO", "FRAME", "STOP"}
+_RUNNING: Mapping[str, Callable[[_Interpreter, Any], object]] = {
+    "MARK": lambda run, _: run.marks.append(len(run.stack)),
+    "POP": lambda run, _: run.stack.pop(),
+    "POP_MARK": lambda run, _: run.pop_to_mark(),
+    "TUPLE": lambda run, _: run.make_tuple(len(run.stack) - run.marks.pop()),
+    "TUPLE1": lambda run, _: run.make_tuple(1),
+    "TUPLE2": lambda run, _: run.make_tuple(2),
+    "TUPLE3": lambda run, _: run.make_tuple(3),
+    "APPEND": lambda run, _: run.append([run.stack.pop()]),
+    "APPENDS": lambda run, _: run.append(run.pop_to_mark()),
+    "SETITEM": lambda run, _: run.set_items([run.stack.pop(-2), run.stack.pop()]),
+    "SETITEMS": lambda run, _: run.set_items(run.pop_to_mark()),
+    "BINPUT": lambda run, key: run.memoize(key),
+    "LONG_BINPUT": lambda run, key: run.memoize(key),
+    "MEMOIZE": lambda run, _: run.memoize(None),
+    "BINGET": lambda run, key: run.stack.append(run.memo[key]),
+    "LONG_BINGET": lambda run, key: run.stack.append(run.memo[key]),
+    "GLOBAL": lambda run, name: run.find(tuple(name.split(" ", 1))),
+    "STACK_GLOBAL": lambda run, _: run.find((str(run.stack.pop(-2)), str(run.stack.pop()))),
+    "REDUCE": lambda run, _: run.call(),
+    "NEWOBJ": lambda run, _: run.call(),
+    "BUILD": lambda run, _: run.set_state(),
+    "BINPERSID": lambda run, _: run.load_storage(),
+}

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.conversion.checkpoint_files import Options, read_checkpoint
+from heedful.conversion.checkpoint_files import read_checkpoint
 from heedful.conversion.importing import ImportedRun, build_model
 from heedful.conversion.special_tokens import VocabularyOrder
 from heedful.conversion.tensor_names import (
@@ -58,11 +58,8 @@ def read_run(path: Path) -> ImportedRun:
 class TheirSettings:
     """Settings of another toolkit; an error names the file and the setting."""
 
-    def __init__(
-        self, values: Mapping[str, Any] | Options, location: str, prefix: str = ""
-    ) -> None:
-        self.values = values.__dict__ if isinstance(values, Options) else values
-        self.location, self.prefix = location, prefix
+    def __init__(self, values: Mapping[str, Any], location: str, prefix: str = "") -> None:
+        self.values, self.location, self.prefix = values, location, prefix
 
     def get(self, name: str, kind: type | tuple[type, ...], default: Any = None) -> Any:
         """Return a setting, or its default; raise DataError if it has another type."""
