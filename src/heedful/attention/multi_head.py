@@ -4,7 +4,7 @@ Heads are a leading dimension: queries are (*B, H, T, Q), so any score, alignmen
 used. Invariant: one head with identity projections equals attention without heads.
 """
 
-from pydantic import PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -118,9 +118,9 @@ def _split_heads(inputs: Float[Tensor, "*B N D"], num_heads: int) -> Float[Tenso
 class MultiHeadConfig(BaseConfig):
     """Number and size of attention heads (Vaswani et al. 2017)."""
 
-    num_heads: PositiveInt = 8
+    num_heads: PositiveInt = Field(default=8, le=1000)
     """Number of heads."""
-    num_kv_heads: PositiveInt | None = None
+    num_kv_heads: PositiveInt | None = Field(default=None, le=1000)
     """Number of key-value heads, a divisor of num_heads (Ainslie et al. 2023); 1 is multi-query
     attention. Default: num_heads."""
     head_dim: PositiveInt | None = None

@@ -146,9 +146,9 @@ class RelativeBiasScoreConfig(BaseConfig):
     """Learned bias for each bucket of distances (Raffel et al. 2020, T5)."""
 
     type: Literal["relative-position-bias"] = "relative-position-bias"
-    num_buckets: PositiveInt = 32
+    num_buckets: PositiveInt = Field(default=32, le=1_000_000)
     """Number of buckets, each with one bias per head."""
-    max_distance: PositiveInt = 128
+    max_distance: PositiveInt = Field(default=128, le=1_000_000)
     """Distance from which all keys share the last bucket."""
     bidirectional: bool = True
     """Whether keys after the query have their own buckets, half of all."""

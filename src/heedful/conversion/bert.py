@@ -14,7 +14,7 @@ from torch import Tensor
 from heedful.conversion.hf_folder import CONFIG, HFFolder
 from heedful.conversion.hf_tokenizers import read_hf_tokenizer, require_special_tokens
 from heedful.conversion.hf_transformer import ACTIVATIONS
-from heedful.conversion.importing import ImportedRun, build_model
+from heedful.conversion.importing import ImportedRun, build_recipe, expected_weights
 from heedful.conversion.special_tokens import VocabularyOrder
 from heedful.conversion.tensor_names import (
     TensorLayout,
@@ -26,8 +26,7 @@ from heedful.conversion.tensor_names import (
     tensor,
 )
 from heedful.errors import DataError, check
-from heedful.recipes import Recipe, load_recipe
-from heedful.storage.state_dict import unique_weights
+from heedful.recipes import Recipe
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 
 _SPECIAL_TOKENS = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
@@ -208,8 +207,7 @@ def read_encoder(folder: HFFolder) -> ImportedRun:
     tokenizers = TokenizerPair(shared, shared)
     tensors = _normalized_names(folder.read_tensors(), folder.model_type)
     has_head = f"{architecture.head[0]}.weight" in tensors
-    with torch.device("meta"):
-        expected = unique_weights(build_model(recipe, tokenizers))
+    expected = expected_weights(recipe, tokenizers, tensors, location=str(folder.path))
     if not has_head:
         expected = {name: t for name, t in expected.items() if name.startswith("encoder.")}
     table = tensor_table(architecture, order, architecture.num_unused_positions(folder))
@@ -223,13 +221,13 @@ def read_encoder(folder: HFFolder) -> ImportedRun:
 
 
 def _normalized_names(tensors: Mapping[str, Tensor], model_type: str) -> dict[str, Tensor]:
-    """Return tensors in fp32, without the prefix of the encoder and with torch's names of norms."""
+    """Return tensors without the prefix of the encoder and with torch's names of norms."""
 
     def rename(name: str) -> str:
         inner = name.removeprefix(f"{model_type}.")
         return inner.replace(".gamma", ".weight").replace(".beta", ".bias")
 
-    return {rename(name): value.float() for name, value in tensors.items()}
+    return {rename(name): value for name, value in tensors.items()}
 
 
 def _recipe(folder: HFFolder, architecture: _Architecture, tokenizer: dict[str, Any]) -> Recipe:
@@ -265,7 +263,7 @@ def _recipe(folder: HFFolder, architecture: _Architecture, tokenizer: dict[str, 
         "embedding_norm": True,
         "num_segments": folder.setting("type_vocab_size", int, 2) if has_segments else 0,
     }
-    return load_recipe(
+    return build_recipe(
         {
             "info": {
                 "name": folder.path.name,
@@ -274,5 +272,6 @@ def _recipe(folder: HFFolder, architecture: _Architecture, tokenizer: dict[str, 
             "tokenizers": {"type": "shared", "tokenizer": tokenizer},
             "data": {"lm_batching": {"context_length": max(2, positions - 1)}},
             "model": {"type": "masked-language-model", "prepend_bos": True, "encoder": encoder},
-        }
+        },
+        location=str(folder.path / CONFIG),
     )

@@ -13,7 +13,7 @@ from torch import Tensor
 from heedful.conversion.hf_folder import CONFIG, HFFolder
 from heedful.conversion.hf_tokenizers import read_hf_tokenizer, require_special_tokens
 from heedful.conversion.hf_transformer import ACTIVATIONS
-from heedful.conversion.importing import ImportedRun, build_model
+from heedful.conversion.importing import ImportedRun, build_recipe, expected_weights
 from heedful.conversion.special_tokens import NO_ROW, VocabularyOrder
 from heedful.conversion.tensor_names import (
     TRANSPOSED,
@@ -26,8 +26,7 @@ from heedful.conversion.tensor_names import (
     tensor,
 )
 from heedful.errors import DataError, check
-from heedful.recipes import Recipe, load_recipe
-from heedful.storage.state_dict import unique_weights
+from heedful.recipes import Recipe
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 
 _HEAD, _BIAS = "lm_head.weight", "lm_head.bias"
@@ -90,8 +89,7 @@ def read_run(folder: HFFolder) -> ImportedRun:
     tensors = _with_head(folder, folder.read_tensors())
     is_tied = tensors[_HEAD] is tensors[_TABLE]
     recipe = _recipe(folder, tokenizer.config.model_dump(mode="json"), is_tied=is_tied)
-    with torch.device("meta"):
-        expected = unique_weights(build_model(recipe, tokenizers))
+    expected = expected_weights(recipe, tokenizers, tensors, location=str(folder.path))
     ignored = [*_IGNORED, _HEAD]
     weights = tensor_table(order).to_ours(
         tensors, expected, location=str(folder.path), ignored=ignored
@@ -100,8 +98,8 @@ def read_run(folder: HFFolder) -> ImportedRun:
 
 
 def _with_head(folder: HFFolder, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors in fp32 without the prefix of the backbone, with an output layer and bias."""
-    tensors = {name.removeprefix("transformer."): value.float() for name, value in stored.items()}
+    """Return tensors without the prefix of the backbone, with an output layer and bias."""
+    tensors = {name.removeprefix("transformer."): value for name, value in stored.items()}
     hint = "download or write the folder again; nothing was written"
     message = f"the tensor {_TABLE} is missing"
     check(_TABLE in tensors, str(folder.path), message, hint, DataError)
@@ -139,7 +137,7 @@ def _recipe(folder: HFFolder, tokenizer: dict[str, Any], *, is_tied: bool) -> Re
         "norm_eps": folder.config.get("layer_norm_epsilon", 1e-5),
         "dropout": dropout,
     }
-    return load_recipe(
+    return build_recipe(
         {
             "info": {"name": folder.path.name, "summary": f"GPT-2 of {folder.path.name}"},
             "tokenizers": {"type": "shared", "tokenizer": tokenizer},
@@ -153,5 +151,6 @@ def _recipe(folder: HFFolder, tokenizer: dict[str, Any], *, is_tied: bool) -> Re
                 "output_dropout": 0.0,
                 "backbone": backbone,
             },
-        }
+        },
+        location=str(folder.path / CONFIG),
     )

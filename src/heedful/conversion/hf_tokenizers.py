@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from heedful.conversion.hf_folder import CONFIG, HFFolder
+from heedful.conversion.registry import explain_odd_values
 from heedful.errors import DataError, check
 from heedful.tokenization.byte_level_bpe import (
     MERGES_FILE,
@@ -58,15 +59,16 @@ class HFTokenizer(NamedTuple):
 def read_hf_tokenizer(folder: HFFolder, *, vocab_size: int) -> HFTokenizer:
     """Read the tokenizer of a model with this many tokens; raise DataError if it is not known."""
     if folder.has(_TOKENIZER):
-        tokenizer = _read_tokenizer_json(folder)
+        name, read = _TOKENIZER, _read_tokenizer_json
     elif folder.has(_WORDS):
-        tokenizer = _read_vocab_txt(folder)
+        name, read = _WORDS, _read_vocab_txt
     elif folder.has(_BPE_WORDS) and folder.has(MERGES_FILE):
-        tokenizer = _read_vocab_json(folder)
+        name, read = _BPE_WORDS, _read_vocab_json
     else:
         files = f"{_TOKENIZER}, {_WORDS}, or {_BPE_WORDS} with {MERGES_FILE}"
         raise DataError(str(folder.path), "has no tokenizer", f"add {files}")
-    tokenizer = _without_rowless_specials(tokenizer, vocab_size)
+    with explain_odd_values(folder.path / name):
+        tokenizer = _without_rowless_specials(read(folder), vocab_size)
     message = f"vocab_size is {vocab_size}, but the tokenizer has {len(tokenizer.tokens)} tokens"
     is_same = len(tokenizer.tokens) == vocab_size
     check(is_same, str(folder.path / CONFIG), message, _AGAIN_HINT, DataError)

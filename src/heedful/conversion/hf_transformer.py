@@ -11,7 +11,13 @@ import torch
 from torch import Tensor
 
 from heedful.conversion.hf_folder import CONFIG, HFFolder
-from heedful.conversion.importing import ImportedRun, build_model, has_run_files, read_exported_run
+from heedful.conversion.importing import (
+    ImportedRun,
+    build_recipe,
+    expected_weights,
+    has_run_files,
+    read_exported_run,
+)
 from heedful.conversion.special_tokens import VocabularyOrder, identity_order
 from heedful.conversion.tensor_names import (
     TensorRule,
@@ -23,8 +29,6 @@ from heedful.conversion.tensor_names import (
 )
 from heedful.errors import DataError, check
 from heedful.layers.feed_forward import Activation
-from heedful.recipes import load_recipe
-from heedful.storage.state_dict import unique_weights
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 
 ACTIVATIONS: dict[str, Activation] = {
@@ -145,7 +149,7 @@ def read_seq2seq(
 ) -> ImportedRun:
     """Return the run of stored tensors; settings of both sides are added to those that all have."""
     tensors = with_all_tables(folder, stored)
-    recipe = load_recipe(
+    recipe = build_recipe(
         {
             "info": {"name": folder.path.name, "summary": summary},
             "tokenizers": vocabularies.settings,
@@ -157,23 +161,24 @@ def read_seq2seq(
                 "embeddings": _embedding_sharing(tensors, vocabularies),
             },
             "decoding": decoding_settings(folder, vocabularies),
-        }
+        },
+        location=str(folder.path / CONFIG),
     )
-    with torch.device("meta"):
-        expected = unique_weights(build_model(recipe, vocabularies.tokenizers))
+    location = str(folder.path)
+    expected = expected_weights(recipe, vocabularies.tokenizers, tensors, location=location)
     table = tensor_table(vocabularies.source, vocabularies.target)
     ignored = [SHARED, ENCODER_TABLE, DECODER_TABLE, HEAD]  # tied ones are read once
     ignored += [POSITIONS] if recipe.model.encoder.positional_encoding.type == "sinusoidal" else []
-    weights = table.to_ours(tensors, expected, location=str(folder.path), ignored=ignored)
+    weights = table.to_ours(tensors, expected, location=location, ignored=ignored)
     return ImportedRun(recipe, vocabularies.tokenizers, weights)
 
 
 def _normalized_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors in fp32, named as in a model with an output layer."""
+    """Return tensors named as in a model with an output layer."""
     has_prefix = any(name.startswith("model.") for name in tensors)
     bare = ("encoder.", "decoder.", "shared.")
     return {
-        f"model.{name}" if not has_prefix and name.startswith(bare) else name: value.float()
+        f"model.{name}" if not has_prefix and name.startswith(bare) else name: value
         for name, value in tensors.items()
     }
 

@@ -213,9 +213,9 @@ def _recurrent_model(
             swapped_columns(hidden_size),
         ),
         *nested("decoder.wiring.attention.score.", "decoder.attention.", _score_rules(is_additive)),
-        *_bridge_rules(decoder, num_layers),
+        *_bridge_rules(decoder, min(num_layers, len(tensors))),  # more are an error later
     ]
-    _add_identity_bridge(decoder, tensors, memory_size)
+    _add_identity_bridge(decoder, tensors)
     return settings, rules
 
 
@@ -262,13 +262,11 @@ def _bridge_rules(decoder: TheirSettings, num_layers: int) -> list[TensorRule]:
     return repeated(names, _BRIDGE)
 
 
-def _add_identity_bridge(
-    decoder: TheirSettings, tensors: dict[str, Tensor], memory_size: int
-) -> None:
+def _add_identity_bridge(decoder: TheirSettings, tensors: dict[str, Tensor]) -> None:
     """With `init_hidden: last`, add the projection that keeps the state of the forward cell."""
     if decoder.get("init_hidden", str, "bridge") == "last":
-        size = decoder.get("hidden_size", int)
-        tensors[f"{_BRIDGE}.weight"] = torch.eye(size, memory_size)
+        size, num_columns = tensors["decoder.att_vector_layer.weight"].shape  # states and memory
+        tensors[f"{_BRIDGE}.weight"] = torch.eye(size, num_columns - size)
         tensors[f"{_BRIDGE}.bias"] = torch.zeros(size)
 
 

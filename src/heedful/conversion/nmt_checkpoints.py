@@ -3,6 +3,7 @@
 Invariant: a setting that changes the outputs of a model is converted, or an error names it.
 """
 
+import reprlib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from heedful.conversion.checkpoint_files import read_checkpoint
-from heedful.conversion.importing import ImportedRun, build_model
+from heedful.conversion.importing import ImportedRun, build_recipe, expected_weights
 from heedful.conversion.special_tokens import VocabularyOrder
 from heedful.conversion.tensor_names import (
     TensorLayout,
@@ -22,8 +23,6 @@ from heedful.conversion.tensor_names import (
     tensor,
 )
 from heedful.errors import DataError, check
-from heedful.recipes.recipe import load_recipe
-from heedful.storage.state_dict import unique_weights
 from heedful.tokenization.imported import ImportedTokenizerConfig
 from heedful.tokenization.tokenizer import Tokenizer, VocabularyTokenizerConfig
 from heedful.tokenization.tokenizer_pair import TokenizerPair
@@ -67,7 +66,8 @@ class TheirSettings:
         value = default if value is None else value
         kinds = kind if isinstance(kind, tuple) else (kind,)
         is_valid = isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
-        message = f"{self.prefix}{name} must be of type {kinds[0].__name__}, but is {value!r}"
+        shown = reprlib.repr(value)  # of a nested value, all of it could have no end
+        message = f"{self.prefix}{name} must be of type {kinds[0].__name__}, but is {shown}"
         check(is_valid, self.location, message, "the setting is needed to import", DataError)
         return value
 
@@ -81,16 +81,16 @@ class TheirSettings:
         value = self.values.get(name)
         if value is None or value in allowed:
             return
-        message = f"{self.prefix}{name} is {value!r}, which heedful has no counterpart of"
+        shown = reprlib.repr(value)
+        message = f"{self.prefix}{name} is {shown}, which heedful has no counterpart of"
         values = ", ".join(map(repr, allowed))
         raise DataError(self.location, message, f"models with one of these can be read: {values}")
 
 
 def find_file(folder: Path, named: str, default: str) -> Path:
-    """Return a file that settings name: in the folder of the checkpoint, or where they say."""
-    names = [folder / default, *([folder / Path(named).name, Path(named)] if named else [])]
-    file = next((path for path in names if path.is_file()), None)
-    name = Path(named).name if named else default
+    """Return a file that settings name: only its name counts, in the folder of the checkpoint."""
+    name = Path(named).name or default
+    file = next((folder / known for known in (default, name) if (folder / known).is_file()), None)
     hint = "copy it into the folder of the checkpoint"
     check(file, str(folder), f"the file {name} is missing", hint, DataError)
     assert file is not None
@@ -212,7 +212,7 @@ def build_run(
     """Return the run of a recipe and of all tensors of a checkpoint."""
     source, target = sides
     tokenizers = TokenizerPair(source.tokenizer, target.tokenizer)
-    recipe = load_recipe(
+    recipe = build_recipe(
         {
             **settings,
             "tokenizers": {
@@ -220,12 +220,11 @@ def build_run(
                 "source": source.settings,
                 "target": target.settings,
             },
-        }
+        },
+        location=str(path),
     )
-    with torch.device("meta"):
-        expected = unique_weights(build_model(recipe, tokenizers))
-    in_fp32 = {name: value.float() for name, value in tensors.items()}
+    expected = expected_weights(recipe, tokenizers, tensors, location=str(path))
     weights = TensorTable(rules).to_ours(
-        in_fp32, expected, location=str(path), ignored=ignored, settings="its settings need"
+        tensors, expected, location=str(path), ignored=ignored, settings="its settings need"
     )
     return ImportedRun(recipe, tokenizers, weights, notes)

@@ -263,7 +263,8 @@ def _recurrent_model(
             else {"type": "copy"},
         },
     }
-    tensors.setdefault("decoder.attn.linear_out.bias", torch.zeros(size))
+    if (weight := tensors.get("decoder.attn.linear_out.weight")) is not None:
+        tensors.setdefault("decoder.attn.linear_out.bias", torch.zeros(len(weight)))
     return settings, [*encoder_rnn_rules(), *_recurrent_rules(options, attention)]
 
 

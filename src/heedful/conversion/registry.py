@@ -7,11 +7,13 @@ A module of `HF_IMPORTERS` defines `read_run(folder: HFFolder) -> ImportedRun`; 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heedful.errors import DataError, check_choice, did_you_mean
+from heedful.errors import DataError, HeedfulError, check_choice
 
 if TYPE_CHECKING:
     from heedful.conversion.exporting import Exporter
@@ -40,6 +42,34 @@ EXPORTERS = {
 }
 
 
+_ODD_VALUE_ERRORS = (
+    ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+
+
+@contextmanager
+def explain_odd_values(path: Path) -> Iterator[None]:
+    """Report values of another form than a program writes them as an error of their file."""
+    hint = "download or copy it again; nothing was written"
+    try:
+        yield
+    except HeedfulError:
+        raise
+    except OSError as error:
+        message = f"cannot be read ({error.strerror or error})"
+        raise DataError(str(path), message, "check the file and its permissions") from error
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
+        message = f"has a value of an unexpected form ({type(error).__name__}: {error})"
+        raise DataError(str(path), message, hint) from error
+
+
 def read_run(path: Path) -> ImportedRun:
     """Read a model of another library as a run; raise DataError if it is not understood."""
     return _read(path, "read_run")
@@ -61,7 +91,8 @@ def _read(path: Path, function: str) -> ImportedRun:
     for module_name in CHECKPOINT_IMPORTERS.values():
         module = import_module(module_name)
         if module.can_read(path):
-            return module.read_run(path)
+            with explain_odd_values(path):
+                return module.read_run(path)
     if not (path / CONFIG).is_file():
         message = "not a model that can be imported"
         kinds = ["Hugging Face folders (config.json and model.safetensors)", *CHECKPOINT_IMPORTERS]
@@ -69,11 +100,12 @@ def _read(path: Path, function: str) -> ImportedRun:
     folder = HFFolder(path)
     name = folder.model_type
     if name not in HF_IMPORTERS:
-        message = f"no importer for model_type {name!r}{did_you_mean(name, HF_IMPORTERS)}"
+        message = f"no importer for model_type {name!r}"  # written by a program, never misspelled
         hint = f"these can be imported: {', '.join(sorted(HF_IMPORTERS))}"
         raise DataError(str(path / CONFIG), message, hint)
     module = import_module(HF_IMPORTERS[name])
-    return getattr(module, function, module.read_run)(folder)
+    with explain_odd_values(path):
+        return getattr(module, function, module.read_run)(folder)
 
 
 def get_exporter(name: str) -> Exporter:

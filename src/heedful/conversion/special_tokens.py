@@ -40,6 +40,9 @@ class VocabularyOrder(NamedTuple):
 
         `text_token` is part of texts, also if decoders read it first.
         """
+        for row in (pad, unk or 0, decoder_start, eos):
+            if not 0 <= row < size:
+                raise ValueError(f"the special token {row} of {size} tokens")
         special = (pad, NO_ROW if unk is None else unk, decoder_start, eos)
         others = [row for row in range(size) if row not in special or row == text_token]
         return cls((*special, *others), size)

@@ -13,6 +13,9 @@ import torch
 from torch import Tensor
 
 from heedful.errors import DataError
+from heedful.storage.state_dict import check_finite
+
+_AGAIN_HINT = "download or write the folder again; nothing was written"
 
 
 class TensorLayout(NamedTuple):
@@ -107,10 +110,10 @@ class TensorTable:
         ignored: Collection[str] = (),
         settings: str = "its config.json needs",
     ) -> dict[str, Tensor]:
-        """Return the tensors of a model that has the names and shapes of `expected`.
+        """Return the tensors, in fp32, of a model that has the names and shapes of `expected`.
 
-        A missing tensor, another shape and a tensor that the model does not have are errors, but
-        for the `ignored` patterns of their names.
+        A missing tensor, another shape, NaN, and a tensor that the model does not have are errors,
+        but for the `ignored` patterns of their names.
         """
         converted: dict[str, Tensor] = {}
         used: set[str] = set()
@@ -129,7 +132,9 @@ class TensorTable:
             if actual != shape:
                 message = f"the tensor {theirs} has shape {actual}, but {settings} {shape}"
                 raise _error(location, message)
-            converted.update(zip(names, rule.layout.to_ours(tensors[theirs]), strict=True))
+            value = tensors[theirs].float()
+            check_finite({theirs: value}, location=location, hint=_AGAIN_HINT, error=DataError)
+            converted.update(zip(names, rule.layout.to_ours(value), strict=True))
         for theirs in tensors:
             if theirs not in used and not any(re.fullmatch(item, theirs) for item in ignored):
                 message = f"the tensor {theirs} is of no known part of the model"
@@ -154,4 +159,4 @@ def _fill(pattern: str, indices: Sequence[str]) -> str:
 
 
 def _error(location: str, message: str) -> DataError:
-    return DataError(location, message, "download or write the folder again; nothing was written")
+    return DataError(location, message, _AGAIN_HINT)

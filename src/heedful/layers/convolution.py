@@ -141,7 +141,7 @@ def scale_gradient(values: Float[Tensor, "*B D"], factor: float) -> Float[Tensor
 class ConvLayerGroupConfig(BaseConfig):
     """Consecutive layers of the same size."""
 
-    num_layers: PositiveInt = 1
+    num_layers: PositiveInt = Field(default=1, le=1000)
     """Number of layers."""
     hidden_size: PositiveInt = 256
     """Size of their outputs."""
@@ -279,7 +279,7 @@ class DilatedConfigBase(BaseConfig):
 
     hidden_size: PositiveInt = 256
     """Size inside a block (d); embeddings and states have twice as many values."""
-    num_repeats: PositiveInt = 2
+    num_repeats: PositiveInt = Field(default=2, le=1000)
     """How often the list of dilations is repeated."""
     dilations: tuple[PositiveInt, ...] = Field(default=(1, 2, 4, 8, 16), min_length=1)
     """Dilation of each block, bottom first."""

@@ -9,7 +9,7 @@ import math
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -175,7 +175,7 @@ class MoEFeedForward(PositionwiseLayer):
 class ExpertsConfigBase(BaseConfig):
     """A mixture of experts (Shazeer et al. 2017)."""
 
-    num_experts: PositiveInt = 32
+    num_experts: PositiveInt = Field(default=32, le=2**17)
     """Number of experts."""
     num_experts_per_token: PositiveInt = 4
     """Experts that process each token."""
@@ -185,7 +185,7 @@ class ExpertsConfigBase(BaseConfig):
     """Weight of the loss on uneven numbers of tokens; the paper's for translation."""
     gating: Gating = "noisy-top-k"
     """`strictly-balanced` gives every expert as many tokens in training (appendix F)."""
-    num_groups: PositiveInt | None = None
+    num_groups: PositiveInt | None = Field(default=None, le=1000)
     """Groups of experts: a gate selects groups, and one in each group its experts (appendix B)."""
     num_groups_per_token: PositiveInt = 2
     """Groups that process each token, if there are groups."""

@@ -276,7 +276,7 @@ class TransformerConfigBase(BaseConfig):
 
     hidden_size: PositiveInt = 512
     """Size of embeddings and of the outputs of all layers."""
-    num_layers: PositiveInt = 6
+    num_layers: PositiveInt = Field(default=6, le=1000)
     """Number of layers."""
     attention: AttentionConfig = DEFAULT_ATTENTION
     """Self-attention of all layers."""

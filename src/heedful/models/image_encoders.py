@@ -328,7 +328,7 @@ class CNNEncoderConfig(PictureEncoderConfigBase):
     type: Literal["cnn"] = "cnn"
     channels: tuple[PositiveInt, ...] = Field(default=(32, 64, 128), min_length=1)
     """Output channels of each stage."""
-    layers_per_stage: PositiveInt = 2
+    layers_per_stage: PositiveInt = Field(default=2, le=1000)
     """Convolutions of each stage; those after the first have a shortcut around them."""
     kernel_size: PositiveInt = 3
     """Height and width of a kernel."""

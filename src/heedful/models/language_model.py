@@ -125,7 +125,7 @@ class RecurrentBackboneConfig(BaseConfig):
     """Recurrent cell of all layers."""
     hidden_size: PositiveInt = 256
     """Size of the hidden states."""
-    num_layers: PositiveInt = 1
+    num_layers: PositiveInt = Field(default=1, le=1000)
     """Number of layers."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout probability between layers."""

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from heedful.errors import CorruptRunError, RunError
+from heedful.errors import CorruptRunError, HeedfulError, RunError, check
 from heedful.storage.manifest import RESTORE_HINT, Buffer
 
 # Tensors are ordered by this table, widest first, so that each is aligned; then by name.
@@ -80,13 +80,29 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def load_into_model(model: nn.Module, weights: Mapping[str, Tensor], *, location: str) -> None:
-    """Load a state dict into a model; raise RunError if names or shapes differ."""
+    """Load a state dict into a model; raise RunError if names or shapes differ, or for NaN."""
     expected = unique_weights(model)
     if difference := _first_difference(expected, weights):
         hint = "restore the weights and the config.yaml that were written together"
         raise RunError(location, f"the weights are those of another model: {difference}", hint)
+    check_finite(weights, location=location, hint=RESTORE_HINT)
     shards = {name: shard_like(weight, expected[name]) for name, weight in weights.items()}
     model.load_state_dict(shards, strict=False)  # tied weights are stored once
+
+
+def check_finite(
+    tensors: Mapping[str, Tensor],
+    *,
+    location: str,
+    hint: str,
+    error: type[HeedfulError] = RunError,
+) -> None:
+    """Raise an error that names the first tensor with NaN or infinity, whose model is useless."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and tensor.numel():
+            limits = torch.stack(tensor.aminmax())  # NaN if one value is
+            message = f"the tensor {name} contains NaN or infinity"
+            check(limits.isfinite().all(), location, message, hint, error)
 
 
 def unique_weights(model: nn.Module) -> dict[str, Tensor]:

@@ -246,7 +246,7 @@ class MLPBridgeConfig(BridgeConfigBase):
     """
 
     type: Literal["mlp"] = "mlp"
-    num_layers: PositiveInt = 2
+    num_layers: PositiveInt = Field(default=2, le=1000)
     """Number of layers: the others but the last have ReLU and the size of the summary."""
     activation: MLPActivation = "tanh"
     """Activation of the last layer; `linear` for none."""
@@ -273,7 +273,7 @@ class AllLayersBridgeConfig(BridgeConfigBase):
     """A ReLU layer from the final states of all encoder layers to those of the decoder."""
 
     type: Literal["all-layers"] = "all-layers"
-    num_parts: PositiveInt = 1
+    num_parts: PositiveInt = Field(default=1, le=2)
     """Parts of the concatenated states that the layer is applied to one by one; OpenNMT-py has as
     many as the encoder has directions."""
 

@@ -249,7 +249,7 @@ class RecurrentEncoderConfig(BaseConfig):
     """Size of a token embedding."""
     hidden_size: PositiveInt = 256
     """Size of a layer's output, both directions and columns together."""
-    num_layers: PositiveInt = 1
+    num_layers: PositiveInt = Field(default=1, le=1000)
     """Number of layers."""
     num_columns: Literal[1, 2] = 1
     """Stacks of `num_layers` layers over the same embeddings; the second has the opposite

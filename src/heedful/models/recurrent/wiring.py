@@ -58,7 +58,7 @@ class RecurrentDecoderConfigBase(BaseConfig):
     """Size of a token embedding."""
     hidden_size: PositiveInt = 256
     """Size of a hidden state."""
-    num_layers: PositiveInt = 1
+    num_layers: PositiveInt = Field(default=1, le=1000)
     """Number of layers."""
     first_residual_layer: Annotated[int, Field(gt=1)] | None = None
     """First layer, counted from 1, with a residual connection, as have all above it (Wu et al.
