@@ -9,7 +9,8 @@ A page is the only input: the mechanism drawn is the one in the first YAML block
   of the mechanism are trained for forty steps so that each query retrieves its source word.
 - Features read the Latin sentence in order: the same query is used six times, so only the attention
   state can tell the steps apart.
-- Positional encodings show the similarity of positions by the cosine of their vectors, untrained.
+- Positional encodings show the similarity of positions by the cosine of their vectors, untrained;
+  a page that names the figure PAGE-values.svg has the vectors, dimension against position.
 - The sentinel stands for the articles, which Latin does not have; each English word has its own.
 - Masks are the dictionary `examples` in the Python of the page; visible positions share evenly.
 """
@@ -44,6 +45,8 @@ SIZE = 16
 SEED = 3
 NUM_POSITIONS = 12
 ENCODING_SIZE = 64
+NUM_VALUE_POSITIONS, VALUE_SIZE = 40, 32
+VALUE_CELL = 8  # pixels
 COSINE_SCALE = 10  # of the softmax over cosines of positional encodings
 
 
@@ -83,9 +86,10 @@ READING = Exercise(
 def main(names: Sequence[str]) -> None:
     """Draw these pages, or all of them."""
     for page in [Path(name).resolve() for name in names] or sorted(PAGES.rglob("*.md")):
-        for path, attention_map in figures_of(page):
+        drawings = [(path, render_svg(drawn)) for path, drawn in figures_of(page)]
+        for path, drawing in [*drawings, *value_figures(page)]:
             path.parent.mkdir(exist_ok=True)
-            path.write_text(render_svg(attention_map), encoding="utf-8")
+            path.write_text(drawing, encoding="utf-8")
             print(f"{page.relative_to(PAGES)}: drew {path.name}")
 
 
@@ -105,6 +109,47 @@ def figures_of(page: Path) -> Iterator[tuple[Path, AttentionMap]]:
     elif encoding := model_setting(text, "encoder", "positional_encoding"):
         config = TypeAdapter(PositionalEncodingConfig).validate_python(encoding)
         yield path, similarity_map(config)
+
+
+def value_figures(page: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the path and the SVG of the vectors of a positional encoding that a page shows."""
+    text, path = page.read_text(encoding="utf-8"), figure_path(page)
+    path = path.with_stem(f"{path.stem}-values")
+    encoding = model_setting(text, "encoder", "positional_encoding")
+    if encoding and path.name in text:
+        config = TypeAdapter(PositionalEncodingConfig).validate_python(encoding)
+        yield (
+            path,
+            render_values(encode_positions(config, NUM_VALUE_POSITIONS, VALUE_SIZE).tolist()),
+        )
+
+
+def render_values(rows: Sequence[Sequence[float]]) -> str:
+    """Draw numbers from -1 (blue) to 1 (orange): positions from left to right, dimensions down."""
+    width, height = len(rows) * VALUE_CELL, len(rows[0]) * VALUE_CELL
+    outer_width, outer_height = width + 50, height + 40
+    cell = f"h{VALUE_CELL}v{VALUE_CELL}h-{VALUE_CELL}z"
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{outer_width}" '
+        f'height="{outer_height}" viewBox="-40 -10 {outer_width} {outer_height}">',
+        f"<title>Positional encoding: {len(rows[0])} dimensions, {len(rows)} positions</title>",
+        f'<path d="M-40-10h{outer_width}v{outer_height}h-{outer_width}z" fill="#fff"/>',
+    ]
+    for position, vector in enumerate(rows):
+        for dimension, value in enumerate(vector):
+            color = "#e66100" if value > 0 else "#1a5fb4"
+            parts.append(
+                f'<path d="M{position * VALUE_CELL} {dimension * VALUE_CELL}{cell}" '
+                f'fill="{color}" opacity="{abs(value):.2f}"/>'
+            )
+    style = 'font-family="sans-serif" font-size="12"'
+    parts += [
+        f'<text x="{width / 2}" y="{height + 20}" text-anchor="middle" {style}>position</text>',
+        f'<text transform="rotate(-90)" x="{-height / 2}" y="-14" text-anchor="middle" {style}>'
+        "dimension</text>",
+        "</svg>\n",
+    ]
+    return "\n".join(parts)
 
 
 def figure_path(page: Path) -> Path:
@@ -181,12 +226,16 @@ def sentinel_map(config: AttentionConfig) -> AttentionMap:
     return AttentionMap([*SOURCE, "sentinel"], labels, weights.detach().numpy())
 
 
+def encode_positions(config: PositionalEncodingConfig, count: int, size: int) -> Tensor:
+    """Return the vectors of the first positions, one per row."""
+    torch.manual_seed(SEED)
+    encoding = config.build(embedding_size=size).encoding
+    return encoding(torch.arange(count), torch.double).detach()
+
+
 def similarity_map(config: PositionalEncodingConfig) -> AttentionMap:
     """Return the softmax over cosines between positional encodings."""
-    torch.manual_seed(SEED)
-    encoding = config.build(embedding_size=ENCODING_SIZE).encoding
-    vectors = encoding(torch.arange(NUM_POSITIONS), torch.double)
-    directions = normalize(vectors.detach(), dim=-1)
+    directions = normalize(encode_positions(config, NUM_POSITIONS, ENCODING_SIZE), dim=-1)
     weights = (COSINE_SCALE * directions @ directions.mT).softmax(dim=-1)
     labels = [str(position) for position in range(NUM_POSITIONS)]
     return AttentionMap(labels, labels, weights.numpy())

@@ -1,5 +1,6 @@
 """Pages of docs/attention: one for every type, with right YAML, settings, code and figure."""
 
+import math
 import re
 from functools import cache
 from pathlib import Path
@@ -19,7 +20,7 @@ from heedful.config.base import configs_of, type_of, types_in
 from heedful.models.recurrent.adaptive import AdaptiveWiringConfig
 from heedful.recipes import Recipe
 from tests.documents.markdown import ROOT, blocks, links, name_of
-from tools.draw_attention import MASKS, PAGES, SOURCE, figure_path, figures_of
+from tools.draw_attention import MASKS, PAGES, SOURCE, figure_path, figures_of, value_figures
 from tools.draw_captions import PAGE as CAPTIONS_PAGE
 from tools.draw_captions import decoders_of_page
 
@@ -183,6 +184,19 @@ def test_figures_match_current_code(page):
         shown = re.findall(r'data-weight="([^"]+)"', path.read_text(encoding="utf-8"))
         current = attention_map.weights.flatten().tolist()
         assert [float(weight) for weight in shown] == pytest.approx(current, abs=TOLERANCE)
+
+
+def test_sines_are_drawn_dimension_against_position():
+    ((path, drawing),) = value_figures(PAGES / "positions" / "sinusoidal.md")
+    assert path.read_text(encoding="utf-8") == drawing
+    cells = re.findall(r'd="M(\d+) (\d+)h8v8h-8z" fill="(\S+)" opacity="(\S+)"', drawing)
+    assert len(cells) == 40 * 32
+    for x, y, color, opacity in cells:
+        position, dimension = int(x) // 8, int(y) // 8
+        angle = position / 10000 ** (dimension // 2 * 2 / 32)
+        value = math.cos(angle) if dimension % 2 else math.sin(angle)
+        assert float(opacity) == pytest.approx(abs(value), abs=0.006)
+        assert abs(value) < 0.01 or (value > 0) == (color == "#e66100")
 
 
 def test_every_figure_is_shown():

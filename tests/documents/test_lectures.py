@@ -68,6 +68,19 @@ def test_wirings_and_cells_exist():
     assert named_cells - cells == set()
 
 
+def test_folders_are_used_once():
+    trainings = [command for command in COMMANDS if "--run runs/" in command]
+    folders = [re.findall(r"--run (\S+)", command)[0] for command in trainings]
+    assert sorted(folders) == sorted(set(folders))
+    runs = {}  # a comparison may name a run again, with the same data and budget
+    for command in COMMANDS:
+        if command.startswith("heedful compare"):
+            folder = (re.findall(r"-o (\S+)", command) or ["comparison"])[0]
+            (data,) = re.findall(r"--data (\S+)", command)
+            (budget,) = re.findall(r"--(?:steps|minutes) \S+", command)
+            assert runs.setdefault(folder, (data, budget)) == (data, budget)
+
+
 @each_command
 def test_command_parses(command):
     program, *arguments = shlex.split(command)
@@ -97,7 +110,7 @@ def check_recipes(name, parameters):
     recipes = [parameters.get("recipe") or parameters.get("name")]
     if name == "compare":
         recipes, data = parameters["recipes"].split(","), parameters["data"]
-        assert data in SYNTHETIC_CORPORA or (ROOT / data).is_file()
+        assert data in (*SYNTHETIC_CORPORA, *recipe_names()) or (ROOT / data).is_file()
     for recipe in filter(None, recipes):
         assert recipe in recipe_names() or (ROOT / recipe).is_file(), recipe
         is_file = recipe not in recipe_names()
