@@ -23,6 +23,7 @@ NO_WORD_ID = -1
 MEAN = 0
 """Stands for the mean over all layers or heads, which are counted from 1."""
 
+_BACKWARD = "-backward"
 _TITLES = {"cross": "cross-attention", "pooling": "attention pooling", "copy": "copying"}
 
 
@@ -98,8 +99,10 @@ def collect_layers(
 ) -> list[AttentionLayer]:
     """Return the layers of a model, in the order of their calls, from a trace of one text.
 
-    `axes_of` returns None for records to leave out. Calls for one query each are joined. A kind is
-    left out if it attends by blocks or to a compressed memory: its weights have no axis of tokens.
+    `axes_of` returns None for records to leave out. Calls for one query each are joined. In
+    intra-attention the queries are the tokens that are read; the first attends to nothing, since
+    there is no state before it. A kind is left out if it attends by blocks or to a compressed
+    memory: its weights have no axis of tokens.
     """
     layers: list[AttentionLayer] = []
     steps: dict[str, list[Tensor]] = {}
@@ -107,12 +110,14 @@ def collect_layers(
     blocked_kinds: set[str] = set()
     for record in records:
         axes = axes_of(record)
-        if axes is None or ".backward_cell." in record.module_path:  # which reads from the end
+        if axes is None:
             continue
         kind, queries, keys = axes
-        shape = record.weights.shape
+        shape, is_intra = record.weights.shape, record.role == "intra"
+        queries = keys if is_intra else queries
         num_queries, num_keys = len(queries.tokens), len(keys.tokens)
-        parts = steps.setdefault(record.module_path, [])
+        first_step = [record.weights.new_zeros(shape[1], 1, num_keys)] if is_intra else []
+        parts = steps.setdefault(record.module_path, first_step)
         gates.setdefault(record.module_path, []).extend(_context_gates(record))
         if shape[0] == 1 and shape[2] == 1 and num_queries > 1:
             # An RNN attends step by step, perhaps to a history that grows.
@@ -125,8 +130,15 @@ def collect_layers(
             weights = torch.cat(steps.pop(record.module_path), dim=1).float().cpu().numpy()
             gate_parts = gates.pop(record.module_path)
             gate = torch.cat(gate_parts, dim=1).float().cpu().numpy() if gate_parts else None
-            layers.append(AttentionLayer(kind, queries, keys, weights, gates=gate))
+            layer = AttentionLayer(kind, queries, keys, weights, gates=gate)
+            layers.append(_reversed(layer) if ".backward_cell." in record.module_path else layer)
     return [layer for layer in layers if layer.kind not in blocked_kinds]
+
+
+def _reversed(layer: AttentionLayer) -> AttentionLayer:
+    """Return a layer that reads from the end, with its tokens in the order of the text."""
+    weights = layer.weights[:, ::-1, ::-1]
+    return layer._replace(kind=f"{layer.kind}{_BACKWARD}", weights=weights)
 
 
 def _context_gates(record: TraceRecord) -> list[Float[Tensor, "H T"]]:
@@ -173,7 +185,8 @@ class AttentionSelection(NamedTuple):
         message = "this model has no layers with one attention weight per token"
         check(bool(layers), "--kind", message, "leave out --kind, --layer, --head and --words")
         maps = []
-        for kind in self._select_kinds(kinds, [*defaults, *kinds[-1:]]):
+        forward_last = sorted(kinds, key=lambda kind: not kind.endswith(_BACKWARD))
+        for kind in self._select_kinds(kinds, [*defaults, forward_last[-1]]):
             of_kind = [layer for layer in layers if layer.kind == kind]
             num_layers, num_heads = len(of_kind), max(len(layer.weights) for layer in of_kind)
             is_mean = num_layers > 1 and all(layer.is_default for layer in of_kind)
@@ -182,7 +195,7 @@ class AttentionSelection(NamedTuple):
                 members = of_kind if number == MEAN else [of_kind[number - 1]]
                 for head in parse_numbers(self.heads or ["mean"], num_heads, "--head"):
                     names = [
-                        _TITLES.get(kind, f"{kind.replace('-', ' ')}-attention"),
+                        _title(kind),
                         *_describe(number, num_layers, "layer"),
                         *_describe(head, num_heads, "head"),
                     ]
@@ -248,6 +261,12 @@ def _mean_gates(members: Sequence[AttentionLayer], head: int) -> Sequence[float]
         return None
     of_layers = [gate.mean(axis=0) if head == MEAN else gate[head - 1] for gate in gates]
     return np.mean(of_layers, axis=0).tolist()
+
+
+def _title(kind: str) -> str:
+    forward = kind.removesuffix(_BACKWARD)
+    title = _TITLES.get(forward, f"{forward.replace('-', ' ')}-attention")
+    return title if forward == kind else f"{title}, backward"
 
 
 def _describe(number: int, count: int, name: str) -> list[str]:

@@ -266,11 +266,9 @@ class Translator:
             if part == "decoder":
                 return f"decoder-{record.role}", target, target_inputs
             # One stack reads the source, then the target with the source.
-            if record.role != "self":
-                return None
-            if num_queries == num_keys == len(source.tokens):
+            if record.role == "self" and num_queries == num_keys == len(source.tokens):
                 return "source-self", source, source
-            return "self", target, source.followed_by(target_inputs)
+            return record.role, target, source.followed_by(target_inputs)
 
         layers = collect_layers(records, axes_of)
         return mark_output_layers(layers, getattr(self.model, "decoder", None))
