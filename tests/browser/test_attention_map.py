@@ -192,12 +192,40 @@ def test_card_shows_the_output_and_what_the_weights_are(show):
     assert page.locator("section p.caption").inner_text() == "cross-attention"
 
 
+def test_arrow_keys_move_between_thumbnails(show):
+    page = show(
+        render_html([replace(LATIN, caption=f"head {n} of 3") for n in (1, 2, 3)], title="")
+    )
+    page.locator(".thumbnails input").first.focus()
+    page.keyboard.press("ArrowRight")
+    assert page.locator("p.caption").inner_text() == "head 2 of 3"
+
+
+def test_long_sentence_has_a_legend_of_its_shades(show):
+    source = [f"word{index}" for index in range(100)]
+    weights = np.full((2, 100), 0.005)
+    weights[0, 7] = 0.4
+    page = show(render_html([AttentionMap(source, ["a", "b"], weights)], title="Long"))
+    legend = page.locator(".legend")
+    assert legend.inner_text().split("\n")[-1] == "20% of the attention of all words, on average"
+    words(page, "target").nth(0).hover()
+    assert legend.inner_text().split("\n")[-1] == "40% of the attention of \u201ca\u201d"
+
+
+def test_rows_are_named_by_the_axes(show):
+    page = show(render_html([replace(LATIN, axis_names=("query", "key"))], title="Self"))
+    rows = page.locator(".words").evaluate_all("rows => rows.map((row) => row.ariaLabel)")
+    assert rows == ["key", "query"]
+
+
 def test_layers_of_one_text_are_chosen_on_its_card(show):
     swapped = replace(LATIN, weights=LATIN.weights[::-1], caption="layer 2 of 2")
     page = show(render_html([replace(LATIN, caption="layer 1 of 2"), swapped], title="Layers"))
     assert page.locator("section").count() == 1
-    assert page.locator("option").all_inner_texts() == ["layer 1 of 2", "layer 2 of 2"]
-    page.locator("select").select_option("layer 2 of 2")
+    assert page.locator(".thumbnails label").all_inner_texts() == ["layer 1", "layer 2"]
+    assert page.locator(".thumbnails canvas").count() == 2
+    page.locator(".thumbnails canvas").nth(1).click()
+    assert page.locator("p.caption").inner_text() == "layer 2 of 2"
     words(page, "target").nth(0).hover()
     assert weights_of(page, "source") == list(swapped.weights[0])
     assert page.locator(".cell").count() == LATIN.weights.size

@@ -242,7 +242,7 @@ def test_layers_of_one_caption_are_chosen_on_its_card(show):
     first = replace(PHOTO, label="layer 1 of 2")
     second = replace(PHOTO, weights=WEIGHTS[::-1].copy(), label="layer 2 of 2")
     page = show(render_html([first, second], title="Layers"))
-    page.locator("select").select_option("layer 2 of 2")
+    page.locator(".thumbnails label").nth(1).click()
     words(page).nth(0).hover()
     assert page.locator(".reading").inner_text() == "a: max 100% at row 3, column 1, gate 10%"
     assert page.locator("section").count() == 1

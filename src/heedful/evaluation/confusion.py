@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
+from xml.etree.ElementTree import Element
 
 import numpy as np
 import torch
@@ -15,21 +16,15 @@ from torch import Tensor
 
 from heedful.evaluation.base import Array
 from heedful.plotting import html
-from heedful.plotting.svg import (
-    DARK_TEXT_THRESHOLD,
-    FAINT_THRESHOLD,
-    PADDING,
-    SVG_STYLE,
-    add_rect,
-    add_text,
-    escape_invisible,
-    svg_document,
-    to_svg,
-)
+from heedful.plotting.svg import DARK_TEXT_THRESHOLD, FAINT_THRESHOLD, escape_invisible
 from heedful.shapes import Int, Scalar
 
 _MAX_CONFUSIONS = 30  # listed on the page
-_CELL, _GAP, _CHARACTER = 44, 3, 9.2  # pixels
+_INTRO = (
+    "Point at a reference label to see what it was predicted as, at a predicted label to see what "
+    "it was, or at a cell to see one pair. A darker shade is a larger fraction of the {unit} with "
+    "the reference label. Click or tap to keep a view; arrow keys move, Escape resets."
+)
 LabelCounts = tuple[str, int, int, int]
 """A label with its true positives, false positives and false negatives."""
 
@@ -127,58 +122,62 @@ class ConfusionMatrix(NamedTuple):
         errors = [(self.labels[r], self.labels[p], int(self.counts[r, p])) for r, p in pairs]
         return sorted(errors, key=lambda error: -error[2])
 
-    def render_svg(self) -> str:
-        """Draw the matrix; the opacity of a cell is its share of the row."""
-        labels = [escape_invisible(label) for label in self.labels]
-        side = _CHARACTER * max(map(len, labels), default=0) + 12
-        left, top = PADDING + side, PADDING + side
-        size = _CELL * len(labels)
-        title = f"Confusion of {len(labels)} labels"
-        errors = [f"{true} as {wrong}: {count}" for true, wrong, count in self.errors()[:5]]
-        description = "Rows: reference; columns: predicted. Most frequent confusions: "
-        root = svg_document(
-            left + size + PADDING,
-            top + size + PADDING,
-            title=title,
-            description=description + ("; ".join(errors) or "none"),
-            heading="",
-        )
-        totals = np.maximum(self.counts.sum(axis=1), 1)
-        for row, label in enumerate(labels):
-            middle = top + _CELL * (row + 0.5) + 5
-            add_text(root, "target", label, x=left - 12, y=middle)
-            x, y = left + _CELL * (row + 0.5) + 5, top - 10
-            add_text(root, "source", label, x=x, y=y).set("transform", f"rotate(-90 {x:g} {y:g})")
-            for column, count in enumerate(self.counts[row].tolist()):
-                box = (left + _CELL * column, top + _CELL * row, _CELL - _GAP, _CELL - _GAP)
-                add_rect(root, "empty-cell", box, radius=4)
-                share = count / totals[row]
-                cell = add_rect(root, "full-cell", box, radius=4)
-                cell.set("fill-opacity", f"{share:.3f}")
-                if count:
-                    css_class = "digits strong" if share > DARK_TEXT_THRESHOLD else "digits"
-                    css_class += " faint" if share < FAINT_THRESHOLD else ""
-                    add_text(root, css_class, str(count), x=box[0] + box[2] / 2, y=middle)
-        return to_svg(root)
-
     def render_page(self, title: str) -> str:
         """Return a page with the matrix, the most frequent confusions, and a table of labels."""
         errors = [
-            [html.row_header(true), html.element("td", wrong), html.element("td", str(count))]
+            [html.row_header(true), html.element("td", wrong), html.element("td", f"{count:,}")]
             for true, wrong, count in self.errors()[:_MAX_CONFUSIONS]
         ]
         heads = [html.column_header(name) for name in ("reference", "predicted", self.unit)]
-        caption = "Rows: reference labels; columns: predicted labels. Color: share of the row."
+        caption = f"Most frequent of {len(self.errors()):,} confusions"
         content = [
-            html.element("p", caption),
-            html.element("div", html.embed_svg(self.render_svg()), css_class="wide"),
-            html.table(heads, errors, css_class="numbers", caption="Most frequent confusions"),
-            html.element("pre", "\n".join(self.format_table())),
+            html.element("p", _INTRO.format(unit=self.unit), css_class="intro"),
+            html.element("main"),
+            html.element("section", html.table(heads, errors, css_class="plain", caption=caption)),
+            html.element("section", self._label_table()),
         ]
         return html.render_page(
             html.serialize(*content),
             title=title,
-            styles=["attention_map.css"],
-            scripts=[],
-            extra_style=f"svg {{ {SVG_STYLE} }}\n",
+            styles=["attention_map.css", "run.css"],
+            scripts=["attention_map.js"],
+            data={"maps": self._page_data()},
+        )
+
+    def _page_data(self) -> dict[str, object]:
+        """Return the data that attention_map.js draws: fractions of each row, with the counts."""
+        labels = [escape_invisible(label) for label in self.labels]
+        totals = self.counts.sum(axis=1)
+        fractions = self.counts / np.maximum(totals, 1)[:, None]
+        view = {
+            "caption": "",
+            "names": ["reference", "predicted"],
+            "note": f"Numbers of {self.unit}; a row is a reference label, a column a prediction.",
+            "source": labels,
+            "target": labels,
+            "weights": [[float(f"{value:.4g}") for value in row] for row in fractions.tolist()],
+            "texts": [
+                [f"{count:,}" if count else "" for count in row] for row in self.counts.tolist()
+            ],
+            "notes": [f"of {total:,}" for total in totals.tolist()],
+        }
+        thresholds = {"strong": DARK_TEXT_THRESHOLD, "faint": FAINT_THRESHOLD}
+        return {
+            **thresholds,
+            "form": "map",
+            "sentences": [{"title": "", "output": "", "views": [view]}],
+        }
+
+    def _label_table(self) -> Element:
+        head, *rows = self.format_table()
+        names = head.split()
+        cells = [
+            [html.row_header(label), *(html.element("td", number) for number in numbers)]
+            for label, *numbers in (row.rsplit(maxsplit=len(names) - 1) for row in rows)
+        ]
+        return html.table(
+            [html.column_header(name) for name in names],
+            cells,
+            css_class="plain",
+            caption="Precision, recall and F1 of each label, in percent",
         )

@@ -25,6 +25,11 @@ MEAN = 0
 
 _BACKWARD = "-backward"
 _TITLES = {"cross": "cross-attention", "pooling": "attention pooling", "copy": "copying"}
+_AXIS_NAMES = {
+    "cross": ("output", "source"),
+    "copy": ("output", "source"),
+    "pooling": ("label", "source"),
+}
 
 
 class TokenAxis(NamedTuple):
@@ -227,31 +232,19 @@ class AttentionSelection(NamedTuple):
             for layer in members
         ]
         weights = np.mean(of_layers, axis=0)
-        rows, columns, shares = queries.tokens, keys.tokens, queries.copy_shares
-        gates = _mean_gates(members, head)
-        if self.joins_words and weights.size:
-            # Attention to a word is the sum over its tokens, attention from it the mean
-            # (Clark et al. 2019, section 4.1).
-            (rows, starts), (columns, firsts) = (
-                zip(*axis.groups(), strict=True) for axis in (queries, keys)
-            )
-            sizes = np.diff([*starts, len(queries.tokens)])
-            weights = np.add.reduceat(np.add.reduceat(weights, firsts, axis=1), starts, axis=0)
-            weights /= sizes[:, None]
-            shares, gates = (
-                None if values is None else (np.add.reduceat(values, starts) / sizes).tolist()
-                for values in (shares, gates)
-            )
-        return replace(
+        selected = replace(
             base,
-            source=list(columns),
-            target=list(rows),
+            source=list(keys.tokens),
+            target=list(queries.tokens),
             weights=weights,
             caption=caption,
-            copy_shares=shares,
+            copy_shares=queries.copy_shares,
             grid=keys.grid,
-            gates=gates,
+            gates=_mean_gates(members, head),
+            axis_names=_AXIS_NAMES.get(members[0].kind, ("query", "key")),
         )
+        joins_words = self.joins_words and weights.size
+        return selected.join(queries.groups(), keys.groups()) if joins_words else selected
 
 
 def _mean_gates(members: Sequence[AttentionLayer], head: int) -> Sequence[float] | None:

@@ -1,6 +1,7 @@
 """Attention as lines between source and output steps, in SVG and in the terminal.
 
-The output is above, the source below, and a line joins two tokens (Olah and Carter 2016).
+The source is above, the output below, as in a heat map and on the page, and a line joins two tokens
+(after Olah and Carter 2016).
 Invariant: the thickness of a line is proportional to its weight, rounded to dots in the terminal;
 weights below half a percent have no line.
 """
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 MAX_THICKNESS = 12
 """Pixels of a line of weight one."""
 STEP_HEIGHT, STEP_GAP, STEP_PADDING = 32, 12, 24
-ROW_DISTANCE = 190  # from the bottom of the output steps to the top of the source steps
+ROW_DISTANCE = 190  # from the bottom of the source steps to the top of the output steps
 ROW_LABEL_WIDTH = 58
 MIN_ROW_WIDTH = 240
 TITLE_ADVANCE = 10.2  # pixels per terminal cell of a heading
@@ -85,18 +86,17 @@ class _Steps:
         for label, center, width in zip(self.labels, self.centers, self.widths, strict=True):
             box = (center - width / 2, self.top, width, STEP_HEIGHT)
             add_rect(root, "step", box, radius=8)
-            add_text(root, "token", label, x=center, y=self.top + STEP_HEIGHT / 2 + 5)
+            svg.add_token(root, "token", label, x=center, y=self.top + STEP_HEIGHT / 2 + 5)
 
 
 def render_svg(attention_map: AttentionMap) -> str:
     """Draw an attention map as lines between steps; each line carries its `data-weight`."""
+    attention_map = attention_map.join_bytes()
     title, default_title = svg.escape_line(attention_map.title), "Attention lines"
     if attention_map.is_empty:
         return svg.render_empty(title, default_title, LINES_STYLE)
-    outputs, sources = (
-        _Steps("output", attention_map.target),
-        _Steps("source", attention_map.source),
-    )
+    tokens = attention_map.target, attention_map.source
+    outputs, sources = map(_Steps, attention_map.axis_names, tokens)
     row_width = max(outputs.width, sources.width, MIN_ROW_WIDTH)
     left = svg.PADDING + ROW_LABEL_WIDTH
     width = left + row_width + svg.PADDING
@@ -104,9 +104,9 @@ def render_svg(attention_map: AttentionMap) -> str:
     cells = int((width - 2 * svg.PADDING) / TITLE_ADVANCE)
     heading = [(css_class, line) for css_class, text in parts for line in svg.wrap(text, cells)]
     top = svg.PADDING + HEADING_LINE * len(heading) + (12 if heading else 0)
-    outputs.move(left + row_width / 2, top)
-    sources.move(left + row_width / 2, top + STEP_HEIGHT + ROW_DISTANCE)
-    height = sources.top + STEP_HEIGHT + LEGEND_HEIGHT + svg.PADDING
+    sources.move(left + row_width / 2, top)
+    outputs.move(left + row_width / 2, top + STEP_HEIGHT + ROW_DISTANCE)
+    height = outputs.top + STEP_HEIGHT + LEGEND_HEIGHT + svg.PADDING
     labels = {"title": title or default_title, "description": describe_links(attention_map)}
     root = svg.svg_document(width, height, **labels, heading="", style=LINES_STYLE)
     for index, (css_class, line) in enumerate(heading):
@@ -116,8 +116,8 @@ def render_svg(attention_map: AttentionMap) -> str:
         curve.set("data-weight", svg.format_weight(weight))
         pair = f"{outputs.labels[row]} \u2192 {sources.labels[column]}"
         SubElement(curve, "title").text = f"{pair}: {weight:.2f}"
-    outputs.draw(root)
     sources.draw(root)
+    outputs.draw(root)
     for index, weight in enumerate(LEGEND_WEIGHTS):
         x, y = left + LEGEND_DISTANCE * index, height - svg.PADDING
         _add_line(root, f"M{format_px(x)},{format_px(y - 4)} h26", weight)
@@ -132,8 +132,8 @@ def _add_line(root: Element, path: str, weight: float) -> Element:
 
 
 def _curve(outputs: _Steps, row: int, sources: _Steps, column: int) -> str:
-    from_x, from_y = outputs.centers[row], outputs.top + STEP_HEIGHT
-    to_x, to_y = sources.centers[column], sources.top
+    from_x, from_y = outputs.centers[row], outputs.top
+    to_x, to_y = sources.centers[column], sources.top + STEP_HEIGHT
     middle = (from_y + to_y) / 2
     points = ((from_x, from_y), (from_x, middle), (to_x, middle), (to_x, to_y))
     start, *rest = (f"{format_px(x)},{format_px(y)}" for x, y in points)
@@ -158,6 +158,7 @@ def terminal_lines(attention_map: AttentionMap, *, width: int) -> Text:
     The tokens are in two rows if these fit, else in two columns, the source on the left. Weights
     below `MIN_TERMINAL_WEIGHT` are left out.
     """
+    attention_map = attention_map.join_bytes()
     if attention_map.is_empty:
         return Text(svg.NOTHING_TO_DRAW, style="dim")
     outputs, sources = (
@@ -170,7 +171,9 @@ def terminal_lines(attention_map: AttentionMap, *, width: int) -> Text:
     scale = "  ".join(f"{_sample(weight)} {100 * weight:.0f}%" for weight in (0.05, *DOTS_FROM))
     notes = svg.wrap(f"{scale} or more of a token's attention", width)
     legend = [Text(note, style="dim") for note in notes]
-    return Text("\n", no_wrap=True, overflow="ignore").join([*lines, Text(), *legend])
+    drawn = Text("\n", no_wrap=True, overflow="ignore").join([*lines, Text(), *legend])
+    drawn.highlight_words([svg.SPACE_MARK], "dim")
+    return drawn
 
 
 def _row_width(labels: Sequence[str]) -> int:
@@ -187,8 +190,8 @@ def _draw_rows(
     )
     canvas = _Canvas(row_width, CANVAS_LINES)
     for row, column, weight in visible_links(attention_map):
-        canvas.draw((centers[0][row], 0), (centers[1][column], 4 * CANVAS_LINES - 1), weight)
-    return [rows[0], *canvas.lines(), rows[1]]
+        canvas.draw((centers[0][row], 4 * CANVAS_LINES - 1), (centers[1][column], 0), weight)
+    return [rows[1], *canvas.lines(), rows[0]]
 
 
 def _spread_labels(labels: Sequence[str], width: int) -> tuple[Text, list[int]]:

@@ -8,6 +8,7 @@ to less where a part of the attention went to no token.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -30,6 +31,9 @@ HALF_A_PERCENT = 0.005
 
 FigureForm = Literal["map", "lines"]
 """A heat map, or lines between tokens; a page of maps has lines, too, beside each map."""
+
+TokenGroups = Sequence[tuple[str, int]]
+"""The label of each group of consecutive tokens, and the index of its first token."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +58,8 @@ class AttentionMap:
     """The image, uint8; None if only its features are known."""
     gates: Sequence[float] | None = None
     """How much of its context each target token uses; None if nothing gates it."""
+    axis_names: tuple[str, str] = ("output", "source")
+    """What the target and the source tokens are: "query" and "key" in self-attention."""
 
     def __post_init__(self) -> None:
         shape = (len(self.target), len(self.source))
@@ -95,6 +101,37 @@ class AttentionMap:
         """Return a map without tokens."""
         return cls([], [], np.zeros((0, 0)), title=title, output=output)
 
+    def join(self, target: TokenGroups, source: TokenGroups) -> AttentionMap:
+        """Join tokens, such as those of a word.
+
+        Attention to a group is the sum over its tokens, attention from it the mean (Clark et al.
+        2019, section 4.1), and so are copied fractions and gates.
+        """
+        (rows, row_starts), (columns, column_starts) = (
+            zip(*groups, strict=True) for groups in (target, source)
+        )
+        sizes = np.diff([*row_starts, len(self.target)])
+        weights = np.add.reduceat(self.weights, column_starts, axis=1)
+        weights = np.add.reduceat(weights, row_starts, axis=0) / sizes[:, None]
+        shares, gates = (
+            None if values is None else (np.add.reduceat(values, row_starts) / sizes).tolist()
+            for values in (self.copy_shares, self.gates)
+        )
+        return replace(
+            self,
+            source=list(columns),
+            target=list(rows),
+            weights=weights,
+            copy_shares=shares,
+            gates=gates,
+        )
+
+    def join_bytes(self) -> AttentionMap:
+        """Join byte tokens, such as "<0xC3>" and "<0xA9>", into the characters that they spell."""
+        groups = [group_bytes(tokens) for tokens in (self.target, self.source)]
+        is_joined = sum(map(len, groups)) < sum(self.weights.shape)
+        return self.join(*groups) if is_joined and not self.is_empty else self
+
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
         weights = self.weights.astype(np.float64).round(6).tolist()
@@ -107,6 +144,35 @@ class AttentionMap:
         if self.grid is not None:
             fields["grid"] = list(self.grid)
         return fields
+
+
+_BYTE_TOKEN = re.compile("(?:<0x[0-9A-F]{2}>)+")
+_MAX_BYTES = 4  # of a character in UTF-8
+
+
+def group_bytes(tokens: Sequence[str]) -> TokenGroups:
+    """Group byte tokens by the characters that they spell; any other token is its own group."""
+    groups, index = [], 0
+    while index < len(tokens):
+        label, end = tokens[index], index + 1
+        for stop in range(index + 1, min(index + _MAX_BYTES, len(tokens)) + 1):
+            if character := _decode_bytes(tokens[index:stop]):
+                label, end = character, stop
+                break
+        groups.append((label, index))
+        index = end
+    return groups
+
+
+def _decode_bytes(tokens: Sequence[str]) -> str:
+    """Return the text that byte tokens spell; "" if they are none, or spell no text."""
+    if not all(map(_BYTE_TOKEN.fullmatch, tokens)):
+        return ""
+    spelled = bytes.fromhex(re.sub("[<>]|0x", "", "".join(tokens)))
+    try:
+        return spelled.decode()
+    except UnicodeDecodeError:
+        return ""
 
 
 # ----- SVG -----
@@ -171,6 +237,7 @@ def render_svg(attention_map: AttentionMap) -> str:
 
     The opacity of a cell is its weight, which the cell also carries as `data-weight`.
     """
+    attention_map = attention_map.join_bytes()
     heading, default_title = escape_line(attention_map.title), "Attention map"
     if attention_map.is_empty:
         return svg.render_empty(heading, default_title)
@@ -191,10 +258,10 @@ def render_svg(attention_map: AttentionMap) -> str:
     for column, source in enumerate(sources):
         x, y = grid.middle(column) + 2, grid.top - 10
         rotation = f"rotate(-{LABEL_ANGLE} {svg.format_px(x)} {svg.format_px(y)})"
-        add_text(root, "source", source, x=x, y=y).set("transform", rotation)
+        svg.add_token(root, "source", source, x=x, y=y).set("transform", rotation)
     for row, (target, note) in enumerate(zip(targets, attention_map.notes, strict=True)):
         group = SubElement(root, "g")
-        add_text(group, "target", target, x=grid.left - 12, y=grid.baseline(row))
+        svg.add_token(group, "target", target, x=grid.left - 12, y=grid.baseline(row))
         _draw_cells(group, attention_map, row=row, grid=grid)
         if note:
             add_text(group, "note", note, x=grid.right + 12, y=grid.baseline(row))
@@ -207,7 +274,9 @@ def _bands(attention_map: AttentionMap) -> list[AttentionMap]:
     source, weights, bands = attention_map.source, attention_map.weights, []
     for start in range(0, len(source), MAX_COLUMNS):
         columns = slice(start, start + MAX_COLUMNS)
-        caption = f"source tokens {start + 1} to {min(columns.stop, len(source))}"
+        caption = (
+            f"{attention_map.axis_names[1]} tokens {start + 1} to {min(columns.stop, len(source))}"
+        )
         band = replace(attention_map, source=source[columns], weights=weights[:, columns])
         bands.append(replace(band, title="", output="", caption=caption))
     caption = ", ".join(filter(None, (attention_map.caption, bands[0].caption)))
@@ -222,7 +291,7 @@ def heading_parts(attention_map: AttentionMap) -> tuple[str, str, str]:
 
 
 def describe_links(attention_map: AttentionMap) -> str:
-    """Return the strongest link of each output token, for readers who cannot see the figure."""
+    """Return the strongest link of each target token, for readers who cannot see the figure."""
     links = []
     rows = zip(attention_map.target, attention_map.weights, attention_map.notes, strict=True)
     for target, row, note in rows:
@@ -231,7 +300,8 @@ def describe_links(attention_map: AttentionMap) -> str:
         link = f"{escape_invisible(target)}: {escape_invisible(source)} {percent}%"
         links.append(f"{link}, {note}" if note else link)
     caption = f"{attention_map.caption}. " if attention_map.caption else ""
-    return f"{caption}The largest attention weight of each output token. {'; '.join(links)}."
+    name = attention_map.axis_names[0]
+    return f"{caption}The largest attention weight of each {name} token. {'; '.join(links)}."
 
 
 def _draw_cells(group: Element, attention_map: AttentionMap, *, row: int, grid: _Grid) -> None:
@@ -300,13 +370,14 @@ def render_notebook_html(attention_map: AttentionMap) -> str:
 def attention_data(maps: Sequence[AttentionMap], form: FigureForm = "map") -> dict[str, object]:
     """Return the data that attention_map.js draws."""
     sentences: list[dict[str, Any]] = []
-    for attention_map in maps:
+    for attention_map in (one.join_bytes() for one in maps):
         title, output, caption = heading_parts(attention_map)
         card = {"title": title, "output": output}
         if not (title and sentences and card.items() <= sentences[-1].items()):
             sentences.append({**card, "views": []})
         view = {
             "caption": caption,
+            "names": attention_map.axis_names,
             "source": [escape_invisible(token) for token in attention_map.source],
             "target": [escape_invisible(token) for token in attention_map.target],
             "notes": attention_map.notes,

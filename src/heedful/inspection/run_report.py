@@ -7,27 +7,23 @@ whose last line is incomplete, also has a report.
 
 import math
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from itertools import pairwise
+from itertools import pairwise, product
 from statistics import median
 from string import Template
 from typing import Any
 from xml.etree.ElementTree import Element
 
-import numpy as np
-
 from heedful.config import flatten_settings
-from heedful.errors import DataError
 from heedful.inspection import training_curves
-from heedful.inspection.attention_map import AttentionMap, attention_data
+from heedful.inspection.attention_map import attention_data
 from heedful.inspection.caption_attention import caption_data
+from heedful.inspection.run_samples import Entries, group_by_step
 from heedful.inspection.training_curves import CurveChart, Entry, Metrics, Timeline, as_finite_float
 from heedful.plotting import charts, html
 from heedful.plotting.axes import PlotFrame, format_value
 from heedful.plotting.charts import ChartEvent, LineSeries
-from heedful.plotting.svg import escape_invisible, escape_line, escape_text, format_weight
+from heedful.plotting.svg import escape_text
 
-Entries = Sequence[Entry]
 KeyFigure = tuple[str, object, str, str]  # name, value, unit and note
 
 MAX_EVENTS = 200
@@ -149,11 +145,14 @@ def _curves_section(curve_charts: Sequence[CurveChart], entries: Entries) -> lis
     figures = []
     for index, chart in enumerate(curve_charts):
         parts = [_caption(chart)]
-        for choice, axis in enumerate(axes):
-            drawing = _draw_chart(chart, axis, ends[axis], events[axis], is_wide=index == 0)
+        # The first chart is wide, and drawn once more for narrow screens.
+        frames = (
+            {"curves broad": _WIDE, "curves slim": _NARROW} if not index else {"curves": _NARROW}
+        )
+        for (choice, axis), (css_class, size) in product(enumerate(axes), frames.items()):
+            svg = html.embed_svg(_draw_chart(chart, axis, ends[axis], events[axis], size))
             position = {"data-axis": str(choice), "data-column": str(axis)}
-            svg = html.embed_svg(drawing)
-            parts.append(html.element("div", svg, css_class="curves", attributes=position))
+            parts.append(html.element("div", svg, css_class=css_class, attributes=position))
         css_class = "chart wide" if index == 0 else "chart"
         figure = {"data-chart": chart.id, "tabindex": "0"}
         figures.append(html.element("figure", *parts, css_class=css_class, attributes=figure))
@@ -186,11 +185,16 @@ def _events(entries: Entries, axis: int) -> list[ChartEvent]:
 
 
 def _draw_chart(
-    chart: CurveChart, axis: int, end: float, events: Sequence[ChartEvent], *, is_wide: bool
+    chart: CurveChart,
+    axis: int,
+    end: float,
+    events: Sequence[ChartEvent],
+    size: tuple[int, int],
 ) -> str:
     style, raw, lines = chart.style, [], []
     for index, curve in enumerate(chart.curves):
-        points = curve.over(axis)
+        kept = training_curves.downsample(curve.points, 2 * size[0])  # two for each pixel
+        points = curve._replace(points=kept).over(axis)
         line = LineSeries(curve.name or style.name, points, style_index=index, max_markers=0)
         if curve.type == "raw":
             raw = [points]
@@ -205,7 +209,6 @@ def _draw_chart(
         lines.append(line)
     values = [point.value for curve in chart.curves for point in curve.points]
     y_included = (0.0,) if style.from_zero and min(values) >= 0 else ()
-    width, height = _WIDE if is_wide else _NARROW
     units = (_AXIS_UNITS[axis], style.unit)
     return charts.render_line_chart(
         lines,
@@ -214,7 +217,7 @@ def _draw_chart(
         y_label=style.name,
         log_axes=(False, style.is_logarithmic),
         events=[event for event in events if event.x <= end],
-        frame=PlotFrame(width, height, True, units, included=((0.0, end), y_included)),
+        frame=PlotFrame(*size, True, units, included=((0.0, end), y_included)),
     )
 
 
@@ -225,12 +228,11 @@ def _caption(chart: CurveChart) -> Element:
         color = {"raw": 0, "smoothed": 0, "validation": 1}.get(curve.type, index)
         css_class = "run-curve" if curve.type == "raw" else "line"
         css_class += f" line-{color % len(charts.LIGHT_LINE_COLORS)}"
-        path = html.element("path", css_class=css_class, attributes={"d": "M1,5 H15"})
-        swatch = {"viewBox": "0 0 16 10", "aria-hidden": "true"}
-        line = html.element("svg", path, css_class="swatch", attributes=swatch)
-        legend = [line, html.element("span", curve.name)] if curve.name else []
         value = html.element("output", attributes={"aria-live": "off"})
-        parts.append(html.element("span", *legend, value, css_class="key"))
+        if curve.name:
+            parts.append(html.curve_key(css_class, html.element("span", curve.name), value))
+        else:
+            parts.append(html.element("span", value, css_class="key"))
     if count := chart.num_missing:
         parts.append(html.element("span", f"{count} not a finite number", css_class="missing"))
     return html.element("figcaption", *parts)
@@ -312,89 +314,3 @@ def _environment_section(entries: Entries) -> Element:
         previous = values
     section = html.element("div", *parts, css_class="environments")
     return section if parts else _nothing("The environment was not logged.")
-
-
-# ----- samples -----
-
-MAX_VALIDATIONS = 100
-MAX_WEIGHTS = 1_000_000  # about 6 MB of JSON
-MAX_TOKENS = 64  # per side; a larger map is unreadable
-MAX_CELLS = 1024  # of an image
-MAX_TEXT_LENGTH = 2000  # characters
-
-
-def group_by_step(samples: Entries) -> dict[str, Any]:
-    """Group samples by step, in order; of many steps an even selection with first and last."""
-    steps: dict[int, list[Entry]] = {}
-    for sample in samples:
-        if isinstance(step := sample.get("step"), int):
-            steps.setdefault(step, []).append(sample)
-    kept, count = sorted(steps), _max_steps_shown(list(steps.values()))
-    if len(kept) > count:
-        kept = [kept[index * (len(kept) - 1) // (count - 1)] for index in range(count)]
-    validations = [
-        {"step": step, "items": [_sample_to_dict(sample) for sample in steps[step]]}
-        for step in kept
-    ]
-    return {"validations": validations, "total": len(steps)}
-
-
-def _max_steps_shown(steps: Sequence[Entries]) -> int:
-    """Return for how many validations a page has room, by the largest of them."""
-    sizes = [_max_num_weights(sample) for samples in steps for sample in samples]
-    num_weights = max(map(len, steps), default=1) * max(sizes, default=1)
-    return max(2, min(MAX_VALIDATIONS, MAX_WEIGHTS // max(1, num_weights)))
-
-
-def _max_num_weights(sample: Entry) -> int:
-    source, output = (len(_tokens(sample, side)) for side in ("source", "output"))
-    if _grid(sample):
-        return min(source, MAX_CELLS) * min(output, MAX_TOKENS)
-    return (min(source, MAX_TOKENS) + min(output, MAX_TOKENS)) ** 2 // 4
-
-
-def _sample_to_dict(sample: Entry) -> dict[str, Any]:
-    """Return a sample as far as it goes; weights only if they are an attention map."""
-    source, output = _tokens(sample, "source"), _tokens(sample, "output")
-    weights: list[list[float]] | None = None
-    notes: list[str] = []
-    grid: tuple[int, int] | None = None
-    with suppress(DataError, ValueError, TypeError, OverflowError):
-        array = np.array(sample.get("attention"), dtype=np.float64)
-        shares = [float(share) for share in sample.get("copy_shares", ())]
-        grid = _grid(sample)
-        attention_map = AttentionMap(source, output, array, copy_shares=shares or None, grid=grid)
-        if not attention_map.is_empty:
-            notes = attention_map.notes[:MAX_TOKENS]
-            rows = array[:MAX_TOKENS, : MAX_TOKENS if grid is None else None]
-            weights = [[float(format_weight(weight)) for weight in row] for row in rows]
-    shown_source = source if grid is None else str(sample.get("source_text", "")).split()
-    return {
-        "source": [escape_invisible(token) for token in shown_source[:MAX_TOKENS]],
-        "output": [escape_invisible(token) for token in output[:MAX_TOKENS]],
-        "reference": _text(sample.get("reference")),
-        "text": _text(sample.get("text")),
-        "weights": weights,
-        "notes": notes,
-        "grid": grid if weights else None,
-        "is_cut": max(len(shown_source), len(output)) > MAX_TOKENS,
-    }
-
-
-def _grid(sample: Entry) -> tuple[int, int] | None:
-    """Return the rows and columns of an image; None of a text, and of too many cells to draw."""
-    match sample.get("grid"):
-        case [int(rows), int(columns)] if rows > 0 < columns and rows * columns <= MAX_CELLS:
-            return rows, columns
-    return None
-
-
-def _tokens(sample: Entry, side: str) -> list[str]:
-    tokens = sample.get(side)
-    return [str(token) for token in tokens] if isinstance(tokens, list) else []
-
-
-def _text(value: object) -> str:
-    text = value if isinstance(value, str) else ""
-    cut = text[:MAX_TEXT_LENGTH] + ("..." if len(text) > MAX_TEXT_LENGTH else "")
-    return "\n".join(map(escape_line, cut.split("\n")))

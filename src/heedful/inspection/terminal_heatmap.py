@@ -37,8 +37,10 @@ def terminal_heatmap(attention_map: AttentionMap, *, width: int) -> Text:
     width = max(width, MIN_TERMINAL_WIDTH)
     title = svg.truncate(svg.split_joined_emoji(escape_line(attention_map.title)), width)
     lines = [Text(_isolate_direction(title), style="bold"), Text()] if title else []
-    lines += _terminal_map(attention_map, width)
-    return Text("\n", no_wrap=True, overflow="ignore").join(lines)
+    lines += _terminal_map(attention_map.join_bytes(), width)
+    drawn = Text("\n", no_wrap=True, overflow="ignore").join(lines)
+    drawn.highlight_words([svg.SPACE_MARK], "dim")
+    return drawn
 
 
 def _terminal_map(attention_map: AttentionMap, width: int) -> list[Text]:
@@ -52,7 +54,7 @@ def _terminal_map(attention_map: AttentionMap, width: int) -> list[Text]:
     for columns in _split_columns(sources, max_width=map_width):
         if len(sources) > MAX_COLUMNS:
             is_faint = attention_map.weights[:, columns].max() < _HALF_A_PERCENT
-            note = f"source tokens {columns.start + 1} to {columns.stop}"
+            note = f"{attention_map.axis_names[1]} tokens {columns.start + 1} to {columns.stop}"
             lines.append(Text(f"{note}: none of half a percent" if is_faint else note, style="dim"))
             if is_faint:
                 continue

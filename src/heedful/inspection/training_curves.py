@@ -223,12 +223,15 @@ def _points(entries: Iterable[Entry], name: str, timeline: Timeline) -> list[Cur
 
 
 def smooth(points: Sequence[CurvePoint]) -> list[CurvePoint]:
-    """Return the centered moving average; at the ends over the points there are."""
+    """Return the centered moving average.
+
+    It starts at the first point, with a window that grows, and ends with the mean of the last ones.
+    """
     reach = round(max(_MIN_SMOOTHING_POINTS, _SMOOTHING_FRACTION * len(points)) / 2)
     sums = [0.0, *accumulate(point.value for point in points)]
     smoothed = []
     for index, point in enumerate(points):
-        first, end = max(0, index - reach), min(len(points), index + reach + 1)
+        first, end = max(0, index - reach), min(len(points), index + min(index, reach) + 1)
         smoothed.append(point._replace(value=(sums[end] - sums[first]) / (end - first)))
     return smoothed
 

@@ -1,7 +1,8 @@
 """Axes of a chart: ticks, units, layout and labels.
 
-Ticks are round numbers that cover all values. Series names are to the right of the plot, each as
-near to the end of its line as possible. Invariant: no two names overlap.
+Ticks are round numbers that cover all values; along x a line chart ends where its data end. Series
+names are to the right of the plot, each as near to the end of its line as possible. Invariant: no
+two names overlap.
 """
 
 import math
@@ -88,26 +89,36 @@ def format_exact(value: float) -> str:
 
 
 class AxisScale(NamedTuple):
-    """An axis from its first to its last tick, at the pixels `start` to `end`."""
+    """An axis from its first to its last tick, or between limits, from pixel `start` to `end`."""
 
     ticks: list[float]
     start: float
     end: float
     is_logarithmic: bool
     unit: DisplayUnit = PLAIN
+    limits: tuple[float, float] | None = None
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The values at `start` and `end`."""
+        return self.limits or (self.ticks[0], self.ticks[-1])
+
+    def cut(self, low: float, high: float) -> "AxisScale":
+        """Return an axis between these values, if two ticks at least are left."""
+        ticks = [tick for tick in self.ticks if low <= tick <= high]
+        return self._replace(ticks=ticks, limits=(low, high)) if len(ticks) > 1 else self
 
     def to_pixel(self, value: float) -> float:
         """Return the pixel of a value."""
         first, last, position = (
-            math.log10(number) if self.is_logarithmic else number
-            for number in (self.ticks[0], self.ticks[-1], value)
+            math.log10(number) if self.is_logarithmic else number for number in (*self.range, value)
         )
         return self.start + (self.end - self.start) * (position - first) / (last - first)
 
     @property
     def attribute(self) -> str:
-        """First and last tick, start and end, and the type of scale, for the script of a page."""
-        numbers = (self.ticks[0], self.ticks[-1], self.start, self.end)
+        """First and last value, start and end, and the type of scale, for the script of a page."""
+        numbers = (*self.range, self.start, self.end)
         return " ".join([*map(repr, numbers), "log" if self.is_logarithmic else "linear"])
 
     @property
@@ -219,15 +230,22 @@ def layout_plot(
     frame: PlotFrame,
     log_axes: tuple[bool, bool],
     category_ticks: Sequence[CategoryTick] = (),
+    ends_at_data: bool = False,
 ) -> PlotLayout:
-    """Lay out a plot of these values; `category_ticks` replace the numbers along x."""
+    """Lay out a plot of these values; `category_ticks` replace the numbers along x.
+
+    `ends_at_data`: the x axis has no space beside the data, up to the next tick.
+    """
     if category_ticks:
         positions = [tick.position for tick in category_ticks]
         xs = [min(positions) - 0.5, max(positions) + 0.5]
     x, y = (_scale(values, frame, axis, log_axes[axis]) for axis, values in enumerate((xs, ys)))
+    if ends_at_data:
+        x_values = [*xs, *frame.included[0]]
+        x = x.cut(min(x_values), max(x_values))
     x_ticks = list(map(CategoryTick, x.ticks, x.tick_labels))
     if category_ticks:
-        x, x_ticks = x._replace(ticks=list(xs)), _thin_ticks(category_ticks)
+        x, x_ticks = x._replace(ticks=list(xs)), _thin_ticks(category_ticks, frame.width)
     padding = 4 if frame.is_compact else svg.PADDING
     left = padding + TICK_ADVANCE * max(map(cell_len, y.tick_labels)) + 10
     top = padding + (svg.TITLE_HEIGHT if plot_labels.title else 0)
@@ -258,10 +276,10 @@ def _scale(values: Sequence[float], frame: PlotFrame, axis: int, is_logarithmic:
     return AxisScale(ticks, 0, 1, is_logarithmic, unit)
 
 
-def _thin_ticks(category_ticks: Sequence[CategoryTick]) -> list[CategoryTick]:
+def _thin_ticks(category_ticks: Sequence[CategoryTick], width: float) -> list[CategoryTick]:
     """Return the ticks whose labels fit side by side: all, every second, every third."""
     widest = max(cell_len(text) for tick in category_ticks for text in (tick.name, tick.sublabel))
-    stride = math.ceil((TICK_ADVANCE * widest + 8) * len(category_ticks) / WIDTH)
+    stride = math.ceil((TICK_ADVANCE * widest + 8) * len(category_ticks) / width)
     return list(category_ticks[::stride])
 
 

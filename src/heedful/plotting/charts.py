@@ -162,6 +162,7 @@ def render_line_chart(
         frame=frame,
         log_axes=log_axes,
         category_ticks=category_ticks,
+        ends_at_data=not category_ticks,
     )
     root = _begin_plot(plot, labels, _describe_lines(lines, labels), is_compact=frame.is_compact)
     bottom, top = plot.y.start, format_px(plot.y.end)

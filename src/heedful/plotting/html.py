@@ -76,6 +76,15 @@ def key_figures(figures: Iterable[tuple[str, str, str]]) -> Element:
     return element("dl", *tiles, css_class="key-figures")
 
 
+def curve_key(css_class: str, *children: Element | str) -> Element:
+    """Return an entry of a legend: a piece of the curve or band, and what follows it."""
+    shape = "M1,1 H15 V9 H1 Z" if css_class.startswith("band") else "M1,5 H15"
+    path = element("path", css_class=css_class, attributes={"d": shape})
+    swatch = {"viewBox": "0 0 16 10", "aria-hidden": "true"}
+    line = element("svg", path, css_class="swatch", attributes=swatch)
+    return element("span", line, *children, css_class="key")
+
+
 def radio_group(name: str, legend: str, choices: Sequence[str]) -> Element:
     """Return radio buttons, the first of which is checked, as a row of buttons."""
     labels = []
@@ -114,11 +123,12 @@ def render_page(
 ) -> str:
     """Return a page with `content`, which is already escaped, and JSON data by element id.
 
-    `styles` and `scripts` are assets, `extra_style` precedes them; `page_type`: class of the body;
-    `has_images`: whether the page shows pictures, which must be contained in it as `data:` URIs.
+    `styles` and `scripts` are assets, which `extra_style` and parts.js precede; `page_type`: class
+    of the body; `has_images`: whether the page shows pictures, which must be contained in it as
+    `data:` URIs.
     """
     style = css_variables() + extra_style + "".join(map(read_asset, styles))
-    script = "".join(map(read_asset, scripts))
+    script = "".join(map(read_asset, ["parts.js", *scripts] if scripts else []))
     sources = f"style-src {_csp_hash(style)}; script-src {_csp_hash(script)}"
     sources += "; img-src data:" if has_images else ""
     data_elements = [

@@ -81,6 +81,7 @@ def select_by_scheme(light: str, dark: str) -> str:
 
 _STYLE = """
 text {{ font-family: system-ui, -apple-system, "Segoe UI", "Noto Sans", Helvetica, Arial,
+  "DejaVu Sans", "Liberation Sans",
   sans-serif; font-size: 15px; fill: {text}; }}
 .background {{ fill: {background}; stroke: {rule}; }}
 .empty-cell {{ fill: {empty_cell}; }}
@@ -92,6 +93,7 @@ text {{ font-family: system-ui, -apple-system, "Segoe UI", "Noto Sans", Helvetic
   font-variant-numeric: tabular-nums; }}
 .faint {{ fill-opacity: 0.6; }}
 .strong {{ fill: {text_on_full}; font-weight: 600; }}
+.space-mark {{ fill-opacity: 0.3; }}
 """
 SVG_STYLE = select_by_scheme(*(_STYLE.format_map(palette._asdict()) for palette in (LIGHT, DARK)))
 
@@ -148,6 +150,17 @@ def add_text(parent: Element, css_class: str, text: str, *, x: float, y: float) 
     return label
 
 
+def add_token(parent: Element, css_class: str, token: str, *, x: float, y: float) -> Element:
+    """Append a token; the mark of a space before it is faint."""
+    word = token.removeprefix(SPACE_MARK)
+    if not word or word == token:
+        return add_text(parent, css_class, token, x=x, y=y)
+    label = add_text(parent, css_class, "", x=x, y=y)
+    mark = SubElement(label, "tspan", {"class": "space-mark"})
+    mark.text, mark.tail = SPACE_MARK, word
+    return label
+
+
 def format_px(value: float) -> str:
     """Format a length to a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0")
@@ -156,6 +169,9 @@ def format_px(value: float) -> str:
 def to_svg(root: Element) -> str:
     """Serialize an SVG document."""
     ElementTree.indent(root)
+    for node in root.iter():
+        if len(node) and node.tag.endswith("text"):
+            node.text = None  # an indent would be drawn as a space
     return ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
@@ -180,6 +196,8 @@ def join_documents(documents: Sequence[str], *, columns: int = 1) -> str:
 
 # ----- labels -----
 
+SPACE_MARK = "\u2581"
+"""SentencePiece's mark of a space before a token."""
 EMPTY = "\u2205"
 SPACE = "\u2423"
 ELLIPSIS = "\u2026"

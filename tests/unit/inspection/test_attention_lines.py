@@ -39,8 +39,8 @@ def test_lines_join_the_steps_of_their_tokens(latin):
         [float(box.get(side)) for side in ("x", "y", "width", "height")]
         for box in of_class(root, "rect", "step")
     ]
-    outputs, sources = boxes[: len(latin.target)], boxes[len(latin.target) :]
-    assert [node.text for node in of_class(root, "text", "token")] == latin.target + latin.source
+    sources, outputs = boxes[: len(latin.source)], boxes[len(latin.source) :]
+    assert [node.text for node in of_class(root, "text", "token")] == latin.source + latin.target
     for line in lines_of(root):
         pair = line.find(f"{NAMESPACE}title").text
         x1, y1, *_, x2, y2 = map(float, re.findall(r"-?[\d.]+", line.get("d")))
@@ -49,7 +49,14 @@ def test_lines_join_the_steps_of_their_tokens(latin):
         row, column = outputs.index(output), sources.index(source)
         weight = latin.weights[row, column]
         assert pair == f"{latin.target[row]} \u2192 {latin.source[column]}: {weight:.2f}"
-        assert (y1, y2) == (pytest.approx(output[1] + output[3]), pytest.approx(source[1]))
+        assert (y1, y2) == (pytest.approx(output[1]), pytest.approx(source[1] + source[3]))
+
+
+def test_rows_have_the_names_of_the_axes():
+    self_attention = AttentionMap(["x"], ["x"], np.ones((1, 1)), axis_names=("query", "key"))
+    for attention, names in ((PAIR, ["source", "output"]), (self_attention, ["key", "query"])):
+        notes = of_class(ElementTree.fromstring(render_svg(attention)), "text", "note")
+        assert [note.text for note in notes][:2] == names
 
 
 def test_heaviest_line_is_drawn_last(latin):
@@ -74,8 +81,8 @@ def test_empty_map_has_a_note():
 
 def test_terminal_draws_rows_of_tokens_with_lines_between(latin):
     first, *canvas, last = terminal_lines(latin, width=100).plain.split("\n")[:12]
-    assert first.split() == latin.target
-    assert last.split() == latin.source
+    assert first.split() == latin.source
+    assert last.split() == latin.target
     assert len(canvas) == 10
     assert all(BRAILLE.search(line) for line in canvas)
 

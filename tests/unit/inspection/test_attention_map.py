@@ -57,3 +57,24 @@ def test_figures_import_no_torch():
     modules = "heedful.inspection.attention_map, heedful.inspection.run_report"
     check = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
+
+
+def test_byte_tokens_are_joined_to_the_characters_that_they_spell():
+    tokens = ["<0xE2>", "<0x82>", "<0xAC>", "a", "<0xC3>", "<0xC3><0xA9>", "<0x41>"]
+    joined = AttentionMap(tokens, ["x"], np.full((1, 7), 1 / 7)).join_bytes()
+    assert joined.source == ["\u20ac", "a", "<0xC3>", "\u00e9", "A"]
+    np.testing.assert_allclose(joined.weights, np.array([[3, 1, 1, 1, 1]]) / 7)
+
+
+def test_attention_from_joined_bytes_is_their_mean():
+    weights = np.array([[1.0, 0.0], [0.5, 0.5]])
+    joined = AttentionMap(["a", "b"], ["<0xC3>", "<0xA9>"], weights, copy_shares=[0, 1])
+    joined = joined.join_bytes()
+    assert joined.target == ["\u00e9"]
+    assert joined.weights.tolist() == [[0.75, 0.25]]
+    assert joined.copy_shares == [0.5]
+
+
+def test_map_without_byte_tokens_is_not_changed():
+    plain = AttentionMap(["<0xZZ>", "b"], ["c"], np.array([[0.5, 0.5]]))
+    assert plain.join_bytes() is plain

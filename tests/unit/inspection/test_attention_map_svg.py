@@ -127,3 +127,25 @@ def test_long_source_is_cut_into_bands_with_all_weights():
     ]
     both = ElementTree.fromstring(join_documents([render_svg(long), render_svg(long)]))
     assert len(cells_of(both)) == 2 * 3 * size
+
+
+def test_mark_of_a_space_is_faint():
+    root = parse(AttentionMap(["\u2581a", "b"], ["\u2581"], np.array([[0.5, 0.5]])))
+    (marked, plain), (alone,) = (of_class(root, "text", name) for name in ("source", "target"))
+    (mark,) = marked
+    assert (mark.get("class"), mark.text, mark.tail, marked.text) == (
+        "space-mark",
+        "\u2581",
+        "a",
+        None,
+    )
+    assert (plain.text, alone.text) == ("b", "\u2581")
+
+
+def test_description_and_bands_name_the_axes():
+    names = ("query", "key")
+    weights = np.full((1, MAX_COLUMNS + 1), 1 / (MAX_COLUMNS + 1))
+    words = ["a"] * (MAX_COLUMNS + 1)
+    svg = render_svg(AttentionMap(words, ["x"], weights, axis_names=names))
+    assert "key tokens 1 to 64" in svg
+    assert "The largest attention weight of each query token." in svg

@@ -1,5 +1,4 @@
 import io
-import sys
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from heedful.errors import ConfigError, DataError
+from heedful.errors import DataError
 from heedful.inspection import contact_sheet
 from heedful.inspection.caption_attention import CaptionAttention, PeakCell, caption_data
 from heedful.inspection.terminal_pictures import SHADES, terminal_sheet
@@ -279,46 +278,18 @@ def test_tiles_are_inside_the_sheet_and_do_not_overlap(shape):
 # ----- PNG -----
 
 
-def test_png_without_pillow_names_the_extra(photo, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    path = tmp_path / "sheet.png"
-    with pytest.raises(ConfigError) as error:
-        photo.to_png(path)
-    assert str(error.value) == (
-        f"{path}: a PNG contact sheet needs Pillow\n"
-        "  install it with: pip install 'heedful[vision]', or write an SVG file instead"
-    )
-    assert not path.exists()
-
-
-def test_png_has_the_layout_of_the_svg(photo, tmp_path):
-    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
-    photo.to_png(tmp_path / "sheet.png")
-    sheet = np.array(image.open(tmp_path / "sheet.png"))
-    root = ElementTree.fromstring(photo.to_svg())
-    sides = [round(2 * float(root.get(side))) for side in ("height", "width")]
-    assert list(sheet.shape) == [*sides, 3]
-    layout = contact_sheet.SheetLayout(photo)
-    for index, strength in enumerate(photo.strengths):
-        x, y, width, height = (round(2 * side) for side in layout.picture_box(index + 1))
-        rgb = pictures.to_pixels(pictures.resize(PHOTO, height, width))
-        expected = pictures.blend_attention(rgb, pictures.resize(strength, height, width))
-        drawn = sheet[y : y + height, x : x + width]
-        is_equal = (drawn == expected).all(axis=-1)
-        assert is_equal.mean() > 0.95  # all but the frame and the outline
-        assert is_equal[height // 4, width // 2]
-
-
-def test_png_of_a_grid_has_the_colors_of_its_cells(bare, tmp_path):
-    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+def test_png_is_the_rendered_svg(bare, tmp_path):
+    pytest.importorskip("resvg_py", reason="resvg-py is not installed")
     bare.to_png(tmp_path / "sheet.png")
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     sheet = image.open(tmp_path / "sheet.png")
     layout = contact_sheet.SheetLayout(bare)
     for index, strength in enumerate(bare.strengths):
         for cell in np.ndindex(2, 3):
             x, y, width, height = layout.cell_box(index, cell, (2, 3))
             color = sheet.getpixel((round(2 * (x + width / 2)), round(2 * (y + height / 2))))
-            assert "#" + bytes(color).hex() == svg.weight_color(svg.LIGHT, strength[cell])
+            expected = svg.weight_color(svg.LIGHT, strength[cell])
+            np.testing.assert_allclose(color[:3], list(bytes.fromhex(expected[1:])), atol=2)
 
 
 # ----- page -----

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from heedful.inspection import run_report
-from heedful.inspection.run_report import MAX_TOKENS, MAX_VALIDATIONS, group_by_step
+from heedful.inspection import run_samples
+from heedful.inspection.run_samples import MAX_TOKENS, MAX_VALIDATIONS, group_by_step
 from heedful.training.callbacks import LoggedSample
 
 LOGGED = LoggedSample(
@@ -114,8 +114,17 @@ def test_validations_are_thinned_between_the_first_and_the_last():
 
 
 def test_large_maps_reduce_the_number_of_validations(monkeypatch):
-    monkeypatch.setattr(run_report, "MAX_WEIGHTS", 10_000)
+    monkeypatch.setattr(run_samples, "MAX_WEIGHTS", 10_000)
     tokens = ["w"] * 16
     large = {**SAMPLE, "source": tokens, "output": tokens, "weights": [[1 / 16] * 16] * 16}
     grouped = group_by_step([{**large, "step": step} for step in range(99) for _ in range(4)])
     assert len(grouped["validations"]) == 10_000 // (16 * 16 * 4)
+
+
+def test_bytes_of_a_sample_are_joined_to_characters():
+    weights = [[0.25, 0.25, 0.5], [0.0, 1.0, 0.0]]
+    tokens = {"source": ["<0xC3>", "<0xA9>", "b"], "output": ["x", "y"]}
+    grouped = group_by_step([{**SAMPLE, **tokens, "attention": weights, "step": 1}])
+    (item,) = grouped["validations"][0]["items"]
+    assert item["source"] == ["\u00e9", "b"]
+    assert item["weights"] == [[0.5, 0.5], [1.0, 0.0]]

@@ -131,6 +131,13 @@ def test_smoothing_keeps_a_straight_line():
     assert smoothed[10:90] == pytest.approx(range(10, 90))
 
 
+def test_smoothed_curve_starts_where_the_raw_one_does():
+    values = [9.0, 6.0, 4.0, 3.0, 2.5, 2.0, 1.5, 1.0, 0.5, 0.0] * 10
+    smoothed = [point.value for point in smooth(points(values))]
+    assert smoothed[0] == values[0]
+    assert smoothed[1] == pytest.approx((9 + 6 + 4) / 3)
+
+
 def test_long_run_is_downsampled():
     entries = [training(step, grad_norm=math.sin(step) + 2) for step in range(1, 5000)]
     for chart in make_charts(entries, METRICS):

@@ -92,6 +92,19 @@ def test_logarithmic_scale_is_proportional_to_logarithms():
     assert scale.to_pixel(0.1) == -100
 
 
+@pytest.mark.parametrize("is_logarithmic", [False, True])
+def test_cut_scale_begins_and_ends_with_the_data(is_logarithmic):
+    scale = AxisScale([1, 10, 100], start=0, end=200, is_logarithmic=is_logarithmic).cut(1, 60)
+    assert scale.ticks == [1, 10]
+    assert [scale.to_pixel(value) for value in (1, 60)] == [0, 200]
+    assert scale.attribute.split()[:4] == ["1", "60", "0", "200"]
+
+
+def test_scale_is_not_cut_to_a_single_tick():
+    scale = AxisScale([0, 5, 10], start=0, end=200, is_logarithmic=False)
+    assert scale.cut(4, 6) is scale
+
+
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [

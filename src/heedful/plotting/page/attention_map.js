@@ -12,19 +12,6 @@ const WHOLE_MAP = { row: null, column: null };
 const MIN_LINK_WEIGHT = 0.01;
 const MAX_LINKED = 64; // more words than these are running text without links
 const MAX_THICKNESS = 12; // pixels of a line of weight one, where lines are the figure
-const SVG = "http://www.w3.org/2000/svg";
-
-function create(tag, className, text = "") {
-  const node = document.createElement(tag);
-  node.className = className;
-  node.textContent = text;
-  return node;
-}
-
-function percent(weight) {
-  if (weight === 0) return "";
-  return Math.floor(100 * weight + 0.5) || "\u00b7";
-}
 
 // ----- words -----
 
@@ -38,18 +25,18 @@ function describeWeights(token, others, weights) {
   return `${token}: ${parts.join(", ") || "nothing"}`;
 }
 
-function drawWords(side, tokens, labelOf) {
-  const row = create("div", `words ${side}`);
+function drawWords(axis, name, tokens, labelOf) {
+  const row = create("div", `words ${axis}`);
   row.dir = "auto"; // a right-to-left sentence runs from the right
   row.setAttribute("role", "toolbar");
-  row.setAttribute("aria-label", side);
+  row.setAttribute("aria-label", name);
   row.append(...tokens.map((token, index) => {
     const word = create("button", "word");
     word.type = "button";
     word.title = token;
     word.tabIndex = index === 0 ? 0 : -1;
     word.setAttribute("aria-label", labelOf(token, index));
-    word.append(create("span", "token", token), create("span", "percentage"));
+    word.append(createToken("span", "token", token), create("span", "percentage"));
     return word;
   }));
   return row;
@@ -65,19 +52,12 @@ function setWeight(word, weight) {
 // ----- links -----
 
 function drawLinks(weights) {
-  const svg = document.createElementNS(SVG, "svg");
-  svg.classList.add("links");
-  svg.setAttribute("aria-hidden", "true");
+  const svg = createSvg("svg", "links", { "aria-hidden": "true" });
   weights.forEach((weightsOfRow, row) => weightsOfRow.forEach((weight, column) => {
     if (weight < MIN_LINK_WEIGHT) return;
-    const link = document.createElementNS(SVG, "path");
-    link.classList.add("link");
-    if (form === "lines") {
-      link.setAttribute("stroke-width", MAX_THICKNESS * weight);
-    } else {
-      link.setAttribute("stroke-opacity", weight);
-      link.setAttribute("stroke-width", 1 + 4 * weight);
-    }
+    const link = createSvg("path", "link", form === "lines"
+      ? { "stroke-width": MAX_THICKNESS * weight }
+      : { "stroke-opacity": weight, "stroke-width": 1 + 4 * weight });
     Object.assign(link.dataset, { row, column });
     svg.append(link);
   }));
@@ -87,13 +67,26 @@ function drawLinks(weights) {
 // ----- running text -----
 
 // Weights over hundreds of words are small: a word is as dark as its weight relative to the largest.
-// Of the whole map, the weights of all output words are added.
-function relativeWeights(weights, row) {
+// Of the whole map, the weights of all output words are averaged.
+function shadeRunningText({ sources, targets, legend }, weights, row) {
   const values = row === null
-    ? weights[0].map((_, column) => weights.reduce((sum, other) => sum + other[column], 0))
+    ? weights[0].map((_, column) => weights.reduce((sum, other) => sum + other[column], 0) / weights.length)
     : weights[row];
   const largest = Math.max(...values);
-  return values.map((value) => (largest > 0 ? value / largest : 0));
+  values.forEach((value, index) => {
+    const relative = largest > 0 ? value / largest : 0;
+    sources[index].style.setProperty("--weight", relative);
+    sources[index].classList.toggle("strong", relative > strong);
+  });
+  const from = row === null ? "all words, on average" : `\u201c${targets[row].title}\u201d`;
+  legend.textContent = `${percent(largest) || 0}% of the attention of ${from}`;
+}
+
+function drawLegend() {
+  const row = create("p", "legend");
+  const legend = create("span", "");
+  row.append("0", create("span", "scale"), legend);
+  return { row, legend };
 }
 
 // Words stand in two rows if each fits on a line, else in two columns, so that no link has to pass
@@ -122,30 +115,31 @@ function placeLinks(links, targets, sources, inColumns) {
 
 // ----- heat map -----
 
-function drawMap({ source, target, weights, notes = [] }) {
+function drawMap({ source, target, weights, note, texts, notes = [] }) {
   const table = create("table", "");
   table.setAttribute("role", "grid"); // arrow keys reach its cells
-  table.append(create("caption", "", "A row shows what its word attends to."));
+  table.append(create("caption", "", note ?? "A row shows what its word attends to."));
   const head = table.createTHead().insertRow();
   head.append(create("td", ""), ...source.map((token) => {
     const header = create("th", "");
     header.scope = "col";
-    header.append(create("span", "", token));
+    header.append(createToken("span", "", token));
     return header;
   }), create("td", ""));
   const body = table.createTBody();
   target.forEach((token, row) => {
-    const header = create("th", "", token);
+    const header = createToken("th", "", token);
     header.scope = "row";
     body.insertRow().append(header, ...weights[row].map((weight, column) =>
-      drawCell(weight, row, column, `${token} \u2192 ${source[column]}: ${weight.toFixed(2)}`)),
+      drawCell(weight, row, column, `${token} \u2192 ${source[column]}: ${weight.toFixed(2)}`,
+        texts?.[row][column])),
       ...(notes[row] ? [create("td", "copied", notes[row])] : []));
   });
   return table;
 }
 
-function drawCell(weight, row, column, name) {
-  const cell = create("td", "cell", percent(weight));
+function drawCell(weight, row, column, name, text = percent(weight)) {
+  const cell = create("td", "cell", text);
   cell.title = name;
   cell.tabIndex = row === 0 && column === 0 ? 0 : -1;
   cell.style.setProperty("--weight", weight);
@@ -157,7 +151,7 @@ function drawCell(weight, row, column, name) {
 
 // The header is as high as its longest slanted word.
 function fitHeader(table) {
-  const words = [...table.tHead.querySelectorAll("span")];
+  const words = [...table.tHead.querySelectorAll("th > span")];
   const longest = Math.max(...words.map((word) => word.offsetWidth));
   table.style.setProperty("--label-height", `${Math.ceil(longest * Math.SQRT1_2) + 18}px`);
 }
@@ -174,19 +168,10 @@ function drawSentence({ title, output, views }, index) {
   section.querySelectorAll("h2, .output").forEach((line) => { line.dir = "auto"; });
   document.querySelector("main").append(section);
   const figure = create("div", "figure");
-  if (views.length > 1) section.append(drawChooser(views, (view) => drawView(figure, view)));
+  if (views.length > 1) section.append(drawChooser(views, (chosen) => drawView(figure, views[chosen])));
   else if (views[0].caption) section.append(create("p", "caption", views[0].caption));
   section.append(figure);
   drawView(figure, views[0]);
-}
-
-function drawChooser(views, choose) {
-  const label = create("label", "caption", "Attention: ");
-  const select = create("select", "");
-  select.append(...views.map(({ caption }) => create("option", "", caption)));
-  select.addEventListener("change", () => choose(views[select.selectedIndex]));
-  label.append(select);
-  return label;
 }
 
 function drawView(figure, attentionMap) {
@@ -195,17 +180,19 @@ function drawView(figure, attentionMap) {
     figure.append(create("p", "empty", "nothing to draw"));
     return;
   }
-  const { source, target, weights, notes = [] } = attentionMap;
+  const { source, target, weights, names = ["output", "source"], notes = [] } = attentionMap;
   const columns = source.map((_, column) => weights.map((row) => row[column]));
-  const sourceRow = drawWords("source", source, (word, i) => describeWeights(word, target, columns[i]));
-  const targetRow = drawWords("target", target, (word, i) =>
+  const sourceRow = drawWords("source", names[1], source, (word, i) =>
+    describeWeights(word, target, columns[i]));
+  const targetRow = drawWords("target", names[0], target, (word, i) =>
     [describeWeights(word, source, weights[i]), notes[i]].filter(Boolean).join("; "));
   const isLong = Math.max(source.length, target.length) > MAX_LINKED;
   const links = drawLinks(isLong ? [] : weights);
   const table = drawMap(attentionMap);
 
   const alignment = create("div", isLong ? "alignment running" : "alignment");
-  alignment.append(links, sourceRow, targetRow);
+  const { row: legendRow, legend } = drawLegend();
+  alignment.append(links, sourceRow, ...(isLong ? [legendRow] : []), targetRow);
   const map = create("div", "map");
   map.append(table);
   const views = create("div", form === "lines" ? "views lines" : "views");
@@ -213,7 +200,7 @@ function drawView(figure, attentionMap) {
   figure.append(views);
 
   const [sources, targets] = [[...sourceRow.children], [...targetRow.children]];
-  const parts = { sources, targets, links, table, isLong };
+  const parts = { sources, targets, links, table, isLong, legend };
   const arrange = () => {
     fitHeader(table);
     if (!isLong) placeLinks(links, targets, sources, arrangeWords(alignment, [sourceRow, targetRow]));
@@ -228,7 +215,8 @@ function choose(nodes, isChosen) {
   nodes.forEach((node, index) => node.classList.toggle("chosen", isChosen(node, index)));
 }
 
-function show({ row, column }, { sources, targets, links, table, isLong }, weights) {
+function show({ row, column }, parts, weights) {
+  const { sources, targets, links, table, isLong } = parts;
   const isShown = (node) =>
     (row ?? +node.dataset.row) === +node.dataset.row &&
     (column ?? +node.dataset.column) === +node.dataset.column;
@@ -236,12 +224,7 @@ function show({ row, column }, { sources, targets, links, table, isLong }, weigh
     const isShownWord = row !== null && (column ?? index) === index;
     setWeight(word, isShownWord ? weights[row][index] : null);
   });
-  if (isLong && column === null) {
-    relativeWeights(weights, row).forEach((weight, index) => {
-      sources[index].style.setProperty("--weight", weight);
-      sources[index].classList.toggle("strong", weight > strong);
-    });
-  }
+  if (isLong && column === null) shadeRunningText(parts, weights, row);
   targets.forEach((word, index) => {
     const isShownWord = column !== null && (row ?? index) === index;
     setWeight(word, isShownWord ? weights[index][column] : null);

@@ -20,18 +20,6 @@ const WIDE = 2.5; // width per height of a picture that gets a line of its own
 const MILLISECONDS_PER_WORD = 900;
 const LUMA = [0.299, 0.587, 0.114];
 
-function create(tag, className, text = "") {
-  const node = document.createElement(tag);
-  node.className = className;
-  node.textContent = text;
-  return node;
-}
-
-function percent(weight) {
-  if (weight === 0) return "";
-  return Math.floor(100 * weight + 0.5) || "\u00b7";
-}
-
 // In a sentence: with its sign, and a bound for what would be rounded to 0.
 function percentage(weight) {
   const rounded = Math.floor(100 * weight + 0.5);
@@ -253,20 +241,12 @@ async function drawCard(card, index) {
     stop();
     stop = drawView(figure, loaded, view, card);
   };
-  if (views.length > 1) section.append(drawChooser(views, draw));
+  const summaries = views.map(({ label, weights }) => ({ caption: label, weights: meanGrid(weights) }));
+  if (views.length > 1) section.append(drawChooser(summaries, (chosen) => draw(views[chosen])));
   else if (views[0].label) section.append(create("p", "caption", views[0].label));
   section.append(figure);
   draw(views[0]);
   return section;
-}
-
-function drawChooser(views, choose) {
-  const label = create("label", "caption", "Attention: ");
-  const select = create("select", "");
-  select.append(...views.map((view) => create("option", "", view.label)));
-  select.addEventListener("change", () => choose(views[select.selectedIndex]));
-  label.append(select);
-  return label;
 }
 
 function drawScrubber(words) {

@@ -49,7 +49,6 @@ function formatValue(value, unit) {
 
 // ----- values at the pointer -----
 
-const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
 const VALUE = 3; // the column after those of the axes
 
 function readScale(text) {
@@ -75,13 +74,6 @@ function nearestIndex(values, position) {
   return low > 0 && position - values[low - 1] < values[low] - position ? low - 1 : low;
 }
 
-function addSvg(parent, tag, className, attributes) {
-  const node = document.createElementNS(SVG_NAMESPACE, tag);
-  node.setAttribute("class", className);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  parent.append(node);
-}
-
 // The position of the pointer is [step, seconds, FLOPs], or null.
 function readCharts(charts, readOut) {
   const hint = readOut.textContent;
@@ -93,7 +85,11 @@ function readCharts(charts, readOut) {
       (two.columns[0].length > one.columns[0].length ? two : one));
     return { chart, figure, columns: longest.columns };
   });
-  const visible = (view) => view.figure.querySelector(".curves:not([hidden])");
+  // Of a wide chart there is a narrow one, too; neither may be drawn while the page is hidden.
+  const visible = (view) => {
+    const shown = [...view.figure.querySelectorAll(".curves:not([hidden])")];
+    return shown.find((node) => node.offsetParent !== null) ?? shown[0];
+  };
   const column = (view) => +visible(view).dataset.column;
 
   function show(view) {
@@ -101,10 +97,11 @@ function readCharts(charts, readOut) {
     const [x, y] = [svg.dataset.xScale, svg.dataset.yScale].map(readScale);
     const axis = column(view);
     svg.querySelector(".pointer")?.remove();
-    addSvg(svg, "g", "pointer", {});
+    const pointer = createSvg("g", "pointer");
+    svg.append(pointer);
     if (position) {
       const d = `M${x.toPixel(position[axis])},${y.start} V${y.end}`;
-      addSvg(svg.lastChild, "path", "cursor", { d });
+      pointer.append(createSvg("path", "cursor", { d }));
     }
     view.chart.curves.forEach(({ type, columns }, index) => {
       const at = position ? nearestIndex(columns[axis], position[axis]) : columns[0].length - 1;
@@ -113,7 +110,7 @@ function readCharts(charts, readOut) {
       if (!position || !columns[0].length || type === "raw") return;
       const color = { smoothed: 0, validation: 1 }[type] ?? index % 6;
       const [cx, cy] = [x.toPixel(columns[axis][at]), y.toPixel(columns[VALUE][at])];
-      addSvg(svg.lastChild, "circle", `marker line-${color}`, { cx, cy, r: 4 });
+      pointer.append(createSvg("circle", `marker line-${color}`, { cx, cy, r: 4 }));
     });
   }
 

@@ -9,13 +9,6 @@ const slider = document.getElementById("step");
 const play = document.getElementById("play");
 const shown = document.getElementById("shown");
 
-function create(tag, className, text = "") {
-  const node = document.createElement(tag);
-  node.className = className;
-  node.textContent = text;
-  return node;
-}
-
 // The image as a canvas with one pixel for each of its own.
 function rasterize({ size, pixels }) {
   const canvas = create("canvas", "");

@@ -7,18 +7,20 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
+from xml.etree.ElementTree import Element
 
 import numpy as np
 
 from heedful.evaluation.base import Array
 from heedful.evaluation.forecast_metrics import QUANTILE_LEVELS
 from heedful.plotting import html
-from heedful.plotting.axes import CategoryTick
-from heedful.plotting.charts import CHART_STYLE, Band, LineSeries, render_line_chart
+from heedful.plotting.axes import CategoryTick, PlotFrame
+from heedful.plotting.charts import CHART_STYLE, FULL_FRAME, Band, LineSeries, render_line_chart
 from heedful.tasks.forecasting.predictor import Forecast, quantile_coverage
 
 _MAX_CHARTS = 60  # on a page
 _MAX_TICKS = 6
+_PAGE_FRAME = PlotFrame(width=395, height=180, is_compact=True)
 _HISTORY_RATIO = 3  # values shown before a forecast, per forecast value
 _BARS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 
@@ -90,15 +92,26 @@ def sparkline(values: Array) -> str:
     return "".join(" " if np.isnan(step) else _BARS[round(float(step))] for step in steps)
 
 
-def render_fan_chart(forecast: Forecast, levels: Sequence[float]) -> str:
+def _interval_names(levels: Sequence[float]) -> dict[float, str]:
+    """Return the name of the interval above each level below the median."""
+    return {level: f"{100 * (1 - 2 * level):g} % interval" for level in levels if level < 0.5}
+
+
+def _title(forecast: Forecast) -> str:
+    """Return the series and the times of a forecast, which tell windows of a backtest apart."""
+    times = forecast.times
+    return f"{forecast.series.id}, {times[0]} to {times[-1]}"
+
+
+def render_fan_chart(
+    forecast: Forecast, levels: Sequence[float], frame: PlotFrame = FULL_FRAME
+) -> str:
     """Draw the end of a series, the median and the intervals between pairs of quantiles."""
     start, steps = forecast.forecast_start, forecast.samples.shape[1]
     first = max(0, start - _HISTORY_RATIO * steps)
-    lows = [level for level in levels if level < 0.5]
     bands = []
-    for level in lows:
+    for level, name in _interval_names(levels).items():
         low, high = forecast.quantiles([level, 1 - level]).T
-        name = f"{100 * (1 - 2 * level):g} % interval"
         bands.append(Band(name, _points(low, start), _points(high, start), style_index=1))
     known = np.append(forecast.series.values[first:start], forecast.targets)
     actual = [
@@ -115,15 +128,17 @@ def render_fan_chart(forecast: Forecast, levels: Sequence[float]) -> str:
         CategoryTick(position, forecast.series.format_times(position, position + 1)[0])
         for position in dict.fromkeys(positions.tolist())
     ]
-    title = ", ".join([forecast.series.id, *(band.name for band in bands)])
-    return render_line_chart(lines, title=title, bands=bands, category_ticks=ticks, x_label="time")
+    title = ", ".join([_title(forecast), *(band.name for band in bands)])
+    return render_line_chart(
+        lines, title=title, bands=bands, category_ticks=ticks, x_label="time", frame=frame
+    )
 
 
 def _points(values: Array, start: int) -> list[tuple[float, float]]:
     return [(start + index, float(value)) for index, value in enumerate(values)]
 
 
-def render_calibration_chart(forecasts: Sequence[Forecast]) -> str:
+def render_calibration_chart(forecasts: Sequence[Forecast], frame: PlotFrame = FULL_FRAME) -> str:
     """Draw the fraction of actual values that are not above each quantile against its level."""
     below = quantile_coverage(forecasts)
     diagonal = [(level, level) for level in QUANTILE_LEVELS]
@@ -132,22 +147,42 @@ def render_calibration_chart(forecasts: Sequence[Forecast]) -> str:
         LineSeries("calibrated", diagonal, dashed=True, max_markers=0, style_index=5),
     ]
     x_label, y_label = "level of the quantile", "values not above it"
-    return render_line_chart(lines, title="Calibration", x_label=x_label, y_label=y_label)
+    return render_line_chart(
+        lines, title="Calibration", x_label=x_label, y_label=y_label, frame=frame
+    )
+
+
+def _figure(chart: str, name: str, *keys: Element) -> Element:
+    title = html.element("span", name, css_class="chart-name")
+    caption = html.element("figcaption", title, *keys)
+    return html.element("figure", caption, html.embed_svg(chart), css_class="chart")
 
 
 def render_forecast_page(
     forecasts: Sequence[Forecast], levels: Sequence[float], title: str = "Forecasts"
 ) -> str:
     """Return a page with a fan chart of each series, and the calibration if values are known."""
-    charts = [render_fan_chart(forecast, levels) for forecast in forecasts[:_MAX_CHARTS]]
-    if _has_targets(forecasts):
-        charts.insert(0, render_calibration_chart(forecasts))
     steps, paths = forecasts[0].samples.shape[1], forecasts[0].samples.shape[0]
     text = f"{len(forecasts)} forecasts of {steps} steps; quantiles of {paths} sample paths."
     if len(forecasts) > _MAX_CHARTS:
         text += f" The first {_MAX_CHARTS} are drawn."
-    content = [html.element("p", text)]
-    content += [html.element("div", html.embed_svg(chart)) for chart in charts]
+    figures = []
+    if _has_targets(forecasts):
+        name = "Calibration: values not above a quantile, by its level"
+        keys = [html.curve_key("line line-0", "forecasts")]
+        keys.append(html.curve_key("line dashed line-5", "calibrated"))
+        chart = render_calibration_chart(forecasts, _PAGE_FRAME)
+        figures.append(_figure(chart, name, *keys))
+    for forecast in forecasts[:_MAX_CHARTS]:
+        chart = render_fan_chart(forecast, levels, _PAGE_FRAME)
+        figures.append(_figure(chart, _title(forecast)))
+    keys = [html.curve_key("line line-0", "actual"), html.curve_key("line line-1", "median")]
+    keys += [html.curve_key("band line-1", name) for name in _interval_names(levels).values()]
+    content = [
+        html.element("p", text, css_class="intro"),
+        html.element("p", *keys, css_class="bar"),
+        html.element("main", html.element("div", *figures, css_class="charts")),
+    ]
     return html.render_page(
         html.serialize(*content),
         title=title,

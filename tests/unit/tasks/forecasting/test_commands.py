@@ -99,7 +99,10 @@ def test_forecast_writes_all_its_files_and_prints_a_summary(trained, tmp_path):
     values = SeriesFileConfig(path=series).read()[0].values
     assert forecasts[1]["actual"] == values[-3:].tolist()
     assert len((tmp_path / "p.csv").read_text().splitlines()) == 1 + 4 * 7 * 3
-    assert "Calibration" in (tmp_path / "f.html").read_text()
+    page = (tmp_path / "f.html").read_text()
+    titles = re.findall(r'class="chart-name">(.*?)</span>', page)
+    assert titles[0].startswith("Calibration")
+    assert len(titles) == len(set(titles)) == 1 + len(forecasts)  # two windows of each series
     assert 'class="band"' in (tmp_path / "f.svg").read_text()
 
 
