@@ -8,14 +8,15 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from typer import Argument, Option
 
-from heedful.errors import ConfigError, HeedfulError
+from heedful.errors import ConfigError, HeedfulError, check
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,6 +46,42 @@ Backend = Annotated[
 Quiet = Annotated[
     bool, Option("--quiet", "-q", help="print only errors and, at the end, the result")
 ]
+FIGURE_ENDINGS = (".svg", ".png")
+
+
+def check_figure_files(paths: list[Path] | None) -> list[Path] | None:
+    """Raise ConfigError unless each path ends as a figure that can be written."""
+    endings = " or ".join(FIGURE_ENDINGS)
+    for path in paths or ():
+        message = f"figures end in {endings}, but this name in {path.suffix or 'neither'}"
+        hint = "name a file such as figure.svg or figure.png"
+        check(path.suffix.lower() in FIGURE_ENDINGS, str(path), message, hint)
+        is_possible = path.suffix.lower() != ".png" or find_spec("resvg_py") is not None
+        hint = "install it with: pip install 'heedful[png]', or name a file that ends in .svg"
+        check(is_possible, str(path), "writing PNG needs resvg-py", hint)
+    return paths
+
+
+def check_page_file(path: Path | None) -> Path | None:
+    """Raise ConfigError if the path ends as a file of another kind."""
+    if path is not None:
+        message = f"pages end in .html, but this name in {path.suffix}"
+        is_page = path.suffix.lower() in {"", ".html", ".htm"}
+        check(is_page, str(path), message, "name a file such as page.html")
+    return path
+
+
+def figure_option(description: str) -> Any:
+    """Return the option of figures; --svg and --png are the same, since the ending decides."""
+    text = f"{description}; .svg or .png, repeatable"
+    return Option("--svg", "--png", "--figure", help=text, callback=check_figure_files)
+
+
+def page_option(description: str) -> Any:
+    """Return the option of a page."""
+    return Option("--html", help=description, callback=check_page_file)
+
+
 AsJSON = Annotated[bool, Option("--json", help="print JSON")]
 
 

@@ -117,7 +117,7 @@ def describe_result(demo: Demo, training: TrainingConfig, result: TrainingResult
 
 def _show_translations(run: Path, device: str) -> str:
     from heedful.cli.evaluate import evaluate
-    from heedful.cli.show import print_attention, write_figures
+    from heedful.cli.show import print_attention, write_files
     from heedful.runs import load
 
     evaluate(run, device=device)
@@ -125,7 +125,7 @@ def _show_translations(run: Path, device: str) -> str:
     maps = [[translation.attention_map] for translation in translations]
     print_attention(maps)
     typer.echo("")
-    write_figures(maps, svg=run / "alignment.svg", html=run / "alignments.html")
+    write_files(maps, figures=[run / "alignment.svg"], html=run / "alignments.html")
     return f'show {quote(str(run))} "Puella in horto ambulat."'
 
 

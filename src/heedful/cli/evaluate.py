@@ -31,6 +31,7 @@ from heedful.terminal import (
     Overrides,
     backend_overrides,
     handle_stdout_errors,
+    page_option,
     with_progress,
 )
 
@@ -69,7 +70,7 @@ Baseline = Annotated[
 ]
 
 HTMLFile = Annotated[
-    Path | None, Option(help="write a page: confusions of labels or tags, calibration of forecasts")
+    Path | None, page_option("write a page: confusions of labels or tags, calibration of forecasts")
 ]
 
 

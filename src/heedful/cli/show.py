@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -13,18 +14,25 @@ from typer import Argument, Option
 
 from heedful.errors import RunError, check
 from heedful.inspection.attention_map import AttentionMap, FigureForm
-from heedful.terminal import BeamSize, Device, RunFolder, handle_stdout_errors
+from heedful.terminal import (
+    BeamSize,
+    Device,
+    RunFolder,
+    figure_option,
+    handle_stdout_errors,
+    page_option,
+)
 
 if TYPE_CHECKING:
     from heedful.inspection.attention_layers import AttentionSelection
     from heedful.tasks.prediction import Prediction
 
-SVGFile = Annotated[Path | None, Option(help="write a figure of the first text")]
+FigureFiles = Annotated[list[Path] | None, figure_option("write a figure of the first text")]
 Kinds = Annotated[
     list[str] | None,
     Option(
         "--kind",
-        help="cross, encoder-self, decoder-self, self, copy ..., or all; repeatable",
+        help="cross, encoder-self, decoder-self, encoder-intra, copy ..., or all; repeatable",
         show_default="the attention to the source",
     ),
 ]
@@ -32,7 +40,7 @@ _NUMBERS = "numbers such as 2 or 1,3 or 2-4, or: all, mean, last; repeatable"
 Layers = Annotated[list[str] | None, Option("--layer", help=_NUMBERS, show_default="last")]
 Heads = Annotated[list[str] | None, Option("--head", help=_NUMBERS, show_default="mean")]
 JoinWords = Annotated[bool, Option("--words", help="join tokens into words")]
-HTMLFile = Annotated[Path | None, Option(help="write a page; hover over a word to see its weights")]
+HTMLFile = Annotated[Path | None, page_option("write a page; hover over a word to see its weights")]
 ShowLines = Annotated[
     bool, Option("--lines", help="draw lines between the tokens, as thick as their weights")
 ]
@@ -50,7 +58,7 @@ def show(
     head: Heads = None,
     words: JoinWords = False,
     beam: BeamSize = None,
-    svg: SVGFile = None,
+    figures: FigureFiles = None,
     html: HTMLFile = None,
     lines: ShowLines = False,
     show_tree: ShowTree = False,
@@ -62,7 +70,8 @@ def show(
     Example: heedful show runs/demo "Caecilius est in horto." --html page.html
     Example: heedful show runs/mine "A text." --kind encoder-self --layer 1 --head 1,2
     Example: heedful show runs/demo "Caecilius est in horto." --lines --svg lines.svg
-    Example: heedful show runs/demo "Caecilius est in horto." --search-tree --beam 3
+    Example: heedful show runs/demo "Puella ambulat." --search-tree --svg tree.svg
+    Example: heedful show runs/lstmn "a b c d" --kind encoder-intra --png map.png
     Example: heedful show runs/captions dog.jpg --words --html page.html
     """
     from heedful.inspection.attention_layers import AttentionSelection
@@ -71,11 +80,14 @@ def show(
     overrides = [f"decoding.beam_size={beam}"] if beam else []
     message, hint = "--search-tree draws no attention", "remove --lines, or --search-tree"
     check(not (lines and show_tree), "--lines", message, hint)
+    predictor = load(
+        run, device=device, settings=overrides, task_name="translation" if show_tree else None
+    )
+    if not getattr(predictor, "reads_files", False):
+        _note_file_names(texts)
     if show_tree:
-        translator = load(run, device=device, settings=overrides, task_name="translation")
-        _show_search_tree(translator, texts, as_json=as_json)
+        _show_search_tree(predictor, texts, as_json=as_json, figures=figures or (), html=html)
         return
-    predictor = load(run, device=device, settings=overrides)
     selection = AttentionSelection(kind or (), layer or (), head or (), joins_words=words)
     results = list(predictor.predict_with_attention(texts))
     maps = [_select_maps(result, selection, run) for result in results]
@@ -84,7 +96,7 @@ def show(
     is_text = all(drawn.grid is None for drawn in chain.from_iterable(maps))
     message, hint = "the source is a picture, and lines join tokens of texts", "remove --lines"
     check(is_text or not lines, "--lines", message, hint)
-    write_figures(maps, svg=svg, html=html, columns=columns, form=form)
+    write_files(maps, figures=figures or (), html=html, columns=columns, form=form)
     with handle_stdout_errors():
         if not as_json:
             print_attention(maps, form)
@@ -98,20 +110,39 @@ def show(
             _print_json_lines(result.to_json() for result in results)
 
 
-def _show_search_tree(translator: Any, texts: Sequence[str], *, as_json: bool) -> None:
-    """Print the search tree of the first text, or all trees as JSON lines."""
+def _note_file_names(texts: Sequence[str]) -> None:
+    for text in filter(os.path.isfile, texts):
+        note = "is shown as a text, but names a file; its lines are read by: heedful translate"
+        typer.echo(f"note: {text!r} {note}", err=True)
+
+
+def _show_search_tree(
+    translator: Any,
+    texts: Sequence[str],
+    *,
+    as_json: bool,
+    figures: Sequence[Path],
+    html: Path | None,
+) -> None:
+    """Print and draw the search tree of the first text, or print all trees as JSON lines."""
     from rich.console import Console
 
+    from heedful.decoding import search_tree
     from heedful.decoding.config import check_search_tree
-    from heedful.decoding.search_tree import render_tree
+    from heedful.plotting.figure_files import write_figures
+    from heedful.storage.atomic import write_text
 
     check_search_tree(translator.decoding, "--search-tree")
     trees = translator.translate(texts, need_tree=True)
+    write_figures(figures, lambda: search_tree.render_svg(trees[0]))
+    if html:
+        write_text(html, search_tree.render_html(trees, title="Beam search"))
+    _print_written(*figures, html)
     with handle_stdout_errors():
         if as_json:
             _print_json_lines(tree.to_json(tree=True) for tree in trees)
         else:
-            Console().print(render_tree(trees[0]))
+            Console().print(search_tree.render_tree(trees[0]))
 
 
 def _select_maps(
@@ -155,24 +186,28 @@ def print_attention(maps: Sequence[Sequence[AttentionMap]], form: FigureForm = "
             console.print(drawn)
 
 
-def write_figures(
+def write_files(
     maps: Sequence[Sequence[AttentionMap]],
     *,
-    svg: Path | None = None,
+    figures: Sequence[Path] = (),
     html: Path | None = None,
     columns: int = 1,
     form: FigureForm = "map",
 ) -> None:
     """Write a figure of the first text and a page of all, and print their paths."""
     from heedful.inspection.figures import render_html, render_svg
+    from heedful.plotting.figure_files import write_figures
     from heedful.storage.atomic import write_text
 
-    if svg:
-        write_text(svg, render_svg(maps[0], columns=columns, form=form))
+    write_figures(figures, lambda: render_svg(maps[0], columns=columns, form=form))
     if html:
         page = render_html(list(chain.from_iterable(maps)), title="Attention", form=form)
         write_text(html, page)
-    for path in filter(None, (svg, html)):
+    _print_written(*figures, html)
+
+
+def _print_written(*paths: Path | None) -> None:
+    for path in filter(None, paths):
         typer.echo(f"wrote {path}", err=True)
 
 

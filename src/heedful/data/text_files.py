@@ -95,13 +95,15 @@ def read_error(path: str, error: OSError) -> DataError:
     path = display_name(path)
     match error:
         case FileNotFoundError():
-            folder, name = Path(path).parent, Path(path).name
+            folder, name, hint = Path(path).parent, Path(path).name, "check the path"
+            if " " in path:
+                hint += "; a text is given on standard input, or drawn by: heedful show RUN TEXT"
             if not folder.is_dir():
-                return DataError(path, f"there is no folder {str(folder)!r}", "check the path")
+                return DataError(path, f"there is no folder {str(folder)!r}", hint)
             names: list[str] = []
             with suppress(OSError):  # a folder that cannot be listed may have readable files
                 names = os.listdir(folder)
-            return DataError(path, f"no such file{did_you_mean(name, names)}", "check the path")
+            return DataError(path, f"no such file{did_you_mean(name, names)}", hint)
         case IsADirectoryError():
             return DataError(path, "this is a folder, not a file", "name a file in it")
         case PermissionError():

@@ -167,10 +167,10 @@ class CaptionAttention:
         return render_svg(self)
 
     def to_png(self, path: Path) -> None:
-        """Write the contact sheet as a PNG file; needs Pillow."""
-        from heedful.inspection.contact_sheet import write_png
+        """Write the contact sheet as a PNG file; needs resvg-py."""
+        from heedful.plotting.figure_files import write_figures
 
-        write_png(self, path)
+        write_figures([path], self.to_svg)
 
     def to_html(self) -> str:
         """Return a self-contained page with a word scrubber over the picture."""

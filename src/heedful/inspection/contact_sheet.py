@@ -1,25 +1,19 @@
-"""Contact sheets: a picture for each word of a caption, as SVG and as PNG.
+"""Contact sheets: a picture for each word of a caption, as SVG.
 
-Invariant: both have the same tiles at the same positions, and where they show a picture, the same
-mixture of its colors (`blend_attention`).
+Invariant: where they show a picture, they mix its colors as `blend_attention` does.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from contextlib import suppress
-from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
 
-from heedful.errors import check
 from heedful.plotting import pictures, svg
 from heedful.plotting.svg import add_rect, add_text, escape_invisible, format_px
-from heedful.storage.atomic import atomic_replace
 
 if TYPE_CHECKING:
     from heedful.inspection.caption_attention import CaptionAttention
@@ -246,121 +240,3 @@ def _inner_box(box: svg.Box) -> svg.Box:
     x, y, width, height = box
     gap = min(CELL_GAP, width / 4, height / 4)
     return x + gap / 2, y + gap / 2, width - gap, height - gap
-
-
-# ----- PNG -----
-
-SCALE = 2
-"""Pixels of a PNG per pixel of the SVG, for screens of high resolution."""
-_FONT_SIZES = {"title": 16, "note": 12}
-_SYSTEM_FONTS = ("DejaVuSans.ttf", "NotoSans-Regular.ttf", "NotoSansCJK-Regular.ttc", "Arial.ttf")
-
-
-def write_png(attention: CaptionAttention, path: Path) -> None:
-    """Write a contact sheet as PNG in the light palette."""
-    hint = "install it with: pip install 'heedful[vision]', or write an SVG file instead"
-    is_installed = find_spec("PIL") is not None
-    check(is_installed, str(path), "a PNG contact sheet needs Pillow", hint)
-    layout = SheetLayout(attention)
-    canvas = _SheetCanvas(layout.width, layout.height)
-    for index, (css_class, line) in enumerate(layout.heading):
-        canvas.text(css_class, line, x=svg.PADDING, y=layout.heading_baseline(index))
-    num_others = layout.num_tiles - len(attention.words)
-    if attention.picture is not None:
-        canvas.text("note", "picture", x=svg.PADDING, y=layout.corner(0)[1] + WORD_HEIGHT - 8)
-        box = layout.picture_box(0)
-        canvas.paste(_enlarge(attention.picture, box), box)
-        canvas.rect(box, outline=svg.LIGHT.rule)
-    for index in range(len(attention.words)):
-        _paint_tile(canvas, attention, layout, index, tile=index + num_others)
-    canvas.text("note", legend(attention), x=svg.PADDING, y=layout.height - svg.PADDING)
-    with atomic_replace(path) as temporary:
-        canvas.image.save(temporary, format="PNG")
-
-
-class _SheetCanvas:
-    """A picture with the positions and sizes of the SVG."""
-
-    def __init__(self, width: float, height: float) -> None:
-        from PIL import Image, ImageDraw
-
-        size = (round(SCALE * width), round(SCALE * height))
-        self.image = Image.new("RGB", size, svg.LIGHT.background)
-        self.draw = ImageDraw.Draw(self.image)
-
-    def text(self, css_class: str, text: str, *, x: float, y: float) -> None:
-        font = _font(text, SCALE * _FONT_SIZES.get(css_class, 15))
-        fill = svg.LIGHT.muted if css_class == "note" else svg.LIGHT.text
-        stroke = 1 if css_class == "title" else 0  # there is no bold font
-        position = (SCALE * x, SCALE * y)
-        self.draw.text(position, text, fill=fill, font=font, anchor="ls", stroke_width=stroke)
-
-    def rect(self, box: svg.Box, *, fill: str | None = None, outline: str | None = None) -> None:
-        x, y, width, height = (SCALE * side for side in box)
-        corners = (x, y, max(x, x + width - 1), max(y, y + height - 1))
-        self.draw.rectangle(corners, fill=fill, outline=outline, width=SCALE)
-
-    def paste(self, pixels: Int[np.ndarray, "height width 3"], box: svg.Box) -> None:
-        from PIL import Image
-
-        self.image.paste(Image.fromarray(pixels), (round(SCALE * box[0]), round(SCALE * box[1])))
-
-
-def _font(text: str, size: int) -> Any:
-    """Return Pillow's own font, or one of the system's if only that has all characters."""
-    from PIL import ImageFont
-
-    default = ImageFont.load_default(size)
-    if _covers(default, text):
-        return default
-    for name in _SYSTEM_FONTS:
-        with suppress(OSError):  # it is not installed
-            font = ImageFont.truetype(name, size)
-            if _covers(font, text):
-                return font
-    return default
-
-
-def _covers(font: Any, text: str) -> bool:
-    """Return whether a font has all characters: a missing one looks like an unassigned one."""
-    missing = bytes(font.getmask("\uffff"))
-    return all(bytes(font.getmask(character)) != missing for character in set(text) - {" "})
-
-
-def _enlarge(
-    values: Float[np.ndarray, "rows columns *channels"], box: svg.Box
-) -> Float[np.ndarray, "height width *channels"]:
-    """Resize a picture to a box; a small one keeps its pixels."""
-    height, width = round(SCALE * box[3]), round(SCALE * box[2])
-    is_small = max(values.shape[:2]) < PIXELATED_BELOW
-    resized = (pictures.repeat_cells if is_small else pictures.resize)(values, height, width)
-    return pictures.to_pixels(resized)
-
-
-def _paint_tile(
-    canvas: _SheetCanvas, attention: CaptionAttention, layout: SheetLayout, index: int, *, tile: int
-) -> None:
-    box, strength = layout.picture_box(tile), attention.strengths[index]
-    x, y, width, height = box
-    grid = (strength.shape[0], strength.shape[1])
-    canvas.text("", layout.word_label(attention.words[index]), x=x, y=y - 8)
-    if attention.picture is None:
-        for cell in np.ndindex(grid):
-            fill = svg.weight_color(svg.LIGHT, strength[cell])
-            canvas.rect(_inner_box(layout.cell_box(tile, cell, grid)), fill=fill)
-    else:
-        rgb = _enlarge(attention.picture, box)
-        shown = pictures.resize(strength, *rgb.shape[:2])
-        canvas.paste(pictures.blend_attention(rgb, shown), box)
-        canvas.rect(box, outline=svg.LIGHT.rule)
-        peak = attention.peaks[index]
-        outline = layout.cell_box(tile, (peak.row, peak.column), grid)
-        canvas.rect(outline, outline=svg.LIGHT.accent)
-    bottom = y + height
-    if attention.gates is not None:
-        gate = attention.gates[index]
-        canvas.rect((x, bottom + 6, width, BAR_HEIGHT), fill=svg.LIGHT.empty_cell)
-        if gate > 0:
-            canvas.rect((x, bottom + 6, width * gate, BAR_HEIGHT), fill=svg.LIGHT.full_cell)
-        bottom += BAR_SPACE
-    canvas.text("note", attention.notes[index], x=x, y=bottom + NOTE_HEIGHT - 4)

@@ -1,6 +1,7 @@
 """`heedful show`: attention maps in the terminal, figures, JSON and search trees."""
 
 import json
+import sys
 from xml.etree import ElementTree
 
 import numpy as np
@@ -58,6 +59,76 @@ def test_lines_are_drawn_in_terminal_figure_and_page(show, tmp_path):
     assert "\u2836" in result.out or "\u28f6" in result.out  # Braille dots of the legend
     assert 'class="line"' in svg.read_text()
     assert '"form":"lines"' in html.read_text()
+
+
+def test_ending_decides_the_format_of_a_figure(show, tmp_path):
+    pytest.importorskip("resvg_py", reason="resvg-py is not installed")
+    svg, png = tmp_path / "a.svg", tmp_path / "a.PNG"
+    result = show("a b c", "--png", svg, "--svg", png)  # both options are the same
+    assert result.err == f"wrote {svg}\nwrote {png}\n"
+    assert ElementTree.fromstring(svg.read_text()).tag.endswith("svg")
+    assert png.read_bytes().startswith(b"\x89PNG\r\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "message"),
+    [
+        (
+            "--svg",
+            "a.jpg",
+            "figures end in .svg or .png, but this name in .jpg\n"
+            "  name a file such as figure.svg or figure.png",
+        ),
+        (
+            "--png",
+            "a",
+            "figures end in .svg or .png, but this name in neither\n"
+            "  name a file such as figure.svg or figure.png",
+        ),
+        (
+            "--html",
+            "a.svg",
+            "pages end in .html, but this name in .svg\n  name a file such as page.html",
+        ),
+    ],
+)
+def test_wrong_ending_is_rejected_before_the_run_is_read(
+    option, name, message, capsys, monkeypatch, tmp_path
+):
+    path = tmp_path / name
+    result = heedful(capsys, monkeypatch, "show", tmp_path / "no-run", "a", option, path)
+    assert (result.code, result.err) == (2, f"heedful: {path}: {message}\n")
+
+
+def test_png_without_resvg_names_the_extra(show, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    path = tmp_path / "a.png"
+    result = show("a", "--svg", path)
+    assert result.err == (
+        f"heedful: {path}: writing PNG needs resvg-py\n"
+        "  install it with: pip install 'heedful[png]', or name a file that ends in .svg\n"
+    )
+
+
+def test_text_that_names_a_file_is_noted(show, tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("a b\n")
+    note = "is shown as a text, but names a file; its lines are read by: heedful translate"
+    assert show(str(path)).err == f"note: {str(path)!r} {note}\n"
+
+
+def test_translate_of_a_text_names_the_command_that_draws_it(capsys, monkeypatch, trained):
+    result = heedful(capsys, monkeypatch, "translate", trained, "a b c")
+    hint = "check the path; a text is given on standard input, or drawn by: heedful show RUN TEXT"
+    assert result.err.endswith(f"heedful: a b c: no such file\n  {hint}\n")
+
+
+def test_search_tree_is_drawn_in_figure_and_page(show, tmp_path):
+    svg, html = tmp_path / "a.svg", tmp_path / "a.html"
+    result = show("a b c", "d", "--search-tree", "--beam", "2", "--svg", svg, "--html", html)
+    assert result.err == f"wrote {svg}\nwrote {html}\n"
+    assert 'class="node output"' in svg.read_text()
+    assert html.read_text().count('role="region"') == 2
 
 
 def test_lines_with_a_search_tree_are_rejected(show):

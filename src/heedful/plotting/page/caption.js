@@ -241,7 +241,8 @@ async function drawCard(card, index) {
     stop();
     stop = drawView(figure, loaded, view, card);
   };
-  const summaries = views.map(({ label, weights }) => ({ caption: label, weights: meanGrid(weights) }));
+  const summaries = views.map(({ label, weights }) =>
+    ({ caption: label, weights: weights.length ? meanGrid(weights) : [] }));
   if (views.length > 1) section.append(drawChooser(summaries, (chosen) => draw(views[chosen])));
   else if (views[0].label) section.append(create("p", "caption", views[0].label));
   section.append(figure);

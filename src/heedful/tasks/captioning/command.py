@@ -18,7 +18,14 @@ from heedful.tasks.command_line import (
     PredictorLoader,
     Split,
 )
-from heedful.terminal import BeamSize, Overrides, handle_stdout_errors, with_progress
+from heedful.terminal import (
+    BeamSize,
+    Overrides,
+    figure_option,
+    handle_stdout_errors,
+    page_option,
+    with_progress,
+)
 
 if TYPE_CHECKING:
     from heedful.tasks.captioning.caption import Caption
@@ -64,9 +71,10 @@ NBest = Annotated[
     Option("--nbest", min=1, help="captions per image; widens the beam", show_default="1"),
 ]
 DrawAttention = Annotated[bool, Option("--draw", help="draw where each word looked")]
-SVGFile = Annotated[Path | None, Option(help="write a picture for each word of the first image")]
-PNGFile = Annotated[Path | None, Option(help="the same as a PNG file")]
-HTMLFile = Annotated[Path | None, Option(help="write a page to step through the words of captions")]
+FigureFiles = Annotated[
+    list[Path] | None, figure_option("write a picture for each word of the first image")
+]
+HTMLFile = Annotated[Path | None, page_option("write a page to step through the words of captions")]
 OutputFile = Annotated[Path | None, Option("--output", "-o", help="write captions to this file")]
 AsJSONLines = Annotated[bool, Option("--json", help="print a JSON object for each image instead")]
 
@@ -79,8 +87,7 @@ def caption(
     beam: BeamSize = None,
     n_best: NBest = None,
     draw: DrawAttention = False,
-    svg: SVGFile = None,
-    png: PNGFile = None,
+    figures: FigureFiles = None,
     html: HTMLFile = None,
     output: OutputFile = None,
     as_json: AsJSONLines = False,
@@ -100,7 +107,7 @@ def caption(
 
     captioner = load(overrides=overrides or (), ensemble_with=ensemble_with or ())
     names = captioner.loader.expand(images)
-    is_drawn = bool(draw or svg or png or html)
+    is_drawn = bool(draw or figures or html)
     stream = captioner.predict(names, beam_size=beam, n_best=n_best, need_layers=is_drawn)
     captions: list[Caption] = []
     lines: list[str] = []
@@ -118,7 +125,7 @@ def caption(
     if output:
         write_text(output, "".join(f"{line}\n" for line in lines))
         typer.echo(f"wrote {output}", err=True)
-    _write_figures(captions, svg=svg, png=png, html=html)
+    _write_files(captions, figures or [], html)
 
 
 def _format_lines(result: Caption, *, as_json: bool) -> list[str]:
@@ -134,23 +141,20 @@ def _print_attention(result: Caption) -> None:
     result.attention.to_terminal(Console())
 
 
-def _write_figures(
-    captions: Sequence[Caption], *, svg: Path | None, png: Path | None, html: Path | None
-) -> None:
+def _write_files(captions: Sequence[Caption], figures: list[Path], html: Path | None) -> None:
     from heedful.inspection.caption_attention import render_html
+    from heedful.plotting.figure_files import write_figures
     from heedful.storage.atomic import write_text
 
-    for option, path in (("--svg", svg), ("--png", png), ("--html", html)):
-        if path is not None:
+    for option, paths in (("--svg", figures), ("--html", html)):
+        if paths:
             _check_attention(captions[0], option)
-    if svg:
-        write_text(svg, captions[0].attention.to_svg())
-    if png:
-        captions[0].attention.to_png(png)
+    if figures:
+        write_figures(figures, captions[0].attention.to_svg)
     if html:
         attentions = [result.attention for result in captions]
         write_text(html, render_html(attentions, title="Captions"))
-    for path in filter(None, (svg, png, html)):
+    for path in filter(None, (*figures, html)):
         typer.echo(f"wrote {path}", err=True)
 
 

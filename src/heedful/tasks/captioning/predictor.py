@@ -6,7 +6,7 @@ the seed and its index.
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -57,6 +57,8 @@ class ImageRequestEncoder(RequestEncoder):
 
 class Captioner:
     """A trained model with its tokenizer and decoding settings."""
+
+    reads_files: ClassVar = True  # requests may be names of files
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from heedful.tasks.command_line import (
     PredictorLoader,
     Split,
 )
-from heedful.terminal import handle_stdout_errors, with_progress
+from heedful.terminal import figure_option, handle_stdout_errors, page_option, with_progress
 
 _COLUMNS = {
     "time_column": "column of the times; default: time, timestamp, date or ds, else the first",
@@ -44,8 +44,8 @@ Backtest = Annotated[
 OutputFile = Annotated[Path | None, Option("--output", "-o", help="write the forecasts here")]
 AsJSONLines = Annotated[bool, Option("--json", help="JSON lines instead of CSV")]
 PathsFile = Annotated[Path | None, Option("--save-paths", help="write all sample paths as CSV")]
-SVGFile = Annotated[Path | None, Option(help="write a fan chart of the first series")]
-HTMLFile = Annotated[Path | None, Option(help="write a page with a fan chart of each series")]
+FigureFiles = Annotated[list[Path] | None, figure_option("write a fan chart of the first series")]
+HTMLFile = Annotated[Path | None, page_option("write a page with a fan chart of each series")]
 TimeColumn = Annotated[str | None, Option(help=_COLUMNS["time_column"], metavar="COLUMN")]
 IdColumn = Annotated[str | None, Option(help=_COLUMNS["id_column"], metavar="COLUMN")]
 ValueColumn = Annotated[str | None, Option(help=_COLUMNS["value_column"], metavar="COLUMN")]
@@ -66,7 +66,7 @@ def forecast(
     output: OutputFile = None,
     as_json: AsJSONLines = False,
     save_paths: PathsFile = None,
-    svg: SVGFile = None,
+    figures: FigureFiles = None,
     html: HTMLFile = None,
 ) -> None:
     """Forecast time series: mean and quantiles at each step, as CSV.
@@ -79,6 +79,7 @@ def forecast(
     Example: heedful forecast runs/flights flights.csv --quantiles 0.05,0.95 --json
     Example: heedful forecast runs/flights flights.csv --backtest 4 --html page.html
     """
+    from heedful.plotting.figure_files import write_figures
     from heedful.storage.atomic import write_text
     from heedful.tasks.forecasting import pages
 
@@ -94,7 +95,6 @@ def forecast(
     forecasts = list(with_progress(results, total=len(series) * max(backtest, 1)))
     written = {
         save_paths: lambda: pages.format_paths_csv(forecasts),
-        svg: lambda: pages.render_fan_chart(forecasts[0], levels),
         html: lambda: pages.render_forecast_page(forecasts, levels),
     }
     format_rows = pages.format_json_lines if as_json else pages.format_csv
@@ -103,7 +103,9 @@ def forecast(
     for path, render in written.items():
         if path is not None:
             write_text(path, render())
-            typer.echo(f"wrote {path}", err=True)
+    write_figures(figures or (), lambda: pages.render_fan_chart(forecasts[0], levels))
+    for path in filter(None, (*written, *(figures or ()))):
+        typer.echo(f"wrote {path}", err=True)
     lines = pages.format_summary(forecasts) if output else format_rows(forecasts, levels)
     with handle_stdout_errors():
         for line in lines:

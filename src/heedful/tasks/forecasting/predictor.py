@@ -6,7 +6,7 @@ Invariant: the forecast of a series does not depend on the other series.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, ClassVar, NamedTuple, TypeVar, overload
 
 import numpy as np
 import torch
@@ -104,6 +104,8 @@ def _rounded(values: Array) -> list[float]:
 
 class Forecaster:
     """A trained model of time series, and the rest of its ensemble."""
+
+    reads_files: ClassVar = True  # requests may be names of files
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from heedful.tasks.command_line import (
     PredictorLoader,
     Split,
 )
-from heedful.terminal import handle_stdout_errors
+from heedful.terminal import figure_option, handle_stdout_errors, page_option
 
 _HELP: Mapping[Split, str] = {
     "train": "images for a glimpse model: an idx file as of MNIST, with its labels beside it",
@@ -34,9 +34,8 @@ ImageFile = Annotated[str, Argument(help="idx file of images, with its labels be
 First = Annotated[int, Option(min=1, help="first image to show, counted from 1")]
 Count = Annotated[int, Option(min=1, max=1000, help="number of images to show")]
 OnlyErrors = Annotated[bool, Option("--errors", help="only images that are classified wrongly")]
-SVGFile = Annotated[Path | None, Option(help="write the trails as a figure")]
-PNGFile = Annotated[Path | None, Option(help="write the trails as a picture")]
-HTMLFile = Annotated[Path | None, Option(help="write a page that plays the glimpses")]
+FigureFiles = Annotated[list[Path] | None, figure_option("write the trails as a figure")]
+HTMLFile = Annotated[Path | None, page_option("write a page that plays the glimpses")]
 AsJSONLines = Annotated[bool, Option("--json", help="print JSON lines instead of drawing")]
 
 
@@ -48,8 +47,7 @@ def glimpse(
     count: Count = 6,
     errors: OnlyErrors = False,
     ensemble_with: EnsembleWith = None,
-    svg: SVGFile = None,
-    png: PNGFile = None,
+    figures: FigureFiles = None,
     html: HTMLFile = None,
     as_json: AsJSONLines = False,
 ) -> None:
@@ -65,6 +63,7 @@ def glimpse(
 
     from rich.console import Console
 
+    from heedful.plotting.figure_files import write_figures
     from heedful.storage.atomic import write_text
     from heedful.tasks.glimpse import trails
 
@@ -73,13 +72,11 @@ def glimpse(
     results = islice(classifier.recognize(images, location=file), first - 1, None)
     chosen = (result for result in results if not errors or result.label != result.target)
     predictions = list(islice(chosen, count))
-    for path, render in {svg: trails.render_svg, html: trails.render_page}.items():
-        if path is not None:
-            write_text(path, render(predictions))
-            typer.echo(f"wrote {path}", err=True)
-    if png is not None:
-        trails.write_png(png, predictions)
-        typer.echo(f"wrote {png}", err=True)
+    write_figures(figures or (), lambda: trails.render_svg(predictions))
+    if html:
+        write_text(html, trails.render_page(predictions))
+    for path in filter(None, (*(figures or ()), html)):
+        typer.echo(f"wrote {path}", err=True)
     console = Console()
     with handle_stdout_errors():
         for prediction in predictions:

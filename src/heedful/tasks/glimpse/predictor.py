@@ -5,7 +5,7 @@ Invariant: the prediction for an image does not depend on the other images.
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -83,6 +83,8 @@ def _rounded(values: NDArray[np.float32]) -> Any:
 
 class GlimpseClassifier:
     """A trained glimpse model, and the rest of its ensemble."""
+
+    reads_files: ClassVar = True  # requests may be names of files
 
     def __init__(
         self,

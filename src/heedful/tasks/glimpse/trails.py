@@ -1,10 +1,9 @@
-"""Trails of glimpses drawn on their images: in a terminal, as SVG or PNG, as a page that plays.
+"""Trails of glimpses drawn on their images: in a terminal, as SVG, as a page that plays.
 
 Invariant: the color of a glimpse depends only on its number, from the first to the last.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
@@ -22,21 +21,17 @@ from heedful.plotting.svg import (
     svg_document,
     to_svg,
 )
-from heedful.storage.atomic import atomic_replace
 from heedful.tasks.glimpse.predictor import GlimpsePrediction
 
 FIRST_COLOR, LAST_COLOR = "#fde047", "#f0450f"  # of the first and the last glimpse
 _TILE, _GAP, _LABEL = 168, 18, 24  # pixels of a figure
 _MAX_COLUMNS = 6
-_PNG_TILE = 240
 _TITLE = "Glimpses"
 EPISODES_NOTE = (
     "The class above an image is the mean of all test episodes; its glimpses, and the "
     "probabilities after each, are those of the most probable actions."
 )
 _SHADES = " .:-=+*#%@"
-_PNG_BORDER = 48  # gray
-_MARGINS = ((2, 2), (2, 2), (0, 0))
 _STYLE = """
 .label { font-size: 13px; }
 .wrong { font-size: 13px; font-weight: 600; fill: #c2410c; }
@@ -149,20 +144,6 @@ def _outline(
     )
     is_inner = (rows >= top) & (rows < bottom) & (columns >= left) & (columns < right)
     rgb[is_inside & ~is_inner] = color
-
-
-def write_png(path: Path, predictions: Sequence[GlimpsePrediction]) -> None:
-    """Write the trails side by side as a picture."""
-    tiles = []
-    for prediction in predictions:
-        scale = max(1, _PNG_TILE // prediction.image.shape[0])
-        tiles.append(np.pad(_paint(prediction, scale), _MARGINS, constant_values=_PNG_BORDER))
-    columns = min(len(tiles), _MAX_COLUMNS)
-    blank = np.full_like(tiles[0], _PNG_BORDER)
-    tiles += [blank] * (-len(tiles) % columns)
-    rows = [np.hstack(tiles[start : start + columns]) for start in range(0, len(tiles), columns)]
-    with atomic_replace(path) as temporary:
-        temporary.write_bytes(pictures.encode_png(np.vstack(rows)))
 
 
 # ----- figure -----
