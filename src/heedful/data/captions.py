@@ -221,6 +221,8 @@ class ImageFolderConfig(CaptionSourceConfig):
         empty = [name for name, texts in captions.items() if not any(texts)]
         if empty:
             hint = "add a text file beside each, with a caption per line; or set `captions: names`"
+            if tables := sorted(Path(self.path).glob("*.tsv")):
+                hint = f"name the file of captions instead of the folder: {tables[0]}"
             message = f"{len(empty)} of {len(pictures)} pictures have no caption"
             raise FileListError(self.path, message, hint, empty)
         return captions
