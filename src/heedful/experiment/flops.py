@@ -30,7 +30,7 @@ Formula = Callable[[Sequence[Any], Any], int]
 _SMALL_VOCABULARIES = VocabSizes(16, 16)
 _NUM_ROWS = 2  # a batch norm may need two
 _MATRIX_SIZE, _MEASURED_SECONDS = 512, 0.1
-_TRAINING_EFFICIENCY = 0.3  # of gpt-small on two CPU cores, compared with matrix products
+_TRAINING_EFFICIENCY = 0.3  # a guess: 0.1 was measured for gpt-small on a busy core
 _MODELS: TypeAdapter[ModelConfig] = TypeAdapter(ModelConfig)
 _aten = torch.ops.aten
 
