@@ -93,6 +93,11 @@ def did_you_mean(name: str, allowed: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
+def quote_names(names: Iterable[str]) -> str:
+    """Return names from data in quotation marks, as they may contain spaces and commas."""
+    return ", ".join(map(repr, names)) or "none"
+
+
 def choices_hint(allowed: Iterable[str], *, name: str = "", listing: str = "") -> str:
     """Return a hint with the allowed names.
 

@@ -153,17 +153,20 @@ class _Reader:
     def batches(self, columns: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
         """Yield the rows of each record batch."""
         try:
-            if self.is_parquet:
-                for batch in self._file.iter_batches(columns=columns):
-                    yield batch.to_pylist()
-            elif self._is_indexed:
-                for index in range(self._file.num_record_batches):
-                    yield self._file.get_batch(index).select(columns).to_pylist()
-            else:
-                for batch in self._file:
-                    yield batch.select(columns).to_pylist()
-        except (OSError, self._arrow.lib.ArrowException) as error:
+            for batch in self._batches(columns):
+                batch.validate(full=True)  # offsets beyond a column would be read as its texts
+                yield batch.to_pylist()
+        except (OSError, UnicodeDecodeError, self._arrow.lib.ArrowException) as error:
             raise self.explain(error) from None
+
+    def _batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        if self.is_parquet:
+            return self._file.iter_batches(columns=columns)
+        if self._is_indexed:
+            batches = map(self._file.get_batch, range(self._file.num_record_batches))
+        else:
+            batches = iter(self._file)
+        return (batch.select(columns) for batch in batches)
 
     def find(self, column: int | str, options: str) -> str:
         """Return the name of a column; an error lists those there are."""

@@ -168,7 +168,7 @@ def read_csv_rows(path: str, delimiter: str = ",") -> Iterator[tuple[int, list[s
     """Yield line number and cells of each row of a CSV file; a blank line amid them has none."""
     lines = (f"{line}\n" for line in nonempty_lines(path))
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    line_number, blank_line = 1, 0
+    line_number, blank_line, is_empty = 1, 0, True
     while True:
         try:
             row = next(reader, None)
@@ -178,7 +178,8 @@ def read_csv_rows(path: str, delimiter: str = ",") -> Iterator[tuple[int, list[s
             location = f"{display_name(path)}:{line_number}"
             raise DataError(location, message, hint) from None
         if row is None:
-            return
+            break
+        is_empty = is_empty and not row
         if row and blank_line:  # only at the end of the file are they nothing
             yield blank_line, []
         elif row:
@@ -186,6 +187,8 @@ def read_csv_rows(path: str, delimiter: str = ",") -> Iterator[tuple[int, list[s
         else:
             blank_line = blank_line or line_number
         line_number = reader.line_num + 1
+    if is_empty:
+        raise DataError(display_name(path), "contains only blank lines", "give a file with rows")
 
 
 class JSONLConfig(PairFileConfig):

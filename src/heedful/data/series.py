@@ -8,7 +8,8 @@ name the line.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -28,6 +29,8 @@ _ID_NAMES = ("id", "item_id", "unique_id", "series", "series_id")
 _VALUE_NAMES = ("value", "target", "y")
 _MISSING = {"", "na", "nan", "null", "none"}
 _MAX_INTEGER_TIME = 10**7  # beyond it, a whole number is a date without hyphens, as 20130131
+MAX_VALUE = 1e17
+"""Larger values overflow float32 when a model squares and adds them."""
 _MAX_FILL = 100  # positions of the grid per row of the file
 _PRECISIONS = {4: "Y", 7: "M", 10: "D", 13: "h", 16: "m"}  # by the length of a time as text
 
@@ -68,7 +71,7 @@ class Series(NamedTuple):
     id: str
     values: Numbers  # NaN where missing
     grid: TimeGrid
-    columns: Mapping[str, Numbers | DataError] = {}  # other columns; may reach into the future
+    columns: Mapping[str, Numbers | DataError] = {}  # of the file; may reach into the future
     location: str = ""
 
     def format_times(self, start: int, stop: int) -> list[str]:
@@ -129,21 +132,17 @@ class SeriesFileConfig(SourceConfig):
             for row, key in enumerate(table.columns[series_id]):
                 groups.setdefault(key, []).append(row)
         clock = _Clock(table, time, groups.values())
-        all_series: list[Series] = []
-        for key, rows in groups.items():
-            scatter = _scatter_to(rows, clock.positions(rows, self.gaps))
-            grid = clock.grid(rows)
-            columns = {name: _scatter_leniently(table, name, scatter) for name in others}
-            if value:
-                all_series.append(
-                    _trimmed(key, scatter(table.numbers(value)), grid, columns, table)
-                )
-                continue
-            message = f"the only column is {time!r}, the times"
-            check(others, table.location, message, "add a column for each series", DataError)
-            numbers = {name: scatter(table.numbers(name)) for name in others}
-            all_series += [_trimmed(name, numbers[name], grid, numbers, table) for name in others]
-        return all_series
+        if value:
+            numbers, columns = table.numbers(value), table.columns_or_errors(others)
+            return [
+                _trimmed(key, numbers, clock.place(rows, self.gaps), columns)
+                for key, rows in groups.items()
+            ]
+        message = f"the only column is {time!r}, the times"
+        check(others, table.location, message, "add a column for each series", DataError)
+        all_numbers = {name: table.numbers(name) for name in others}
+        placement = clock.place(groups[""], self.gaps)
+        return [_trimmed(name, all_numbers[name], placement, all_numbers) for name in others]
 
     def _find(self, name: str | None, defaults: Sequence[str], names: list[str]) -> str | None:
         if name is None:
@@ -158,17 +157,18 @@ class SeriesFileConfig(SourceConfig):
         location = self.describe()
         rows = read_csv_rows(self.path, self.delimiter)
         _, names = next(rows)
-        for name in names:
-            message = f"two columns are called {name!r}"
-            check(names.count(name) == 1, f"{location}:1", message, "rename one", DataError)
+        name, count = Counter(names).most_common(1)[0]
+        message = f"two columns are called {name!r}"
+        check(count == 1, f"{location}:1", message, "rename one", DataError)
         message = "the first row must name two columns or more: one of times, and values"
         hint = "begin the file with a row such as time,value; another separator: `delimiter: ';'`"
         check(len(names) > 1, f"{location}:1", message, hint, DataError)
         lines, cells = [], []
         for line, row in rows:
-            message = f"has {len(row)} columns, but the first row names {len(names)}"
-            hint = "give every row a cell for each column; an empty cell is a missing value"
-            check(len(row) == len(names), f"{location}:{line}", message, hint, DataError)
+            if len(row) != len(names):
+                message = f"has {len(row)} columns, but the first row names {len(names)}"
+                hint = "give every row a cell for each column; an empty cell is a missing value"
+                raise DataError(f"{location}:{line}", message, hint)
             lines.append(line)
             cells.append(row)
         check(cells, location, "contains no values", "add a row for each time", DataError)
@@ -187,20 +187,38 @@ class _Table(NamedTuple):
 
     def numbers(self, name: str) -> Numbers:
         """Return a column as numbers, NaN where missing."""
-        return np.array([self._number(name, row) for row in range(len(self.lines))])
+        cells = enumerate(self.columns[name])
+        return np.array([self._number(text.strip(), name, row) for row, text in cells])
 
-    def _number(self, name: str, row: int) -> float:
-        text = self.columns[name][row].strip()
-        if text.lower() in _MISSING:
-            return math.nan
+    def columns_or_errors(self, names: Sequence[str]) -> dict[str, Numbers | DataError]:
+        """Return columns that may not be needed; the error of one that has other cells."""
+        columns: dict[str, Numbers | DataError] = {}
+        for name in names:
+            try:
+                columns[name] = self.numbers(name)
+            except DataError as error:
+                columns[name] = error
+        return columns
+
+    def _number(self, text: str, name: str, row: int) -> float:
         try:
             number = float(text)
         except ValueError:
             number = math.inf
+        if abs(number) <= MAX_VALUE:
+            return number
+        if math.isfinite(number):
+            raise value_error(number, f"column {name!r}", self.locate(row))
         message = f"{text!r} in column {name!r} is not a number"
         hint = "write numbers as -12.5, and leave the cell of a missing value empty"
-        check(math.isfinite(number), self.locate(row), message, hint, DataError)
-        return number
+        check(text.lower() in _MISSING, self.locate(row), message, hint, DataError)
+        return math.nan
+
+
+def value_error(value: float, name: str, location: str) -> DataError:
+    """Return the message for a value that models cannot compute with."""
+    message = f"{name} has the value {value:g}, which is beyond {MAX_VALUE:g}"
+    return DataError(location, message, "divide the values by a constant, such as 1e6")
 
 
 class _Clock:
@@ -218,7 +236,9 @@ class _Clock:
             is_small = abs(self.units).max() < _MAX_INTEGER_TIME
             check(is_small, table.locate(0), message, hint, DataError)
         else:
-            dates = np.array([self._parse(text, row, column) for row, text in enumerate(texts)])
+            first_rows = {text: row for row, text in reversed(list(enumerate(texts)))}
+            times = {text: self._parse(text, row, column) for text, row in first_rows.items()}
+            dates = np.array([times[text] for text in texts])
             months = dates.astype("datetime64[M]")
             offsets = (dates - months.astype("datetime64[s]")).astype(np.int64)
             self.unit, self.units = "seconds", dates.astype(np.int64)
@@ -241,7 +261,12 @@ class _Clock:
         check(not np.isnat(time), self.table.locate(row), message, hint, DataError)
         return time
 
-    def positions(self, rows: list[int], gaps: str) -> NDArray[np.int64]:
+    def place(self, rows: list[int], gaps: str) -> "_Placement":
+        """Return where the rows of a series are on its grid."""
+        grid = TimeGrid(self.unit, self.step, int(self.units[rows[0]]), self.offset, self.precision)
+        return _Placement(self.table.location, grid, np.array(rows), self._positions(rows, gaps))
+
+    def _positions(self, rows: list[int], gaps: str) -> NDArray[np.int64]:
         """Return the position of each row on the grid of its series; check their order."""
         units = self.units[rows]
         differences = np.diff(units)
@@ -272,47 +297,65 @@ class _Clock:
         check(is_dense, self.table.locate(rows[-1]), message, hint, DataError)
         return positions
 
-    def grid(self, rows: list[int]) -> TimeGrid:
-        """Return the grid of a series."""
-        start = int(self.units[rows[0]])
-        return TimeGrid(self.unit, self.step, start, self.offset, self.precision)
 
+class _Placement(NamedTuple):
+    """The rows of a series, and their positions on its grid."""
 
-Scatter = Callable[[Numbers], Numbers]
+    location: str
+    grid: TimeGrid
+    rows: NDArray[np.int64]
+    positions: NDArray[np.int64]
 
-
-def _scatter_to(rows: list[int], positions: NDArray[np.int64]) -> Scatter:
-    def scatter(column: Numbers) -> Numbers:
-        values = np.full(int(positions[-1]) + 1, math.nan)
-        values[positions] = column[rows]
+    def scatter(self, column: Numbers) -> Numbers:
+        """Return a column on the grid, NaN where it has no row."""
+        values = np.full(int(self.positions[-1]) + 1, math.nan)
+        values[self.positions] = column[self.rows]
         return values
 
-    return scatter
 
+class ColumnViews(Mapping[str, Numbers | DataError]):
+    """The columns of one series, from its position `first` on, computed when they are used.
 
-def _scatter_leniently(table: _Table, name: str, scatter: Scatter) -> Numbers | DataError:
-    """Return a column that may not be needed; the error, if it has no numbers."""
-    try:
-        return scatter(table.numbers(name))
-    except DataError as error:
-        return error
+    All series share the columns of the file, so memory does not grow with series times columns.
+    """
+
+    def __init__(
+        self, columns: Mapping[str, Numbers | DataError], placement: _Placement, first: int
+    ) -> None:
+        self._columns, self._placement, self._first = columns, placement, first
+        self._used: dict[str, Numbers] = {}
+
+    @override
+    def __getitem__(self, name: str) -> Numbers | DataError:
+        if name not in self._used:
+            column = self._columns[name]
+            if isinstance(column, DataError):
+                return column
+            self._used[name] = self._placement.scatter(column)[self._first :]
+        return self._used[name]
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._columns)
 
 
 def _trimmed(
     series_id: str,
-    values: Numbers,
-    grid: TimeGrid,
+    column: Numbers,
+    placement: _Placement,
     columns: Mapping[str, Numbers | DataError],
-    table: _Table,
 ) -> Series:
-    """Drop missing values before the first and after the last observed one."""
+    """Return a series without missing values before the first and after the last observed one."""
+    values, location = placement.scatter(column), placement.location
     observed = np.flatnonzero(~np.isnan(values))
     message = f"series {series_id!r} has no values"
-    check(len(observed), table.location, message, "remove it, or add values", DataError)
+    check(len(observed), location, message, "remove it, or add values", DataError)
     first, last = int(observed[0]), int(observed[-1])
-    later = {
-        name: column if isinstance(column, DataError) else column[first:]
-        for name, column in columns.items()
-    }
-    values = values[first : last + 1]
-    return Series(series_id, values, grid.shifted(first), later, table.location)
+    views = ColumnViews(columns, placement, first) if columns else {}
+    return Series(
+        series_id, values[first : last + 1], placement.grid.shifted(first), views, location
+    )

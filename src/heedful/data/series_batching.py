@@ -20,7 +20,7 @@ from torch import Tensor
 from heedful.config import BaseConfig
 from heedful.data.batching import DataCursor
 from heedful.data.series import Numbers, Series
-from heedful.errors import DataError, check
+from heedful.errors import DataError, check, quote_names
 from heedful.shapes import Bool, Float
 
 CalendarFeature = Literal[
@@ -81,13 +81,13 @@ class CovariatesConfig(BaseConfig):
 
 def _column_values(series: Series, name: str, start: int, stop: int) -> Numbers:
     """Return a column from `start` to `stop`; zero before the first value of the series."""
-    column = series.columns.get(name)
-    message = f"series {series.id!r} has no column {name!r}"
-    hint = f"add it; columns found: {', '.join(series.columns) or 'none'}"
-    check(column is not None, series.location, message, hint, DataError)
+    if name not in series.columns:
+        message = f"series {series.id!r} has no column {name!r}"
+        hint = f"add it; columns found: {quote_names(series.columns)}"
+        raise DataError(series.location, message, hint)
+    column = series.columns[name]
     if isinstance(column, DataError):
         raise column
-    assert column is not None
     values = column[max(start, 0) : stop]
     missing = np.flatnonzero(np.isnan(values))
     first_missing = max(start, 0) + int(missing[0] if len(missing) else len(values))

@@ -5,7 +5,7 @@ Row r, column p counts what has the reference label r and the predicted label p.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 from xml.etree.ElementTree import Element
 
@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from heedful.errors import MAX_CHOICES, DataError, check, quote_names
 from heedful.evaluation.base import Array
 from heedful.plotting import html
 from heedful.plotting.svg import DARK_TEXT_THRESHOLD, FAINT_THRESHOLD, escape_invisible
@@ -33,26 +34,36 @@ LabelCounts = tuple[str, int, int, int]
 
 
 def confusion_sums(
-    loss: Scalar, predicted: Int[Tensor, "M"], labels: Int[Tensor, "M"], num_labels: int
+    loss: Scalar,
+    num_losses: Int[Tensor, ""],
+    predicted: Int[Tensor, "M"],
+    labels: Int[Tensor, "M"],
+    num_labels: int,
 ) -> Tensor:
-    """Return summed loss, number of unknown labels (below 0), and confusion counts, as float64."""
+    """Return summed loss, how many labels it has, number of unknown labels, confusion counts.
+
+    Unknown labels are below 0; the model gives them no probability, so the loss leaves them out.
+    """
     is_known = labels >= 0
     cells = labels[is_known] * num_labels + predicted[is_known]
     counts = torch.bincount(cells, minlength=num_labels**2)
-    return torch.cat([loss[None], (~is_known).sum()[None], counts]).double().cpu()
+    return torch.cat([loss[None], num_losses[None], (~is_known).sum()[None], counts]).double().cpu()
 
 
 def finalize_confusion(sums: Tensor) -> dict[str, float]:
-    """Return loss, accuracy and macro-F1; unknown labels are errors of accuracy."""
-    loss, num_unknown, *cells = sums.tolist()
+    """Return loss, accuracy and macro-F1; unknown labels are errors of accuracy.
+
+    The loss is NaN if no label is known.
+    """
+    loss, num_losses, num_unknown, *cells = sums.tolist()
     num_labels = math.isqrt(len(cells))
     confusion = np.reshape(cells, (num_labels, num_labels))
-    num_known = max(float(confusion.sum()), 1)
+    num_labeled = max(float(confusion.sum()) + num_unknown, 1)
     correct = np.diag(confusion)
     errors = confusion.sum(axis=0) - correct, confusion.sum(axis=1) - correct
     return {
-        "loss": loss / num_known,
-        "accuracy": float(correct.sum()) / (num_known + num_unknown),
+        "loss": loss / num_losses if num_losses else math.nan,
+        "accuracy": float(correct.sum()) / num_labeled,
         "macro-f1": float(mean_f1(np.stack([correct, *errors], axis=1))),
     }
 
@@ -65,6 +76,24 @@ def format_label_metrics(metrics: Mapping[str, float]) -> str:
         f"validation loss {loss:.4f}, accuracy {100 * accuracy:.1f} %, macro-F1 {100 * f1:.1f}"
         + "".join(f", {name} {score:.2f}" for name, score in others.items())
     )
+
+
+def describe_unknown_labels(
+    known: Collection[str], references: Sequence[str], name: str, *, location: str = ""
+) -> Iterator[str]:
+    """Yield a line about labels that training lacks, if there are any; `name` is their plural.
+
+    With a location, it is an error if training lacks all of them.
+    """
+    unknown = Counter(label for label in references if label not in known)
+    if not unknown:
+        return
+    names = quote_names(sorted(unknown)[:MAX_CHOICES])
+    message = f"the training data has none of these {name}: {names}"
+    hint = f"give data with {name} such as {quote_names(sorted(known)[:MAX_CHOICES])}"
+    check(not location or unknown.total() < len(references), location, message, hint, DataError)
+    count = f"{unknown.total():,} of {len(references):,} {name}"
+    yield f"{count} not in the training data, errors that the loss leaves out: {names}"
 
 
 def mean_f1(counts: Array) -> Array:

@@ -210,3 +210,16 @@ def test_options_choose_the_format_by_the_name(tmp_path):
         expected = {"source_column": "tokens", "target_column": "ner_tags"}
         assert setting == {"type": data_type, "path": path, **expected}
     assert TEXT_FILES.data_setting({"text": "a.txt"}) == {"type": "text", "path": "a.txt"}
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_offsets_beyond_a_column_are_reported(is_stream, tmp_path):
+    path = tmp_path / "pairs.arrow"
+    columns = {"source": ["abc", "defg"], "target": ["xyz", "w"]}
+    write_arrow(path, table(columns), is_stream=is_stream)
+    offsets = [number.to_bytes(4, "little") for number in (0, 3, 7, 900)]
+    valid, wrong = b"".join(offsets[:3]), b"".join([*offsets[:2], offsets[3]])
+    assert path.read_bytes().count(valid) == 1
+    path.write_bytes(path.read_bytes().replace(valid, wrong))
+    with pytest.raises(DataError, match=r"cannot be read as Arrow \(.*ffset"):
+        ArrowConfig(path=str(path)).read()

@@ -1,6 +1,8 @@
 """CSV files of time series: long equals wide, gaps are missing values, errors name the line."""
 
 import math
+import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -113,3 +115,59 @@ def test_text_column_is_an_error_only_where_it_is_needed(tmp_path):
         CovariatesConfig(columns=("snow",)).compute(series, 0, 2)
     with pytest.raises(DataError, match=r"whole numbers for times, which have no calendar"):
         CovariatesConfig(calendar=("hour-of-day",)).compute(series, 0, 2)
+
+
+def count_calls(function):
+    """Return the number of Python calls that a function makes."""
+    count = 0
+
+    def on_event(frame, event, argument):
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(on_event)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def long_file(num_series):
+    rows = [f"s{index},{time},{time}" for index in range(num_series) for time in range(4)]
+    return "id,time,value\n" + "\n".join(rows)
+
+
+def test_long_file_is_parsed_in_linear_time(tmp_path):
+    few, many = (
+        count_calls(lambda count=count: read(tmp_path, long_file(count))) for count in (50, 400)
+    )
+    assert many < 9 * few
+
+
+def test_wide_file_takes_linear_memory(tmp_path):
+    peaks = []
+    for count in (100, 800):
+        text = "\n".join(",".join([str(row), *["1"] * count]) for row in range(3))
+        text = ",".join(["time", *(f"s{index}" for index in range(count))]) + "\n" + text
+        tracemalloc.start()
+        series = read(tmp_path, text)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert len(series) == len(series[0].columns) == count
+    assert peaks[1] < 9 * peaks[0]
+
+
+def test_value_beyond_float32_is_reported(tmp_path):
+    text = "time,value,price\n1,1,1e39\n2,1e39,2\n"
+    with pytest.raises(DataError) as error:
+        read(tmp_path, text)
+    assert ":3: column 'value' has the value 1e+39, which is beyond 1e+17" in str(error.value)
+    (series,) = read(tmp_path, text.replace("2,1e39", "2,1"))
+    with pytest.raises(DataError, match=r":2: column 'price' has the value 1e\+39"):
+        CovariatesConfig(columns=("price",)).compute(series, 0, 2)
+
+
+def test_blank_lines_are_no_series(tmp_path):
+    with pytest.raises(DataError, match="contains only blank lines"):
+        read(tmp_path, "\n\n\n")

@@ -8,11 +8,12 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.data.batching import Batch
-from heedful.data.examples import LABELED_TEXTS
+from heedful.data.examples import LABELED_TEXTS, LocatedExamples
 from heedful.errors import check
 from heedful.evaluation.confusion import (
     ConfusionMatrix,
     confusion_sums,
+    describe_unknown_labels,
     finalize_confusion,
     format_label_metrics,
 )
@@ -25,8 +26,16 @@ from heedful.tasks.classification.model import TextClassifier, TextClassifierCon
 from heedful.tasks.classification.predictor import METRICS, Classifier
 from heedful.tasks.pair_task import PairTask
 from heedful.tasks.prediction import DevEvaluator, SystemOutputs, round_weights
-from heedful.tasks.task import ExperimentConfig, LoadedRun, RunLoader, combine_labelers
+from heedful.tasks.task import (
+    DataModule,
+    ExperimentConfig,
+    LoadedRun,
+    RunLoader,
+    TrainData,
+    combine_labelers,
+)
 from heedful.tokenization.tokenizer import LabelTokenizerConfig
+from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 from heedful.training.callbacks import LoggedSample
 from heedful.training.config import TrainingConfig
@@ -110,6 +119,22 @@ class ClassificationTask(PairTask):
         super().check_config(config)
 
     @override
+    def build_data_module(
+        self,
+        config: ExperimentConfig,
+        tokenizers: TokenizerPair,
+        train: TrainData,
+        dev: LocatedExamples,
+    ) -> DataModule:
+        module = super().build_data_module(config, tokenizers, train, dev)
+        target = tokenizers.target
+        labels = [target.normalizer(pair.target) for pair in dev.examples]
+        known = target.ids_to_tokens(range(NUM_SPECIAL_TOKENS, len(target)))
+        lines = describe_unknown_labels(known, labels, "labels", location="data.dev")
+        module.dev_report = [*module.dev_report, *lines]
+        return module
+
+    @override
     def build_objective(self, training: TrainingConfig) -> Objective:
         training.check_no_decoder("needs a decoder, and a text-classifier has none")
         return LabelCrossEntropy(label_smoothing=training.label_smoothing)
@@ -125,7 +150,8 @@ class ClassificationTask(PairTask):
         labels = label_indices(batch).to(log_probs.device)
         is_known = labels >= 0
         loss = nn.functional.nll_loss(log_probs[is_known], labels[is_known], reduction="sum")
-        return confusion_sums(loss, log_probs.argmax(dim=-1), labels, log_probs.size(1))
+        predicted = log_probs.argmax(dim=-1)
+        return confusion_sums(loss, is_known.sum(), predicted, labels, log_probs.size(1))
 
     @override
     def finalize_metrics(self, sums: Tensor) -> dict[str, float]:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from heedful.acceleration.registry import accelerate_for_inference
-from heedful.data.series import Series, SeriesFileConfig
+from heedful.data.series import MAX_VALUE, Series, SeriesFileConfig, value_error
 from heedful.data.series_batching import SeriesDataset, Window
 from heedful.errors import DataError, check
 from heedful.evaluation import forecast_metrics
@@ -221,7 +221,7 @@ class Forecaster:
 
     def _dataset(self, series: Sequence[Series]) -> SeriesDataset:
         for single in series:
-            check_counts(single, self.config)
+            check_values(single, self.config)
         return SeriesDataset(series, self.config.shape, self.config.covariates)
 
     @torch.inference_mode()
@@ -241,20 +241,21 @@ class Forecaster:
         self, series: Sequence[Series], windows: Sequence[Window], *, num_samples: int, seed: int
     ) -> Iterator[Forecast]:
         members = (self, *self.ensemble_with)
+        datasets = [member._dataset(series) for member in members]  # checks each series once
         num_paths = -(-num_samples // len(members))
         for chunk in _chunks(windows, max(1, _MAX_ROWS // num_samples)):
             samples = [
-                member._sample(series, chunk, num_paths, f"{seed} {index}")
-                for index, member in enumerate(members)
+                member._sample(dataset, chunk, num_paths, f"{seed} {index}")
+                for index, (member, dataset) in enumerate(zip(members, datasets, strict=True))
             ]
             for row, window in enumerate(chunk):
                 paths = np.concatenate([array[row] for array in samples])[:num_samples]
                 yield Forecast(series[window.series_index], window.forecast_start, paths)
 
     def _sample(
-        self, series: Sequence[Series], windows: Sequence[Window], num_paths: int, seed: str
+        self, dataset: SeriesDataset, windows: Sequence[Window], num_paths: int, seed: str
     ) -> Array:
-        batch = self._dataset(series).collate(windows)
+        series, batch = dataset.series, dataset.collate(windows)
         batch = map_tensors(lambda tensor: tensor.to(self.device), batch)
         generators = [_generator(f"{seed} {start} {series[index].id}") for index, start in windows]
         paths = self.model.sample_paths(batch, num_paths, generators)
@@ -277,16 +278,17 @@ def _chunks(items: Sequence[Item], size: int) -> Iterator[list[Item]]:
         yield chunk
 
 
-def check_counts(series: Series, config: ForecastingModelConfig) -> None:
-    """Raise DataError if a model of counts gets other values."""
+def check_values(series: Series, config: ForecastingModelConfig) -> None:
+    """Raise DataError for values beyond `MAX_VALUE`, or a model of counts that gets others."""
+    name, values = f"series {series.id!r}", series.values[~np.isnan(series.values)]
+    for value in values[np.abs(values) > MAX_VALUE][:1]:
+        raise value_error(value, name, series.location)
     if config.head.type != "negative-binomial":
         return
-    values = series.values[~np.isnan(series.values)]
-    bad = values[(values < 0) | (values % 1 != 0)]
-    message = f"series {series.id!r} has the value {bad[0] if len(bad) else 0:g}, and a "
-    message += "negative-binomial distribution has 0, 1, 2, ..."
-    hint = "set model.head to gaussian or student-t"
-    check(not len(bad), series.location, message, hint, DataError)
+    for value in values[(values < 0) | (values % 1 != 0)][:1]:
+        message = f"{name} has the value {value:g}, and a negative-binomial distribution has "
+        hint = "set model.head to gaussian or student-t"
+        raise DataError(series.location, f"{message}0, 1, 2, ...", hint)
 
 
 def score_forecasts(forecasts: Sequence[Forecast], season_length: int) -> dict[str, float]:

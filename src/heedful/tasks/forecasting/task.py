@@ -27,7 +27,7 @@ from heedful.tasks.forecasting.predictor import (
     SCORE_NAMES,
     Forecast,
     Forecaster,
-    check_counts,
+    check_values,
     score_forecasts,
 )
 from heedful.tasks.prediction import DevEvaluator
@@ -195,7 +195,7 @@ class ForecastingTask(TokenlessTask):
         ]
         dataset = SeriesDataset(kept, model.shape, model.covariates)
         for single in kept:  # covariates that cannot be used are reported now
-            check_counts(single, model)
+            check_values(single, model)
             dataset.covariates.compute(single, 0, len(single.values))
         report = [_format_size(kept)]
         if len(usable) < len(series):
@@ -214,7 +214,7 @@ class ForecastingTask(TokenlessTask):
         series = _without_covariates(dev.examples, config.model)
         dataset = SeriesDataset(series, config.model.shape, config.model.covariates)
         for single in series:
-            check_counts(single, config.model)
+            check_values(single, config.model)
         num_windows = len(dataset.last_windows(config.data.series_batching.num_validation_windows))
         message = f"no dev series has more than {config.model.prediction_length} values"
         check(num_windows, "data.dev", message, "give longer series to validate on", DataError)

@@ -19,6 +19,7 @@ from heedful.evaluation.confusion import (
     ConfusionMatrix,
     LabelCounts,
     confusion_sums,
+    describe_unknown_labels,
     finalize_confusion,
     format_label_metrics,
     format_label_table,
@@ -41,7 +42,7 @@ from heedful.tasks.task import (
     combine_labelers,
 )
 from heedful.tokenization.tokenizer_pair import TokenizerPair
-from heedful.tokenization.vocabulary import PAD
+from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, PAD
 from heedful.tokenization.whitespace import WhitespaceTokenizerConfig, WordCharacterTokenizerConfig
 from heedful.training.callbacks import LoggedSample
 from heedful.training.config import TrainingConfig
@@ -171,8 +172,10 @@ class TaggingTask(PairTask):
         message = f"{metric} needs tags of spans, such as B-TYPE and I-TYPE, and dev has none"
         hint = f"set {METRIC_SETTING} to accuracy"
         check(has_spans or metric not in _SPAN_METRICS, METRIC_SETTING, message, hint)
-        labels = tokenizers.target.ids_to_tokens(range(len(tokenizers.target)))
-        module.dev_report = [*module.dev_report, *unknown_tags(labels, references)]
+        labels = tokenizers.target.ids_to_tokens(range(NUM_SPECIAL_TOKENS, len(tokenizers.target)))
+        tags = list(_tags(references))
+        lines = describe_unknown_labels(labels, tags, "tags", location="data.dev")
+        module.dev_report = [*module.dev_report, *lines]
         return module
 
     @override
@@ -187,9 +190,10 @@ class TaggingTask(PairTask):
         emissions = to_float64(emissions)
         is_known = (tags >= 0) | ~mask
         log_probs = model.head.log_likelihood(emissions, tags.clamp(min=0), mask)
-        loss = -(log_probs * is_known.all(dim=1)).sum()
+        is_scored = is_known.all(dim=1)
+        loss, num_words = -(log_probs * is_scored).sum(), mask[is_scored].sum()
         predicted = model.head.decode(emissions, mask)
-        return confusion_sums(loss, predicted[mask], tags[mask], emissions.size(-1))
+        return confusion_sums(loss, num_words, predicted[mask], tags[mask], emissions.size(-1))
 
     @override
     def finalize_metrics(self, sums: Tensor) -> dict[str, float]:
@@ -230,7 +234,8 @@ class TaggingTask(PairTask):
         if are_span_tags(_tags(references)):
             yield ""
             yield from format_label_table("spans", count_spans(references, predicted))
-        yield from unknown_tags(cast(Tagger, outputs.predictor).labels, references)
+        labels = cast(Tagger, outputs.predictor).labels
+        yield from describe_unknown_labels(labels, list(_tags(references)), "tags")
 
 
 def _sides(outputs: SystemOutputs) -> tuple[Sequence[str], Sequence[str]]:
@@ -254,17 +259,6 @@ def count_spans(references: Sequence[str], predicted: Sequence[str]) -> Iterator
     for label in sorted({*true, *false, *missed}):
         yield label, true[label], false[label], missed[label]
     yield "all", true.total(), false.total(), missed.total()
-
-
-def unknown_tags(labels: Sequence[str], references: Iterable[str]) -> Iterator[str]:
-    """Yield a line about tags that were never seen in training, if there are any."""
-    known = set(labels)
-    unknown = Counter(tag for tag in _tags(references) if tag not in known)
-    if unknown:
-        names = ", ".join(sorted(unknown))
-        count = unknown.total()
-        words = f"{count} word{'s' if count != 1 else ''}"
-        yield f"{words} with tags that were never seen in training, counted as errors: {names}"
 
 
 TASK = TaggingTask()

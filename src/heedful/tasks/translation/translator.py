@@ -169,7 +169,8 @@ class Translator:
             encoded = self._request_encoder.encode(
                 window, location=location, start_index=start_index
             )
-            texts: dict[int, str] = {}
+            empty = (item for item in encoded if item.is_empty)
+            texts = {request.request_index: "" for request in empty}
             for batch in batch_requests(encoded, config):
                 outputs = self._text_backend.find_best(batch, config)
                 for request, tokens in zip(batch, outputs, strict=True):

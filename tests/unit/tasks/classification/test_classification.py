@@ -1,6 +1,7 @@
 """Text classification: model, metrics, predictor, objective and commands."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -83,6 +84,32 @@ def test_metric_sums_add_up_over_batches_and_unknown_labels_are_errors():
     assert metrics["accuracy"] == pytest.approx(5 / 6)
     assert metrics["macro-f1"] == pytest.approx(1.0)
     assert TASK.format_metrics(metrics).endswith("accuracy 83.3 %, macro-F1 100.0")
+
+
+def test_loss_without_known_labels_is_nan():
+    sums = TASK.metric_sums(build(), batch_of([-3, -3]))
+    metrics = TASK.finalize_metrics(sums)
+    assert math.isnan(metrics["loss"])
+    assert metrics["accuracy"] == 0
+
+
+@pytest.mark.parametrize("num_unknown", [10, 20])
+def test_dev_labels_that_training_lacks_are_reported(num_unknown, call, tmp_path):
+    recipe, labeled = write_labeled_recipe(tmp_path, steps=1, every=1)
+    dev = labeled_lines(20, seed=1)
+    dev[:num_unknown] = [f"fish\t{line.partition(chr(9))[2]}" for line in dev[:num_unknown]]
+    (tmp_path / "dev.tsv").write_text("\n".join(dev))
+    files = ("--labeled", labeled, "--dev-labeled", tmp_path / "dev.tsv")
+    ended = call("train", recipe, *files, "--run", tmp_path / "run")
+    if num_unknown < len(dev):
+        line = "10 of 20 labels not in the training data, errors that the loss leaves out: 'fish'"
+        assert f"dev: {line}" in ended.err
+    else:
+        assert ended.code == 2
+        assert ended.err.splitlines()[-2:] == [
+            "heedful: data.dev: the training data has none of these labels: 'fish'",
+            "  give data with labels such as 'animal', 'metal of old', 'plant'",
+        ]
 
 
 def test_macro_f1_equals_the_mean_over_labels():

@@ -82,3 +82,9 @@ def test_long_text_is_reported_with_its_index(translator):
 def test_result_is_drawn_in_notebooks(translator):
     (result,) = translator.translate(["a b"])
     assert "<iframe" in result._repr_html_()
+
+
+def test_empty_lines_cost_no_translation(translator, monkeypatch):
+    builder = translator._translation_builder
+    monkeypatch.setattr(builder, "build", lambda *args: pytest.fail("built"))
+    assert list(translator.predict_texts([""] * 5)) == [""] * 5
