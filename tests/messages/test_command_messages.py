@@ -196,3 +196,41 @@ def test_missing_device(call, trained):
         "heedful: --device: there is no device called 'cud'\n"
         "  choose cpu, cuda, cuda:1, mps or auto\n"
     )
+
+
+BATCHES = "'data.lm_batching.batch_size' or 'data.series_batching.batch_size'"
+
+
+@pytest.mark.parametrize(
+    ("override", "meant", "remedy"),
+    [
+        (
+            "training.lr=0.1",
+            "'training.optimizer.learning_rate'",
+            "--set training.optimizer.learning_rate=0.1, or --lr 0.1",
+        ),
+        ("epochs=3", "'training.max_epochs'", "--set training.max_epochs=3"),
+        (
+            "training.batch_size=32",
+            f"'training.batching.max_tokens' or {BATCHES}",
+            "--set training.batching.max_tokens=N, or --batch-tokens N",
+        ),
+        (
+            "model.encoder.layers=2",
+            "'model.encoder.num_layers'",
+            "--set model.encoder.num_layers=2",
+        ),
+        (
+            "model.dropout_rate=0.1",
+            "'model.encoder.dropout' or 'model.decoder.dropout' or "
+            "'model.encoder.lower_attention.dropout'",
+            "--set model.encoder.dropout=0.1",
+        ),
+    ],
+)
+def test_settings_of_other_toolkits_are_translated(call, override, meant, remedy):
+    ended = call("train", "reverse-tiny", "--set", override)
+    setting = override.partition("=")[0]
+    name = setting.rpartition(".")[2]
+    message = f"heedful: --set {setting}: no setting is called {name!r}"
+    assert ended.err == f"{message}; did you mean {meant}?\n  write {remedy}\n"

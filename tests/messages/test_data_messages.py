@@ -140,7 +140,8 @@ def test_invalid_utf8_is_reported_by_line_and_column():
     write("train.de", "gut\n漢 \u00e9t".encode() + "\u00e9\n".encode("latin1"))
     assert message_of_lines("train.de") == (
         "train.de:2: byte 0xE9 at column 5 is not UTF-8\n"
-        "  convert the text to UTF-8, for example with `iconv -f latin1 -t utf-8`"
+        "  convert the text to UTF-8, for example with `iconv -f cp1252 -t utf-8`; where "
+        "data files are options, also --encoding cp1252"
     )
 
 
@@ -154,7 +155,8 @@ def test_utf16_is_recognized(encoding):
     write("train.de", "\ufeffgut\n".encode(encoding))
     assert message_of_lines("train.de") == (
         "train.de: the file is UTF-16, not UTF-8\n"
-        "  convert the text to UTF-8, for example with `iconv -f utf-16 -t utf-8`"
+        "  convert the text to UTF-8, for example with `iconv -f utf-16 -t utf-8`; where "
+        "data files are options, also --encoding utf-16"
     )
 
 
@@ -240,15 +242,7 @@ def test_missing_column_name(config):
     write("train", b"french\tenglish\n" if config is TSVConfig else b"french,english\n")
     assert message(config(path="train", source_column="frensh").read) == (
         "train:1: no column is called 'frensh'; did you mean 'french'?\n"
-        "  give --source-column and --target-column; columns found: french, english"
-    )
-
-
-def test_header_that_is_not_named():
-    write("train.csv", b"Source,Target\na,b\n")
-    assert message(CSVConfig(path="train.csv").read) == (
-        "train.csv:1: 'Source' and 'Target' are names of columns, not a pair\n"
-        "  give --source-column and --target-column by name, or set `header: true`"
+        "  give --source-column and --target-column; columns found: 'french', 'english'"
     )
 
 
@@ -259,7 +253,7 @@ def test_csv_row_with_different_number_of_columns(row):
     assert message(CSVConfig(path="train.csv").read) == (
         f"train.csv:3: {count} comma-separated column{'s' if count != 1 else ''}, but line 1 has "
         "2\n  put texts that contain commas in quotation marks; another separator: "
-        "`delimiter: ';'`"
+        "--delimiter ';'"
     )
 
 
@@ -309,7 +303,8 @@ def test_parquet_with_other_contents():
         return message(ParquetConfig(path="train.parquet", **settings).read)
 
     texts = {"source": ["a", "b"], "target": ["c", None], "id": [1, 2], "raw": [b"a", b"b"]}
-    found = "\n  give --source-column and --target-column; columns found: source, target, id, raw"
+    found = "\n  give --source-column and --target-column; columns found: "
+    found += "'source', 'target', 'id', 'raw'"
     convert = "\n  every value must be a text; convert or remove the others"
     assert message_of_table(texts, source_column="sourc") == (
         f"train.parquet: no column is called 'sourc'; did you mean 'source'?{found}"
@@ -381,7 +376,7 @@ def test_jsonl_line_is_not_an_object(line, found):
 def test_jsonl_missing_key_suggests_nearest():
     assert message_of_json(b'{"source": "a", "targets": "b"}') == (
         "train.jsonl:2: no key is called 'target'; did you mean 'targets'?\n"
-        "  give --source-column and --target-column; keys found: source, targets"
+        "  give --source-column and --target-column; keys found: 'source', 'targets'"
     )
     assert message_of_json(b"{}") == (
         "train.jsonl:2: no key is called 'source'\n"
@@ -403,7 +398,7 @@ def test_jsonl_array_has_no_such_text():
     )
     assert message_of_json(b'{"source": "a", "target": ["b", "c"]}', target_column="target.2") == (
         "train.jsonl:1: no key is called 'target.2'\n"
-        "  give --source-column and --target-column; keys found: 0, 1"
+        "  give --source-column and --target-column; keys found: '0', '1'"
     )
 
 

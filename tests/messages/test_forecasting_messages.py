@@ -61,7 +61,7 @@ def test_broken_series_are_not_trained_on(name, call, tmp_path):
             "--value-column",
             "valeu",
             "bad.csv: no column is called 'valeu'; did you mean 'value'?\n"
-            "  columns found: time, value",
+            "  columns found: 'time', 'value'",
         ),
         (
             "--set",

@@ -386,7 +386,7 @@ JSON = 'each line must be an object such as {"image": "a.jpg", "captions": ["...
             "image\ttitel\na\tb\n",
             {"caption_column": "title"},
             "c.tsv:1: no column is called "
-            f"'title'; did you mean 'titel'?\n  {COLUMNS}; columns found: image, titel",
+            f"'title'; did you mean 'titel'?\n  {COLUMNS}; columns found: 'image', 'titel'",
         ),
         (
             "c.tsv",
@@ -426,7 +426,7 @@ JSON = 'each line must be an object such as {"image": "a.jpg", "captions": ["...
             "c.jsonl",
             '{"picture": "a", "caption": "x"}\n',
             {},
-            f"c.jsonl:1: no key is called 'image'\n  {COLUMNS}; keys found: caption, picture",
+            f"c.jsonl:1: no key is called 'image'\n  {COLUMNS}; keys found: 'caption', 'picture'",
         ),
         (
             "c.jsonl",
@@ -438,7 +438,8 @@ JSON = 'each line must be an object such as {"image": "a.jpg", "captions": ["...
             "c.jsonl",
             '{"image": "a", "caption": "x"}\n',
             {"split": "dev"},
-            "c.jsonl:1: no key is called 'split'\n  give split_column; keys found: caption, image",
+            "c.jsonl:1: no key is called 'split'\n  give split_column; keys found: "
+            "'caption', 'image'",
         ),
     ],
 )

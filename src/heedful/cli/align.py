@@ -10,7 +10,7 @@ import typer
 from typer import Option
 
 from heedful.errors import DataError, check
-from heedful.tasks.command_line import COLUMN_OPTIONS, PARALLEL_FILES
+from heedful.tasks.command_line import COLUMN_OPTIONS, PARALLEL_FILES, READING_OPTIONS
 from heedful.terminal import Quiet, handle_stdout_errors, stderr_console
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ PairsFile = Annotated[
     str | None, Option(metavar="FILE", help="both in one file: .tsv, .csv, .jsonl or .parquet")
 ]
 Column = Annotated[str | None, Option(metavar="COLUMN", help="its number or name, with --pairs")]
+EncodingName = Annotated[str | None, Option(metavar="NAME", help=READING_OPTIONS["encoding"][0])]
+Delimiter = Annotated[str | None, Option(metavar="CHARACTER", help=READING_OPTIONS["delimiter"][0])]
 TrainSource = Annotated[
     str | None, Option(metavar="FILE", help="further source texts to learn from")
 ]
@@ -60,6 +62,8 @@ def align(
     pairs: PairsFile = None,
     source_column: Column = None,
     target_column: Column = None,
+    encoding: EncodingName = None,
+    delimiter: Delimiter = None,
     train_source: TrainSource = None,
     train_target: TrainTarget = None,
     output: LinksFile = None,
@@ -89,9 +93,10 @@ def align(
     for one, other in (("source", train_target), ("target", train_source)):
         is_complete = not other or {"source": train_source, "target": train_target}[one]
         check(is_complete, f"--train-{one}", "is missing", f"add --train-{one} FILE")
-    corpora = [_read_words({**files, **columns}, lowercase=lowercase)]
+    reading = {"encoding": encoding, "delimiter": delimiter}
+    corpora = [_read_words({**files, **columns, **reading}, lowercase=lowercase)]
     if train_source:
-        more = {"source": train_source, "target": train_target}
+        more = {"source": train_source, "target": train_target, **reading}
         corpora.append(_read_words(more, lowercase=lowercase))
     gold_lines = _read_gold(gold, *corpora[0]) if gold else None
     settings = {"type": model, "num_iterations": iterations, "alpha": alpha}

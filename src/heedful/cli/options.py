@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Option
 
+from heedful.config.setting_aliases import SHORTCUTS as SHORTCUT_SETTINGS
 from heedful.errors import ConfigError
-from heedful.tasks.command_line import COLUMN_OPTIONS, FileOption, Files, Split
+from heedful.tasks.command_line import COLUMN_OPTIONS, READING_OPTIONS, FileOption, Files, Split
 from heedful.tasks.registry import all_file_options
 from heedful.terminal import Device, Dtype, DtypeName, RunFolder
 
@@ -39,11 +40,12 @@ def with_file_options(*splits: Split) -> Callable[[Callable[..., None]], Callabl
     }
     for task_options in all_file_options():
         helps |= task_options.columns
-    columns = [_column_parameter(name, text) for name, text in helps.items()]
+    columns = [_value_parameter(name, text, "COLUMN") for name, text in helps.items()]
+    columns += [_value_parameter(name, *texts) for name, texts in READING_OPTIONS.items()]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def run(*args: Any, **kwargs: Any) -> None:
-            column_values = {name: kwargs.pop(name, None) for name in helps}
+            column_values = {name: kwargs.pop(name, None) for name in (*helps, *READING_OPTIONS)}
             files: dict[Split, dict[str, Any]] = {split: {**column_values} for split in splits}
             for (split, name), parameter in parameters.items():
                 files[split][name] = kwargs.pop(parameter.name, None)
@@ -65,8 +67,8 @@ def _file_parameter(option: FileOption, split: Split) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-def _column_parameter(name: str, text: str) -> Parameter:
-    annotation = Annotated[str | None, Option(help=text, metavar="COLUMN")]
+def _value_parameter(name: str, text: str, metavar: str) -> Parameter:
+    annotation = Annotated[str | None, Option(help=text, metavar=metavar)]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
@@ -92,12 +94,14 @@ class Shortcut(NamedTuple):
 
 
 SHORTCUTS = {
-    "minutes": Shortcut("training.max_minutes", float, "train for this many minutes"),
-    "steps": Shortcut("training.max_steps", int, "train for this many steps"),
-    "seed": Shortcut("training.seed", int, "random seed"),
-    "batch_tokens": Shortcut("training.batching.max_tokens", int, "tokens per batch, both sides"),
-    "lr": Shortcut("training.optimizer.learning_rate", float, "peak learning rate"),
-    "metric": Shortcut("training.metric_for_best_model", str, "dev metric of the best model"),
+    "minutes": Shortcut(SHORTCUT_SETTINGS["minutes"], float, "train for this many minutes"),
+    "steps": Shortcut(SHORTCUT_SETTINGS["steps"], int, "train for this many steps"),
+    "seed": Shortcut(SHORTCUT_SETTINGS["seed"], int, "random seed"),
+    "batch_tokens": Shortcut(
+        SHORTCUT_SETTINGS["batch_tokens"], int, "tokens per batch, both sides"
+    ),
+    "lr": Shortcut(SHORTCUT_SETTINGS["lr"], float, "peak learning rate"),
+    "metric": Shortcut(SHORTCUT_SETTINGS["metric"], str, "dev metric of the best model"),
 }
 
 

@@ -25,6 +25,7 @@ from heedful.config.base import (
     locate,
     type_of,
 )
+from heedful.config.setting_aliases import ALIASES, OTHER_UNITS, option_of
 from heedful.config.yaml_files import parse_value
 from heedful.errors import ConfigError, check, choices_hint, did_you_mean
 from heedful.storage.json_files import MAX_DEPTH
@@ -233,10 +234,14 @@ def _unknown_setting_error(
     siblings = _setting_names(setting.parents)
     words = [other for other in names if name in other.split("_")]
     elsewhere = [name] if name in names else words or get_close_matches(name, names, 1, cutoff=0.8)
-    matches = [path for path in paths if path[-1] in elsewhere]
-    matches = [path for path in matches if [*path[: len(section)]] == section] or matches
+    alias = ALIASES.get(name)
+    matches = [path for path in paths if path[-1] == alias]
+    matches += [path for path in paths if path[-1] in elsewhere and (not alias or path[-1] == name)]
+    if alias not in OTHER_UNITS:
+        matches = [path for path in matches if [*path[: len(section)]] == section] or matches
     is_deep = len(section) > 1  # such a name is one of a component, not of another section
-    if not matches or is_deep or get_close_matches(name, siblings, n=1):
+    is_near = alias not in names and get_close_matches(name, siblings, n=1)
+    if not matches or (is_deep and alias not in siblings) or is_near:
         return _unknown_name_error("setting", name, siblings, location=location)
     override = next(
         (other for other in overrides if other.path[: len(section) + 1] == (*section, name)), None
@@ -249,7 +254,10 @@ def _unknown_setting_error(
         hint = f"move it into the section {target!r}" if target else "move it to the top level"
     else:
         value = override.value if isinstance(override.value, str) else json.dumps(override.value)
+        value = OTHER_UNITS.get(matches[0][-1], value) if matches[0][-1] == alias else value
         hint = f"write --set {shlex.quote(f'{full_names[0]}={value}')}"
+        if option := option_of(full_names[0]):
+            hint += f", or {option} {value}"
     return ConfigError(location, message, hint)
 
 

@@ -10,9 +10,10 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import PositiveInt
 
-from heedful.data.pair_files import get_json_value, read_csv_rows, read_json_objects, type_name
-from heedful.data.text_files import display_name, nonempty_lines
-from heedful.errors import DataError, check, did_you_mean
+from heedful.data.pair_files import get_json_value, read_json_objects, type_name
+from heedful.data.table_files import read_csv_rows
+from heedful.data.text_files import UTF_8, display_name, nonempty_lines
+from heedful.errors import DataError, check, did_you_mean, quote_names
 from heedful.tokenization.tokenizer import check_no_surrogates
 
 CaptionFileFormat = Literal["tsv", "csv", "jsonl"]
@@ -58,16 +59,21 @@ class CaptionLine(NamedTuple):
 
 
 def read_caption_lines(
-    path: str, file_format: CaptionFileFormat, columns: CaptionColumns
+    path: str,
+    file_format: CaptionFileFormat,
+    columns: CaptionColumns,
+    *,
+    delimiter: str = ",",
+    encoding: str = UTF_8,
 ) -> Iterator[CaptionLine]:
     """Yield the lines of a file after checking them."""
     if file_format == "jsonl":
-        yield from _read_json(path, columns)
+        yield from _read_json(path, columns, encoding)
         return
     if file_format == "csv":
-        rows = read_csv_rows(path)
+        rows = read_csv_rows(path, delimiter, encoding)
     else:
-        lines = enumerate(nonempty_lines(path), start=1)
+        lines = enumerate(nonempty_lines(path, encoding=encoding), start=1)
         rows = ((number, line.split("\t")) for number, line in lines)
     yield from _read_table(path, rows, columns.with_numbers(), file_format)
 
@@ -140,7 +146,7 @@ class _Table(NamedTuple):
         location = f"{display_name(self.path)}:1"
         if isinstance(column, str):
             message = f"no column is called {column!r}{did_you_mean(column, self.names)}"
-            hint = f"give {_COLUMN_SETTINGS}; columns found: {', '.join(self.names)}"
+            hint = f"give {_COLUMN_SETTINGS}; columns found: {quote_names(self.names)}"
             check(column in self.names, location, message, hint, DataError)
             return self.names.index(column)
         lower = [name.strip().lower() for name in self.names]
@@ -154,8 +160,8 @@ class _Table(NamedTuple):
         return index
 
 
-def _read_json(path: str, columns: CaptionColumns) -> Iterator[CaptionLine]:
-    for location, record in read_json_objects(path, _JSON_HINT):
+def _read_json(path: str, columns: CaptionColumns, encoding: str) -> Iterator[CaptionLine]:
+    for location, record in read_json_objects(path, _JSON_HINT, encoding):
         image = _get(record, columns.image, IMAGE_NAMES, location)
         captions: list[str] = []
         for column in columns.captions or (None,):

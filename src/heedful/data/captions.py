@@ -24,8 +24,15 @@ from heedful.data.caption_files import (
 )
 from heedful.data.image_features import ImageFeatures
 from heedful.data.images import IMAGE_SUFFIXES, FileListError, ImageFiles, ImageSheet
-from heedful.data.sources import SourceConfig
-from heedful.data.text_files import STANDARD_INPUT, display_name, read_error, read_lines
+from heedful.data.sources import Encoding, SourceConfig
+from heedful.data.text_files import (
+    STANDARD_INPUT,
+    UTF_8,
+    display_name,
+    file_suffix,
+    read_error,
+    read_lines,
+)
 from heedful.errors import DataError, check, check_choice
 
 ImageStore = ImageFiles | ImageSheet | ImageFeatures
@@ -121,6 +128,10 @@ class CaptionFileConfig(CaptionSourceConfig):
     """The file; an image may have several lines, and a line several captions."""
     format: Literal["auto"] | CaptionFileFormat = "auto"
     """Format of the file; by default that of its name, else tab-separated columns."""
+    delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
+    """What separates the columns of a CSV file; by default a comma."""
+    encoding: Encoding = UTF_8
+    """Encoding of the file, such as cp1252 for files of Windows."""
     image_column: Column | None = None
     """Column of the images: its number, counted from 1, its name in the first line, or a key of
     JSON. By default `image`, `file_name`, `path`, `index` or the like, else the first."""
@@ -148,7 +159,8 @@ class CaptionFileConfig(CaptionSourceConfig):
             self.split_column,
             needs_split=self.split is not None,
         )
-        for line in read_caption_lines(self.path, self._format, columns):
+        reading = {"delimiter": self.delimiter or ",", "encoding": self.encoding}
+        for line in read_caption_lines(self.path, self._format, columns, **reading):
             splits.add(line.split)
             if self.split in (None, line.split):
                 captions.setdefault(line.image, []).extend(line.captions)
@@ -193,8 +205,7 @@ class CaptionFileConfig(CaptionSourceConfig):
     def _format(self) -> CaptionFileFormat:
         if self.format != "auto":
             return self.format
-        suffixes = [suffix.lower() for suffix in Path(self.path).suffixes]
-        return next((_FORMATS[suffix] for suffix in suffixes if suffix in _FORMATS), "tsv")
+        return "csv" if self.delimiter else _FORMATS.get(file_suffix(self.path), "tsv")
 
 
 class ImageFolderConfig(CaptionSourceConfig):

@@ -11,8 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from heedful.data.text_files import display_name, open_file, read_error
-from heedful.errors import DataError, check, did_you_mean
+from heedful.data.text_files import display_name, file_suffix, open_file, read_error
+from heedful.errors import DataError, check, did_you_mean, quote_names
 from heedful.storage.json_files import parse_json
 
 ColumnarFormat = Literal["parquet", "arrow", "datasets"]
@@ -56,8 +56,7 @@ def columnar_format(path: str) -> ColumnarFormat | None:
     """Return the format of a path by its name; None if it is another one."""
     if Path(path).is_dir():
         return "datasets"
-    suffixes = [suffix for suffix in Path(path).suffixes if suffix not in (".gz", ".xz")]
-    return SUFFIXES.get(suffixes[-1].lower()) if suffixes else None
+    return SUFFIXES.get(file_suffix(path))
 
 
 def top_level(column: str, names: Sequence[str]) -> str:
@@ -170,7 +169,7 @@ class _Reader:
 
     def find(self, column: int | str, options: str) -> str:
         """Return the name of a column; an error lists those there are."""
-        hint = f"give {options}; columns found: {', '.join(self.displayed)}"
+        hint = f"give {options}; columns found: {quote_names(self.displayed)}"
         if isinstance(column, str):
             message = f"no column is called {column!r}{did_you_mean(column, self.displayed)}"
             is_known = column in self.displayed or top_level(column, self.names) in self.names

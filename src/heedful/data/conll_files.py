@@ -14,9 +14,9 @@ from pydantic import PositiveInt
 from typing_extensions import override
 
 from heedful.data.pair_dataset import Pair
-from heedful.data.sources import SourceConfig
-from heedful.data.text_files import display_name, nonempty_lines
-from heedful.errors import DataError, check, did_you_mean
+from heedful.data.sources import COLUMN_OPTIONS, Encoding, SourceConfig
+from heedful.data.text_files import UTF_8, display_name, nonempty_lines
+from heedful.errors import DataError, check, did_you_mean, quote_names
 from heedful.tokenization.whitespace import join_spaces
 
 CONLL_U_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -25,7 +25,6 @@ ColumnChoice = int | str | None
 _GLOBAL_COLUMNS = re.compile(r"#\s*global\.columns\s*=(.*)")  # of CoNLL-U Plus
 _NO_WORD_ID = re.compile(r"\d+[-.]\d+")
 _DOCUMENT_START = "-DOCSTART-"  # of CoNLL-2003
-_COLUMN_OPTIONS = "--source-column and --target-column"
 
 
 class ConllSentence(NamedTuple):
@@ -84,6 +83,7 @@ def read_conll(
     word_column: ColumnChoice = None,
     tag_column: ColumnChoice = None,
     allow_words_alone: bool = False,
+    encoding: str = UTF_8,
 ) -> Iterator[ConllSentence]:
     """Yield the sentences of a file; also those without words, which consist of comments.
 
@@ -92,7 +92,7 @@ def read_conll(
     """
     layout: ConllLayout | None = None
     names: Sequence[str] = ()
-    numbered = enumerate(nonempty_lines(path), start=1)
+    numbered = enumerate(nonempty_lines(path, encoding=encoding), start=1)
     for is_blank, group in groupby(numbered, key=lambda item: not item[1].strip()):
         if is_blank:
             continue
@@ -134,13 +134,13 @@ def _make_layout(
         if column is None:
             return names.index(usual) if usual in names else default
         if isinstance(column, str):
-            known = ", ".join(names) or f"{count} without names: give a number"
+            known = quote_names(names) if names else f"{count} without names: give a number"
             message = f"no column is called {column!r}{did_you_mean(column.lower(), names)}"
-            hint = f"give {_COLUMN_OPTIONS}; columns found: {known}"
+            hint = f"give {COLUMN_OPTIONS}; columns found: {known}"
             check(column.lower() in names, location, message, hint, DataError)
             return names.index(column.lower())
         message = f"{count} column{'s' if count != 1 else ''}, but column {column} is needed"
-        hint = f"give {_COLUMN_OPTIONS}, or look for lost tabs"
+        hint = f"give {COLUMN_OPTIONS}, or look for lost tabs"
         check(column <= count, location, message, hint, DataError)
         return column - 1
 
@@ -190,6 +190,8 @@ class ConllConfig(SourceConfig):
     `# global.columns`); default: FORM, else the first."""
     target_column: PositiveInt | str | None = None
     """Column of the tags; default: UPOS, else the last."""
+    encoding: Encoding = UTF_8
+    """Encoding of the file, such as cp1252 for files of Windows."""
 
     @property
     @override
@@ -199,8 +201,13 @@ class ConllConfig(SourceConfig):
     @override
     def stream(self) -> Iterator[Pair]:
         is_empty = True
-        words, tags = self.source_column, self.target_column
-        for sentence in read_conll(self.path, word_column=words, tag_column=tags):
+        sentences = read_conll(
+            self.path,
+            word_column=self.source_column,
+            tag_column=self.target_column,
+            encoding=self.encoding,
+        )
+        for sentence in sentences:
             layout = sentence.layout
             if layout is None or not sentence.words:
                 continue

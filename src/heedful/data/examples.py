@@ -204,8 +204,9 @@ class TaggedTextFormat(LabeledTextFormat):
         hint = "give one tag for each word; words and tags are separated by single spaces"
         for row, pair in enumerate(examples):
             num_words, num_tags = self._count(pair)
-            message = f"the sentence has {num_words} words, but {num_tags} tags"
-            check(num_words == num_tags, filtering.locate(row), message, hint, DataError)
+            if num_words != num_tags:
+                message = f"the sentence has {num_words} words, but {num_tags} tags"
+                raise DataError(filtering.locate(row), message, hint)
         return super().tokenize(examples, tokenizers, filtering)
 
     @override

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from heedful.data.pair_files import read_csv_rows
-from heedful.data.sources import SourceConfig
-from heedful.data.text_files import display_name
-from heedful.errors import DataError, check, did_you_mean
+from heedful.data.sources import Encoding, SourceConfig
+from heedful.data.table_files import read_csv_rows
+from heedful.data.text_files import UTF_8, display_name
+from heedful.errors import DataError, check, did_you_mean, quote_names
 
 Numbers = NDArray[np.float64]
 TimeUnit = Literal["steps", "seconds", "months"]
@@ -98,6 +98,8 @@ class SeriesFileConfig(SourceConfig):
     """What separates the columns."""
     gaps: Literal["missing", "error"] = "missing"
     """Times that are left out are missing values, or an error."""
+    encoding: Encoding = UTF_8
+    """Encoding of the file, such as cp1252 for files of Windows."""
 
     @property
     def column_settings(self) -> dict[str, str | None]:
@@ -149,19 +151,19 @@ class SeriesFileConfig(SourceConfig):
             lower = {other.lower(): other for other in reversed(names)}
             return next((lower[default] for default in defaults if default in lower), None)
         message = f"no column is called {name!r}{did_you_mean(name, names)}"
-        hint = f"columns found: {', '.join(names)}"
+        hint = f"columns found: {quote_names(names)}"
         check(name in names, self.describe(), message, hint, DataError)
         return name
 
     def _read_table(self) -> "_Table":
         location = self.describe()
-        rows = read_csv_rows(self.path, self.delimiter)
+        rows = read_csv_rows(self.path, self.delimiter, self.encoding)
         _, names = next(rows)
         name, count = Counter(names).most_common(1)[0]
         message = f"two columns are called {name!r}"
         check(count == 1, f"{location}:1", message, "rename one", DataError)
         message = "the first row must name two columns or more: one of times, and values"
-        hint = "begin the file with a row such as time,value; another separator: `delimiter: ';'`"
+        hint = "begin the file with a row such as time,value; another separator: --delimiter ';'"
         check(len(names) > 1, f"{location}:1", message, hint, DataError)
         lines, cells = [], []
         for line, row in rows:

@@ -12,14 +12,24 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, PositiveInt, model_validator
 from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.data.columnar_files import ColumnarSource, columnar_format
 from heedful.data.pair_dataset import Pair
-from heedful.data.text_files import STANDARD_INPUT, display_name, nonempty_lines, read_lines
+from heedful.data.text_files import (
+    STANDARD_INPUT,
+    UTF_8,
+    check_encoding,
+    display_name,
+    nonempty_lines,
+    read_lines,
+)
 from heedful.errors import DataError, check
+
+COLUMN_OPTIONS = "--source-column and --target-column"
+Encoding = Annotated[str, AfterValidator(check_encoding)]
 
 
 class SourceConfig(BaseConfig, ABC):
@@ -65,6 +75,8 @@ class ParallelFilesConfig(SourceConfig):
     """File of the source texts, one per line."""
     target: str
     """File of the target texts, one per line."""
+    encoding: Encoding = UTF_8
+    """Encoding of both files, such as cp1252 for files of Windows."""
 
     @model_validator(mode="after")
     def _check_stdin(self) -> Self:
@@ -76,7 +88,9 @@ class ParallelFilesConfig(SourceConfig):
     @override
     def stream(self) -> Iterator[Pair]:
         hint = "line n of one must belong to line n of the other: look for lost or added lines"
-        sources, targets = nonempty_lines(self.source), nonempty_lines(self.target)
+        sources, targets = (
+            nonempty_lines(path, encoding=self.encoding) for path in (self.source, self.target)
+        )
         for index, (source, target) in enumerate(zip_longest(sources, targets)):
             if source is None or target is None:
                 longer = 1 + index + sum(1 for _ in chain(sources, targets))
@@ -105,6 +119,30 @@ class ParallelFilesConfig(SourceConfig):
     @override
     def describe(self) -> str:
         return f"{display_name(self.source)} and {display_name(self.target)}"
+
+
+class PairFileConfig(SourceConfig):
+    """A file of pairs."""
+
+    type: str  # first, so that it is written first
+    path: str
+    """The file; also compressed, and "-" for stdin."""
+
+    row_name: ClassVar[str] = "line"
+
+    @property
+    @override
+    def paths(self) -> Sequence[str]:
+        return (self.path,)
+
+    @override
+    def locate(self, row: int) -> str:
+        return f"{display_name(self.path)}, {self.row_name} {row + 1}"
+
+
+def describe_columns(source: int | str | None, target: int | str | None) -> str:
+    """Return ", columns 1 and 'text'"; "" if neither is chosen."""
+    return f", columns {source!r} and {target!r}" if source and target else ""
 
 
 class SyntheticConfig(SourceConfig):
@@ -157,6 +195,8 @@ class TextFilesConfig(SourceConfig):
     type: Literal["text"] = "text"
     path: str | list[str]
     """The file, or a list of files."""
+    encoding: Encoding = UTF_8
+    """Encoding of the files, such as cp1252 for files of Windows."""
 
     @property
     @override
@@ -167,7 +207,7 @@ class TextFilesConfig(SourceConfig):
     def stream(self) -> Iterator[str]:
         is_empty = True
         for path in self.paths:
-            for line in read_lines(path):
+            for line in read_lines(path, encoding=self.encoding):
                 is_empty = is_empty and not line.strip()
                 yield line
         if is_empty:

@@ -11,6 +11,7 @@ import typer
 from typer import Option
 
 from heedful.data.columnar_files import columnar_format
+from heedful.data.text_files import COMPRESSION_SUFFIXES, file_suffix
 from heedful.errors import ConfigError, check
 from heedful.terminal import handle_stdout_errors, is_typed, prompt
 
@@ -59,14 +60,19 @@ class PairFileOption(NamedTuple):
         """Return the data setting of the file, with the columns that are given."""
         path = files[self.option.name]
         data_type = _file_type(path) or "tsv"
-        is_table = data_type in ("tsv", "csv")
         setting: dict[str, Any] = {"type": data_type, "path": path}
-        defaults = self.columns if is_table else self.names
+        are_chosen = any(map(files.get, COLUMN_OPTIONS))
+        defaults: Sequence[int | str | None] = self.names
+        if data_type in TABLE_TYPES:
+            has_names = not are_chosen and _has_usual_names(add_reading_options(setting, files))
+            defaults = (None, None) if has_names else self.columns
+            if not (are_chosen or has_names) and self.num_columns:
+                setting["num_columns"] = self.num_columns
+        elif data_type in TRANSLATION_TYPES:  # whose columns are languages
+            return setting | {name: files[name] for name in COLUMN_OPTIONS if files.get(name)}
         for name, default in zip(COLUMN_OPTIONS, defaults, strict=True):
             column: Any = files.get(name) or default
             setting[name] = column if data_type == "jsonl" else parse_column(column, name)
-        if is_table and self.num_columns and not any(map(files.get, COLUMN_OPTIONS)):
-            setting["num_columns"] = self.num_columns
         return setting
 
 
@@ -137,9 +143,12 @@ class FileOptions(NamedTuple):
 
     def data_setting(self, files: Files, split: Split = "train") -> dict[str, Any] | None:
         """Return the data setting of these files; None if no file is given."""
-        selected = self.selected(files)
-        if not selected:
+        if not self.selected(files):
             return None
+        return add_reading_options(self._file_setting(files, split), files)
+
+    def _file_setting(self, files: Files, split: Split) -> dict[str, Any]:
+        selected = self.selected(files)
         flag = selected[0].flag(split)
         if self.pair_file and self.pair_file.option in selected:
             other = self.pair_file.option.flag(split)
@@ -162,7 +171,7 @@ class FileOptions(NamedTuple):
         """Return the data setting of the files of a split in a folder; None if it has none."""
         for options in self._file_groups():
             for names in zip(*(option.file_names for option in options), strict=True):
-                for suffix in COMPRESSION_SUFFIXES:
+                for suffix in ("", *COMPRESSION_SUFFIXES):
                     paths = [folder / f"{name.format(split=split)}{suffix}" for name in names]
                     if all(path.exists() for path in paths):
                         files = zip(
@@ -182,6 +191,26 @@ class FileOptions(NamedTuple):
         return [group for group in groups if group]
 
 
+def add_reading_options(setting: Mapping[str, Any], files: Files) -> dict[str, Any]:
+    """Return a data setting with the encoding and the delimiter that are given, if it has them."""
+    setting = dict(setting)
+    if (delimiter := files.get("delimiter")) and setting["type"] in DELIMITED_TYPES:
+        setting["delimiter"] = "\t" if delimiter in ("tab", "\\t") else delimiter
+        if setting["type"] == "tsv":  # which has no other delimiter than tabs
+            setting["type"] = "csv"
+    if (encoding := files.get("encoding")) and setting["type"] in ENCODED_TYPES:
+        setting["encoding"] = encoding
+    return setting
+
+
+def _has_usual_names(setting: Mapping[str, Any]) -> bool:
+    """Return whether the first line of a table names its columns, such as text and label."""
+    from heedful.data.table_files import CSVConfig, TSVConfig
+
+    config = CSVConfig if setting["type"] == "csv" else TSVConfig
+    return config.model_validate(setting).has_usual_names()
+
+
 def column_flag(name: str) -> str:
     """Return the option of a column setting."""
     return f"--{name.replace('_', '-')}"
@@ -198,20 +227,32 @@ def parse_column(column: Any, name: str) -> Any:
 
 def _file_type(path: str) -> str | None:
     """Return the type of the data setting of a file, by its name; a folder is one of datasets."""
-    suffixes = [suffix for suffix in Path(path).suffixes if suffix not in COMPRESSION_SUFFIXES]
-    return columnar_format(path) or _FILE_TYPES.get(suffixes[-1].lower() if suffixes else "")
+    return columnar_format(path) or _FILE_TYPES.get(file_suffix(path))
 
 
 COLUMN_OPTIONS = ("source_column", "target_column")
-COMPRESSION_SUFFIXES = ("", ".gz", ".xz")
 PAIR_FILE_NAMES = tuple(f"{{split}}.{end}" for end in ("tsv", "csv", "jsonl", "parquet", "arrow"))
 TEXT_COLUMN = "text_column"
 COLUMNAR_TYPES = ("parquet", "arrow", "datasets")
+TABLE_TYPES = ("tsv", "csv")
+TRANSLATION_TYPES = ("tmx", "xliff", "po")
+DELIMITED_TYPES = (*TABLE_TYPES, "series", "captions")
+ENCODED_TYPES = (*DELIMITED_TYPES, "parallel-files", "text", "jsonl", "conll", "po")
+READING_OPTIONS = {
+    "encoding": ("encoding of the files, such as cp1252; default: utf-8", "NAME"),
+    "delimiter": ("what separates the columns of a table: , ; | or tab", "CHARACTER"),
+}
 _FILE_TYPES = {
     ".csv": "csv",
     ".json": "jsonl",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
+    ".tmx": "tmx",
+    ".xlf": "xliff",
+    ".xliff": "xliff",
+    ".sdlxliff": "xliff",
+    ".po": "po",
+    ".pot": "po",
 }
 _TEXT_HELP: Mapping[Split, str] = {
     "train": "running text for a language model: lines, .parquet, .arrow or a folder of datasets",
@@ -229,7 +270,7 @@ _TARGET_HELP: Mapping[Split, str] = {
     "test": "reference texts, one per line; repeatable",
 }
 _PAIRS_HELP: Mapping[Split, str] = {
-    "train": "both texts in one file: .tsv, .csv, .jsonl, .parquet, .arrow, or a datasets folder",
+    "train": "both texts in one file: .tsv, .csv, .jsonl, .parquet, .arrow, .tmx, .xliff, .po",
     "dev": "pairs to validate on, in a file as for --pairs",
     "test": "sources and references in one file: .tsv, .csv, .jsonl or .parquet",
 }

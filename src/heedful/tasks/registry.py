@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.errors import ConfigError, check
 from heedful.parallel import call_in_workers
-from heedful.tasks.command_line import COLUMN_OPTIONS, PARALLEL_FILES, column_flag
+from heedful.tasks.command_line import (
+    COLUMN_OPTIONS,
+    PARALLEL_FILES,
+    READING_OPTIONS,
+    column_flag,
+)
 
 if TYPE_CHECKING:
     from heedful.evaluation.registry import MetricSpec
@@ -141,6 +146,11 @@ def check_columns(settings: Iterable[Any], files: Mapping[Split, Files]) -> None
     for name in COLUMN_OPTIONS if COLUMN_OPTIONS[0] not in used else ():
         hint = "add --pairs FILE, --labeled FILE or --conll FILE"
         check(name not in selected, column_flag(name), "works only with a file of pairs", hint)
+    for name in {*READING_OPTIONS} & selected - used:
+        message = (
+            "works only with files of text" if name == "encoding" else "works only with tables"
+        )
+        raise ConfigError(column_flag(name), message, "leave it out, or give such files")
     for options in all_file_options():
         flag = options.single_file.flag()
         for name in {*options.columns} & selected - used:

@@ -142,7 +142,7 @@ def message(function):
 
 
 def test_missing_columns_name_those_there_are(tmp_path):
-    found = "columns found: id, translation.de, translation.en, text"
+    found = "columns found: 'id', 'translation.de', 'translation.en', 'text'"
     for config in write_all(tmp_path, table()):
         first = config.columnar_source.data_files()[0]
         wrong = config.model_copy(update={"target_column": "txt"})

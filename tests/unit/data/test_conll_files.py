@@ -6,7 +6,7 @@ import pytest
 
 from heedful.data.conll_files import CONLL_U_COLUMNS, ConllConfig, read_conll
 from heedful.data.pair_dataset import Pair
-from heedful.errors import DataError
+from heedful.errors import DataError, quote_names
 
 CONLL_U = """\
 # sent_id = 1
@@ -123,7 +123,7 @@ def test_words_without_tags_get_a_new_column(write):
             CONLL_U,
             {"target_column": "upo"},
             ":3: no column is called 'upo'; did you mean 'upos'?",
-            f"{GIVE}; columns found: {', '.join(CONLL_U_COLUMNS)}",
+            f"{GIVE}; columns found: {quote_names(CONLL_U_COLUMNS)}",
         ),
         ("a\n", {}, ":1: 1 column, so there are no tags", "give a file of words and tags"),
         ("a\t\n", {}, ":1: the tag is empty", "give one, such as _"),

@@ -10,9 +10,17 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from heedful.data.pair_dataset import Pair
-from heedful.data.pair_files import CSVConfig, JSONLConfig, ParquetConfig, TSVConfig
+from heedful.data.pair_files import (
+    CSVConfig,
+    JSONLConfig,
+    PairSourceConfig,
+    ParquetConfig,
+    TSVConfig,
+)
+from heedful.errors import DataError
 
 PAIRS = [Pair("puella in horto", "the girl in the garden"), Pair("leo\ra", ""), Pair("a\0", "漢 ")]
 PACKINGS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
@@ -69,9 +77,7 @@ def test_csv_reads_what_was_written(tmp_path_factory, pairs, ending):
     line_end = {"n": "\n", "r": "\r\n"}[ending]
     content = as_csv(pairs, quoting=csv.QUOTE_ALL, lineterminator=line_end)
     path.write_bytes(b"\xef\xbb\xbf" + content)
-    named = {pair_text.strip().lower() for pair_text in pairs[0]}
-    if named not in ({"source", "target"}, {"text", "label"}):
-        assert CSVConfig(path=str(path)).read() == pairs
+    assert CSVConfig(path=str(path), header=False).read() == pairs
 
 
 @pytest.mark.parametrize("columns", [("fr", "en"), (3, 2), ("fr", 2)])
@@ -90,6 +96,66 @@ def test_columns_have_names_and_numbers(store, config, as_bytes, columns):
 def test_csv_has_other_delimiters(store):
     path = store(as_csv(PAIRS, delimiter=";"))
     assert CSVConfig(path=path, delimiter=";").read() == PAIRS
+
+
+ROWS = [["nice", "pos"], ["boring", "neg"]]
+TEXTS = [Pair(*row) for row in ROWS]
+
+
+@pytest.mark.parametrize("names", [["source", "target"], ["Text", "Label"], ["de", "en-US"]])
+def test_usual_header_is_not_a_pair(store, names):
+    config = CSVConfig(path=store(as_csv([names, *ROWS])))
+    assert config.read() == TEXTS
+    assert config.locate(0).endswith("row 2")
+    (warning,) = config.warnings
+    assert f"the first line names the columns {names[0]!r} and {names[1]!r}" in warning
+    assert CSVConfig(path=config.path, header=False).read() == [Pair(*names), *TEXTS]
+
+
+def test_named_columns_are_found_in_any_order(store):
+    rows = [["label", "id", "text"], *([label, "1", text] for text, label in ROWS)]
+    assert TSVConfig(path=store(as_tsv(rows))).read() == TEXTS
+
+
+def test_first_pair_is_not_a_header(store):
+    config = CSVConfig(path=store(as_csv([["label", "the label"], ["no", "no"]])))
+    assert config.read() == [Pair("label", "the label"), Pair("no", "no")]
+    assert config.warnings == ()
+
+
+def test_label_as_source_is_reported(store):
+    path = store(as_csv([["text", "label"], *ROWS]))
+    with pytest.raises(DataError) as caught:
+        CSVConfig(path=path, source_column=2, target_column=1).read()
+    assert str(caught.value) == (
+        f"{path}:1: the first line calls column 2 'label' and column 1 'text'\n"
+        "  give --source-column and --target-column by name"
+    )
+
+
+@pytest.mark.parametrize("header", [["text", "label"], ["label", "text"], None])
+def test_labeled_files_are_read_with_and_without_a_header(store, header):
+    from heedful.tasks.classification.command import FILE_OPTIONS
+
+    order = (0, 1) if header == ["text", "label"] else (1, 0)
+    rows = [[row[index] for index in order] for row in ROWS]
+    path = store(as_tsv([*([header] if header else []), *rows]))
+    setting = FILE_OPTIONS.data_setting({"labeled": path})
+    assert TypeAdapter(PairSourceConfig).validate_python(setting).read() == TEXTS
+
+
+def test_encoding_and_delimiter_are_options(store):
+    from heedful.tasks.command_line import PARALLEL_FILES
+
+    path = store("caf\u00e9;\u201cyes\u201d\n".encode("cp1252"))
+    files = {"pairs": path, "encoding": "cp1252", "delimiter": ";"}
+    setting = PARALLEL_FILES.data_setting(files)
+    assert TypeAdapter(PairSourceConfig).validate_python(setting).read() == [
+        Pair("caf\u00e9", "\u201cyes\u201d")
+    ]
+    with pytest.raises(DataError) as caught:
+        CSVConfig(path=path, encoding="cp1252").read()
+    assert caught.value.hint == "give --delimiter ';' if that separates the columns"
 
 
 def test_blank_lines_at_the_end_of_csv_are_no_rows(store):

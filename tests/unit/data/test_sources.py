@@ -71,7 +71,7 @@ def test_synthetic_source_yields_num_examples():
     ("settings", "description"),
     [
         ({"type": "parallel-files", "source": "a.de", "target": "-"}, "a.de and standard input"),
-        ({"type": "tsv", "path": "a.tsv"}, "a.tsv, columns 1 and 2"),
+        ({"type": "tsv", "path": "a.tsv"}, "a.tsv"),
         ({"type": "jsonl", "path": "-"}, "standard input, keys 'source' and 'target'"),
         (
             {"type": "synthetic", "name": "latin", "num_examples": 500},

@@ -17,7 +17,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TextIO
 
 from heedful.aligners.links import format_pharaoh
-from heedful.data.text_files import STANDARD_INPUT, display_name, read_lines
+from heedful.data.text_files import (
+    COMPRESSION_SUFFIXES,
+    STANDARD_INPUT,
+    display_name,
+    read_lines,
+)
 from heedful.decoding.requests import Request
 from heedful.decoding.translation import Translation
 from heedful.decoding.word_alignment import Aligner, word_alignment
@@ -26,7 +31,6 @@ from heedful.storage.atomic import explain_os_errors
 from heedful.storage.json_files import MAX_BYTES, parse_json
 from heedful.terminal import handle_stdout_errors
 
-_COMPRESSED_SUFFIXES = (".gz", ".xz")
 _BLOCK_SIZE = 2**20  # bytes
 _EXAMPLE_HINT = 'write {} for no constraints, or {"required_phrases": ["a phrase"]}, for example'
 
@@ -92,7 +96,7 @@ def count_lines(request_files: RequestFiles) -> int | None:
     """
     files, counts = request_files.files, []
     for file in files:
-        is_compressed = file.endswith(_COMPRESSED_SUFFIXES)
+        is_compressed = file.lower().endswith(COMPRESSION_SUFFIXES)
         if file == STANDARD_INPUT or is_compressed or not Path(file).is_file():
             return None
         count, last = 0, b"\n"
