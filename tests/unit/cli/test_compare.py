@@ -182,9 +182,7 @@ def test_additional_tests_are_columns(call, message_of, trained, tmp_path):
         copy_with_data(trained, tmp_path / name, test=test, additional_tests={"hard words": hard})
     ended = call("one", "two", "--metrics", "exact-match,chrf", "--json")
     report = json.loads(ended.out)
-    assert report["test_set"] == (
-        "2 pairs of main.tsv, columns 1 and 2; hard words: hard.tsv, columns 1 and 2"
-    )
+    assert report["test_set"] == "2 pairs of main.tsv; hard words: hard.tsv"
     for system in report["systems"]:
         scores = {score["score"]["name"]: score["stats"]["mean"] for score in system["scores"]}
         assert list(scores) == ["exact match", "chrF", "exact match, hard words"]
@@ -201,8 +199,8 @@ def test_different_test_sets_are_reported(message_of, trained, tmp_path):
     for name in ("one", "two"):
         copy_with_data(trained, tmp_path / name, test={"type": "tsv", "path": f"{name}.tsv"})
     assert message_of("one", "two") == (
-        "two: its test set is two.tsv, columns 1 and 2, but that of one is one.tsv, columns 1 "
-        "and 2\n  give one test set for all: --source FILE --target FILE"
+        "two: its test set is two.tsv, but that of one is one.tsv\n"
+        "  give one test set for all: --source FILE --target FILE"
     )
 
 

@@ -32,6 +32,7 @@ def test_two_files_are_trained_into_a_run(capsys, monkeypatch, tmp_path):
         "type": "parallel-files",
         "source": "source.txt",
         "target": "target.txt",
+        "encoding": "utf-8",
     }
     assert config["tokenizers"]["source"]["type"] == "word"
     assert config["training"]["max_steps"] == 4

@@ -290,7 +290,7 @@ def test_large_standard_input_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\tb\n" * 20)))
     setting = ["data.train={type: tsv, path: '-'}", "data.max_in_memory_examples=10"]
     assert message(lambda: pairs(tmp_path, *setting), DataError) == (
-        "standard input, columns 1 and 2: more than 10 pairs are read twice, but standard "
+        "standard input: more than 10 pairs are read twice, but standard "
         "input can be read only once\n"
         "  write it to a file first, or raise data.max_in_memory_examples"
     )
