@@ -106,7 +106,42 @@ PLANK: Sections = {
         "training.metric_for_best_model": "ours",
     },
 }
+YANG: Sections = {
+    "2.2": {
+        "model.encoder.type": "hierarchical",
+        "model.encoder.words.cell.type": "gru",
+        "model.encoder.sentences.cell.type": "gru",
+        "model.encoder.*.direction.type": "bidirectional",
+        "model.encoder.pooling.type": "attention",
+        "model.encoder.pooling.attention.score.type": "additive",
+        "model.pooling.type": "attention",
+        "model.pooling.attention.score.type": "additive",
+        "tokenizers.source.type": "sentence-word",
+    },
+    "3.3": {
+        "tokenizers.source.min_frequency": 5 + 1,  # "more than 5 times"
+        "model.encoder.words.embedding_size": 200,
+        "model.encoder.words.hidden_size": 2 * 50,
+        "model.encoder.sentences.hidden_size": 2 * 50,
+        "model.encoder.sentences.embedding_size": 2 * 50,
+        "model.encoder.pooling.attention.score.hidden_size": 100,  # the context vectors
+        "model.pooling.attention.score.hidden_size": 100,
+        "training.optimizer.type": "sgd",
+        "training.optimizer.momentum": 0.9,
+        "training.batching.max_tokens": pytest.approx(64 * (150 + 2), rel=0.05),
+    },
+    NOT_IN_PAPER: {
+        "model.encoder.*type": "recurrent layers",
+        "model.dropout": "none is mentioned",
+        "tokenizers.*": "labels, and a limit above any vocabulary of the paper",
+        "training.optimizer.learning_rate": "chosen by grid search, and not printed",
+        "training.lr_scheduler.type": "none is mentioned",
+        "training.max_steps": "ours",
+        "training.metric_for_best_model": "ours",
+    },
+}
 TEXT_NUMBERS: dict[str, Sections] = {
+    "yang-2016": YANG,
     "zaremba-2014": ZAREMBA,
     "lample-2016": LAMPLE,
     "plank-2016": PLANK,

@@ -18,6 +18,7 @@ from heedful.tokenization.imported import (
     SubwordNMTTokenizerConfig,
 )
 from heedful.tokenization.position import PositionTokenizerConfig
+from heedful.tokenization.sentences import SentenceWordTokenizerConfig
 from heedful.tokenization.smiles import SMILESTokenizerConfig
 from heedful.tokenization.subword import SubwordTokenizerConfig
 from heedful.tokenization.subword_regularization import SubwordRegularizer
@@ -45,6 +46,7 @@ TokenizerConfig = Annotated[
     | SMILESTokenizerConfig
     | WhitespaceTokenizerConfig
     | WordCharacterTokenizerConfig
+    | SentenceWordTokenizerConfig
     | SentencePieceTokenizerConfig
     | SubwordNMTTokenizerConfig
     | WordPieceTokenizerConfig

@@ -10,9 +10,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from heedful.attention.memory import padding_mask
 from heedful.config import BaseConfig
-from heedful.config.base import allow_bare_type
+from heedful.config.base import allow_bare_type, with_default_type
 from heedful.data.batching import Batch, SourceBatch
 from heedful.errors import check
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
@@ -22,9 +21,14 @@ from heedful.layers.pooling import (
     MeanPoolingConfig,
     Pooling,
 )
+from heedful.models.bag_of_words import BagOfWordsEncoderConfig
 from heedful.models.base import Encoder, ModelOutput
-from heedful.models.encoder_decoder import EncoderConfig
+from heedful.models.bytenet import DilatedEncoderConfig
+from heedful.models.convolutional import ConvolutionalEncoderConfig
+from heedful.models.hierarchical import HierarchicalEncoderConfig
+from heedful.models.pretrained import PretrainedEncoderConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
+from heedful.models.transformer import TransformerEncoderConfig
 from heedful.shapes import Float, Int
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, UNK
 
@@ -33,6 +37,17 @@ ClassifierPoolingConfig = Annotated[
     _Poolings,
     Field(discriminator="type"),
     allow_bare_type(Literal["mean", "max", "attention"] | _Poolings),
+]
+ClassifierEncoderConfig = Annotated[
+    RecurrentEncoderConfig
+    | TransformerEncoderConfig
+    | ConvolutionalEncoderConfig
+    | DilatedEncoderConfig
+    | BagOfWordsEncoderConfig
+    | PretrainedEncoderConfig
+    | HierarchicalEncoderConfig,
+    Field(discriminator="type"),
+    with_default_type("recurrent"),
 ]
 
 
@@ -66,8 +81,7 @@ class TextClassifier(nn.Module):
     ) -> tuple[Float[Tensor, "B N"], dict[str, Float[Tensor, ""]]]:
         """Return the log-probabilities of labels and the losses of the encoder."""
         encoded = self.encoder(self._drop_words(sources.tokens), sources.lengths)
-        mask = padding_mask(sources.lengths, encoded.states.size(1)).squeeze(1)
-        pooled = self.dropout(self.pooling(encoded.states, mask))
+        pooled = self.dropout(self.pooling(encoded.states, encoded.mask.squeeze(1)))
         log_probs = self.output_projection(pooled).log_softmax(dim=-1)
         return log_probs, dict(encoded.auxiliary_losses)
 
@@ -83,8 +97,8 @@ class TextClassifierConfig(BaseConfig):
     """A label for a text, by pooling over the states of an encoder (Yang et al. 2016)."""
 
     type: Literal["text-classifier"] = "text-classifier"
-    encoder: EncoderConfig = RecurrentEncoderConfig()
-    """The encoder; its own pooling is not used."""
+    encoder: ClassifierEncoderConfig = RecurrentEncoderConfig()
+    """The encoder; its own pooling is used only if it is `hierarchical`."""
     pooling: ClassifierPoolingConfig = AttentionPoolingConfig()
     """How the states become one vector; only `attention` has weights to show."""
     dropout: float = Field(default=0.3, ge=0, lt=1)
@@ -98,6 +112,9 @@ class TextClassifierConfig(BaseConfig):
         num_labels = target_vocab_size - NUM_SPECIAL_TOKENS
         message = f"the training data has {num_labels} label; a classifier needs two or more"
         check(num_labels > 1, "data.train", message, "look at the column of labels")
+        message = "would drop marks between sentences, which a hierarchical encoder needs"
+        is_valid = self.encoder.type != "hierarchical" or not self.word_dropout
+        check(is_valid, "model.word_dropout", message, "set it to 0")
         encoder = self.encoder.build(vocab_size=source_vocab_size)
         model = TextClassifier(
             encoder,

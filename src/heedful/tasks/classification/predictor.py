@@ -4,13 +4,15 @@ Invariant: the prediction for a text does not depend on the other texts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice, zip_longest
+from dataclasses import replace
+from itertools import accumulate, islice, pairwise, zip_longest
 from statistics import fmean
 from typing import Any, NamedTuple, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from typing_extensions import override
 
 from heedful.acceleration.registry import accelerate_for_inference
@@ -39,6 +41,7 @@ from heedful.inspection.attention_trace import TraceRecord, trace_attention
 from heedful.pytree import map_tensors
 from heedful.tasks.classification.model import TextClassifier
 from heedful.tasks.prediction import format_predictor
+from heedful.tokenization.sentences import SENTENCE_END_ID
 from heedful.tokenization.tokenizer import check_no_surrogates
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, SPECIAL_TOKENS, UNK
@@ -46,6 +49,7 @@ from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, SPECIAL_TOKENS, 
 _BATCH_SIZE = 64
 _DIGITS = 6
 _POOLING = "pooling.attention"  # module path of the attention whose weights are shown
+_WORD_POOLING = "encoder.pooling.attention"  # over the words of sentences, if it is hierarchical
 
 
 class Classification(NamedTuple):
@@ -106,6 +110,38 @@ def _match(tokens: Sequence[str], others: Sequence[str]) -> bool:
     """Whether tokens are equal, except for words that are unknown to one of two vocabularies."""
     pairs = zip_longest(tokens, others)  # EOS is the last of both
     return all(one == other or SPECIAL_TOKENS[UNK] in (one, other) for one, other in pairs)
+
+
+def split_rows(ids: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Return the numbers of tokens of the sentences of each text, each with its mark or EOS."""
+    rows = []
+    for tokens in ids:
+        ends = [index + 1 for index, token in enumerate(tokens) if token == SENTENCE_END_ID]
+        rows.append([end - start for start, end in pairwise([0, *ends, len(tokens) + 1])])
+    return rows
+
+
+def combine_levels(
+    word_weights: NDArray[np.float32],
+    sentence_weights: Sequence[NDArray[np.float32]],
+    lengths: Sequence[Sequence[int]],
+) -> list[NDArray[np.float32]]:
+    """Return the weight of each token: that in its sentence, times that of the sentence."""
+    sentences = iter(word_weights)
+    return [
+        np.concatenate(
+            [next(sentences)[:length] * row[index] for index, length in enumerate(text_lengths)]
+        )
+        for row, text_lengths in zip(sentence_weights, lengths, strict=True)
+    ]
+
+
+def spread_sentences(weights: Tensor, lengths: Sequence[int]) -> Tensor:
+    """Return the weights (M, H, 1, W) of the sentences of one text over all its tokens."""
+    spread = weights.new_zeros(1, weights.size(1), len(lengths), sum(lengths))
+    for index, (length, end) in enumerate(zip(lengths, accumulate(lengths), strict=True)):
+        spread[0, :, index, end - length : end] = weights[index, :, 0, :length]
+    return spread
 
 
 class Classifier:
@@ -169,11 +205,14 @@ class Classifier:
         sources = map_tensors(lambda tensor: tensor.to(self.device), collate_sources(ids))
         with trace_attention(self.model, device="cpu") as records:
             log_probs, _ = self.model.classify(sources)
-        weights = [
-            record.weights.mean(dim=1).squeeze(1).numpy()  # over heads: (B, S)
-            for record in records
-            if record.module_path == _POOLING
-        ]
+        pooled = {record.module_path: record for record in records}
+        weights: Sequence[NDArray[np.float32]] | None = None
+        if _POOLING in pooled:
+            weights = list(pooled[_POOLING].weights.mean(dim=1).squeeze(1).numpy())  # over heads
+        sentences = split_rows(ids) if _WORD_POOLING in pooled else []
+        if sentences and weights is not None:
+            word_weights = pooled[_WORD_POOLING].weights.mean(dim=1).squeeze(1).numpy()
+            weights = combine_levels(word_weights, weights, sentences)
         for row, (text, tokens) in enumerate(zip(texts, ids, strict=True)):
             probabilities = log_probs[row].exp().cpu()
             order = probabilities.argsort(descending=True, stable=True).tolist()
@@ -182,7 +221,7 @@ class Classifier:
                 self.labels[order[0]],
                 {self.labels[index]: probabilities[index].item() for index in order},
                 [*self.tokenizers.source.ids_to_tokens(tokens), EOS_LABEL],
-                weights[0][row, : len(tokens) + 1] if weights else None,
+                None if weights is None else weights[row][: len(tokens) + 1],
             )
             layers = self._collect_layers(records, result, tokens) if need_layers else ()
             yield result._replace(attention_layers=layers)
@@ -194,10 +233,22 @@ class Classifier:
         source = token_axis(result.source_tokens[:-1], texts)
         source = source.followed_by(without_words([EOS_LABEL]))
         label = without_words([result.text])
+        is_hierarchical = any(record.module_path == _WORD_POOLING for record in records)
+        lengths = split_rows([ids])[0] if is_hierarchical else None
+        sentence_axis = without_words([f"sentence {n + 1}" for n in range(len(lengths or ()))])
+        if lengths is not None:
+            records = [
+                replace(record, weights=spread_sentences(record.weights, lengths))
+                if record.module_path == _WORD_POOLING
+                else record
+                for record in records
+            ]
 
         def axes_of(record: TraceRecord) -> Axes:
             if record.module_path == _POOLING:
-                return "pooling", label, source
+                return "pooling", label, source if lengths is None else sentence_axis
+            if record.module_path == _WORD_POOLING:
+                return "encoder-pooling", sentence_axis, source
             tokens = encoder_axis(record, source, bos_label=BOS_LABEL)
             return f"encoder-{record.role}", tokens, tokens
 

@@ -34,6 +34,7 @@ from heedful.tasks.task import (
     TrainData,
     combine_labelers,
 )
+from heedful.tokenization.sentences import SentenceWordTokenizerConfig
 from heedful.tokenization.tokenizer import LabelTokenizerConfig
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
@@ -116,6 +117,12 @@ class ClassificationTask(PairTask):
         message = "the target texts of a text-classifier are labels"
         hint = "set `tokenizers: {type: separate, source: {type: word}, target: {type: label}}`"
         check(isinstance(target, LabelTokenizerConfig), "tokenizers.target.type", message, hint)
+        source = getattr(config.tokenizers, "source", None)
+        is_hierarchical = config.model.encoder.type == "hierarchical"
+        message = "a hierarchical encoder reads sentences, which this tokenizer does not mark"
+        hint = "set tokenizers.source.type to 'sentence-word'"
+        is_valid = not is_hierarchical or isinstance(source, SentenceWordTokenizerConfig)
+        check(is_valid, "tokenizers.source.type", message, hint)
         super().check_config(config)
 
     @override
