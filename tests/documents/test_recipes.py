@@ -90,6 +90,18 @@ def test_recipe_has_summary_paper_and_expected_score(file):
 
 
 @each_file
+def test_recipe_sets_no_dropout_without_effect(file):
+    recipe = load_recipe(file.stem)
+    settings = recipe.model_dump()
+    model, backbone = settings["model"], settings["model"].get("backbone") or {}
+    if recipe.training.objective.type != "cross-entropy":  # outputs are scored without it
+        parts = (model.get("encoder") or {}, model.get("decoder") or {})
+        assert [part.get("dropout", 0) for part in parts] == [0, 0]
+    if backbone.get("type") == "recurrent" and backbone["num_layers"] == 1:  # between layers
+        assert backbone["dropout"] == 0
+
+
+@each_file
 def test_recipe_lines_fit_in_100_columns(file):
     assert [line for line in read_recipe_text(file.stem).splitlines() if len(line) > 100] == []
 
