@@ -54,8 +54,9 @@ def recipes(
             summary = load_recipe(system).info.summary
             typer.echo(f"{system:<{widths[0]}}  {variants:<{widths[1]}}  {summary}")
         typer.echo(
-            "\nThe second column lists variants, as in bahdanau-2015-small. The recipe itself\n"
-            "has the sizes of the paper; its small variant learns a synthetic corpus in minutes."
+            "\nThe second column lists variants, as in bahdanau-2015-small. A recipe with a year has\n"
+            "the sizes of its paper, and comments where it differs; others have sizes of ours.\n"
+            "Small variants are for minutes on a CPU."
         )
 
 
