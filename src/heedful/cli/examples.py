@@ -54,8 +54,8 @@ def recipes(
             summary = load_recipe(system).info.summary
             typer.echo(f"{system:<{widths[0]}}  {variants:<{widths[1]}}  {summary}")
         typer.echo(
-            "\nThe second column lists variants, as in bahdanau-2015-small. A recipe with a year has\n"
-            "the sizes of its paper, and comments where it differs; others have sizes of ours.\n"
+            "\nThe second column lists variants, as in bahdanau-2015-small. A recipe with a year\n"
+            "has the sizes of its paper, and comments where it differs; others have our sizes.\n"
             "Small variants are for minutes on a CPU."
         )
 
