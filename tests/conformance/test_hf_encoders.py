@@ -1,5 +1,7 @@
 """BERT, RoBERTa, DistilBERT and GPT-2 of Hugging Face, imported: equal states, weights, outputs."""
 
+import json
+
 import pytest
 import torch
 from tokenizers import Tokenizer
@@ -174,6 +176,26 @@ def test_masks_are_filled_as_by_the_original(tmp_path):
     assert best.token in (expected.strip() or " ", "<unk>", "<s>", "</s>", "<pad>")
 
 
+@pytest.mark.parametrize("lstrip", [True, False])
+def test_mask_token_of_the_model_is_understood_as_by_its_tokenizer(lstrip, tmp_path):
+    folder, run = tmp_path / "model", tmp_path / "run"
+    write_encoder(folder, "roberta")
+    special = json.loads((folder / "special_tokens_map.json").read_text())
+    special["mask_token"] = {"content": "<mask>", "lstrip": lstrip}
+    (folder / "special_tokens_map.json").write_text(json.dumps(special))
+    import_run(folder, run)
+    filler = heedful.load(run)
+    text = "The lion  <mask> in the garden"
+    (axis,) = filler.predict_with_attention([text])
+    settings = json.loads((folder / "tokenizer.json").read_text())
+    (mask,) = (token for token in settings["added_tokens"] if token["content"] == "<mask>")
+    mask["lstrip"] = lstrip
+    ids = Tokenizer.from_str(json.dumps(settings)).encode(text).ids
+    assert axis.tokens.index("[MASK]") == ids.index(mask["id"])
+    assert len(axis.tokens) == len(ids) + 1  # EOS
+    assert filler.fill_mask(text) == filler.fill_mask(text.replace("<mask>", "[MASK]"))
+
+
 GPT2 = {
     "plain": {},
     "untied": {"tie_word_embeddings": False, "n_inner": 20},
@@ -187,7 +209,7 @@ def test_imported_gpt2_matches_in_log_probs_weights_and_greedy_text(settings, tm
     model = write_gpt2(folder, **settings)
     import_run(folder, run)
     prompt = "The lion's asleep\nin the"
-    ids = torch.tensor([[0, *their_tokens(folder, prompt).ids]])
+    ids = torch.tensor([their_tokens(folder, prompt).ids])
     generated = model.generate(
         ids, attention_mask=ids >= 0, max_new_tokens=20, do_sample=False, eos_token_id=-1
     )
@@ -195,7 +217,7 @@ def test_imported_gpt2_matches_in_log_probs_weights_and_greedy_text(settings, tm
     ours = heedful.load(run).generate(prompt, max_new_tokens=20, temperature=0)
     assert ours.replace("\n", "") == text.replace("\n", "")
     loaded = load_run(run)
-    tokens = torch.tensor([[EOS, *loaded.tokenizers.source.encode(prompt)]])
+    tokens = torch.tensor([loaded.tokenizers.source.encode(prompt)])
     model.double().set_attn_implementation("eager")
     with torch.no_grad(), trace_attention(loaded.model.double()) as records:
         expected = model(ids, output_attentions=True)

@@ -321,4 +321,10 @@ def test_subword_models_are_carried_over(tmp_path):
     tensors = onmt_tables(theirs.onmt_recurrent_shapes(options), (5, 6), options)
     run = read_run(theirs.write_onmt(tmp_path / "joey" / "m.pt", tensors, options))
     assert run.tokenizers.target.tokenize("w1 w2") == ["w1", "w@@", "2"]
-    assert run.notes == ["apply these transforms to texts yourself: prefix"]
+    search, transforms = run.notes
+    assert search.startswith("decoding has the defaults of onmt_translate (beam 5, length_penalty")
+    assert (run.recipe.decoding.length_penalty.type, run.recipe.decoding.max_length_ratio) == (
+        "mean",
+        1.25,
+    )
+    assert transforms == "apply these transforms to texts yourself: prefix"

@@ -199,6 +199,8 @@ def read_encoder(folder: HFFolder) -> ImportedRun:
     tokenizer = read_hf_tokenizer(folder, vocab_size=folder.setting("vocab_size", int))
     require_special_tokens(tokenizer, folder, _SPECIAL_TOKENS)
     pad, unk, cls, sep, mask = (tokenizer.special_ids[name] for name in _SPECIAL_TOKENS)
+    masking = {"mask_token": tokenizer.tokens[mask], "mask_lstrip": tokenizer.mask_lstrip}
+    tokenizer = tokenizer._replace(config=tokenizer.config.model_copy(update=masking))
     special = {pad, unk, cls, sep, mask}
     others = [row for row in range(len(tokenizer.tokens)) if row not in special]
     order = VocabularyOrder((pad, unk, cls, sep, *others, mask), len(tokenizer.tokens))

@@ -46,6 +46,8 @@ class HFTokenizer(NamedTuple):
     """Their ids of special tokens that there are: "pad_token", "cls_token", "mask_token" ..."""
     config: PretrainedTokenizerConfig
     merges: Sequence[Merge] = ()
+    mask_lstrip: bool = True
+    """Whether the mask token takes the white space before it."""
 
     def build(self, tokens: Sequence[str]) -> PretrainedTokenizer:
         """Return the tokenizer with a vocabulary of these tokens, in this order."""
@@ -69,6 +71,7 @@ def read_hf_tokenizer(folder: HFFolder, *, vocab_size: int) -> HFTokenizer:
         raise DataError(str(folder.path), "has no tokenizer", f"add {files}")
     with explain_odd_values(folder.path / name):
         tokenizer = _without_rowless_specials(read(folder), vocab_size)
+        tokenizer = tokenizer._replace(mask_lstrip=_read_mask_lstrip(folder))
     message = f"vocab_size is {vocab_size}, but the tokenizer has {len(tokenizer.tokens)} tokens"
     is_same = len(tokenizer.tokens) == vocab_size
     check(is_same, str(folder.path / CONFIG), message, _AGAIN_HINT, DataError)
@@ -217,6 +220,15 @@ def _special_ids(
         for name, value in names.items()
     }
     return {name: ids[token] for name, token in spelled.items() if token in ids}
+
+
+def _read_mask_lstrip(folder: HFFolder) -> bool:
+    """Return `lstrip` of the mask token; true where a file only spells it, as for RoBERTa."""
+    for file in (_TOKENIZER_CONFIG, _SPECIAL_TOKENS_MAP):
+        mask = folder.read_json(file).get("mask_token") if folder.has(file) else None
+        if isinstance(mask, dict):
+            return bool(mask.get("lstrip", False))
+    return True
 
 
 def _refuse(condition: object, what: str, location: str) -> None:

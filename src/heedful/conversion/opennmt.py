@@ -52,6 +52,17 @@ _UNSUPPORTED = (  # options that must be off
     *("quant_layers", "num_experts", "sliding_window", "n_src_feats", "max_relative_positions"),
     *("relative_positions_buckets", "full_context_alignment"),
 )
+_DECODING = {  # the defaults of onmt_translate; its length counts one token more
+    "beam_size": 5,
+    "length_penalty": {"type": "mean"},
+    "max_length_ratio": 1.25,
+    "max_length_offset": 5,
+    "max_length": 250,
+}
+_SEARCH_NOTE = (
+    "decoding has the defaults of onmt_translate (beam 5, length_penalty avg, max_length_ratio "
+    "1.25); a checkpoint does not contain others: set them with --set decoding"
+)
 _WITHOUT_EFFECT = {  # transforms that change training data alone
     *("filtertoolong", "clean", "switchout", "tokendrop", "tokenmask", "bart", "fuzzymatch"),
 }
@@ -66,7 +77,7 @@ def read_run(path: Path, checkpoint: Mapping[str, Any]) -> ImportedRun:
     for name in _UNSUPPORTED:
         options.refuse_unless(name, _OFF)
     tensors = _read_tensors(path, checkpoint)
-    notes: list[str] = []
+    notes = [_SEARCH_NOTE]
     sides = (_read_side(path, checkpoint, "src", notes), _read_side(path, checkpoint, "tgt", notes))
     options.refuse_unless("decoder_type", ("rnn", "transformer"))
     is_recurrent = options.get("decoder_type", str) == "rnn"
@@ -80,7 +91,7 @@ def read_run(path: Path, checkpoint: Mapping[str, Any]) -> ImportedRun:
             "embeddings": _embedding_sharing(options, notes),
             "source_eos": False,
         },
-        "decoding": {"beam_size": 5, "length_penalty": {"type": "gnmt", "alpha": 0.0}},
+        "decoding": _DECODING,
     }
     rules += _table_rules(sides)
     ignored = [_SOURCE_TABLE, _TARGET_TABLE, _HEAD, r".*\.make_embedding\.pe\.pe"]

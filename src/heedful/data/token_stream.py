@@ -81,9 +81,12 @@ def concatenate_lines(lines: Sequence[str], tokenizer: Tokenizer) -> Tokens:
 
 
 def encode_prompt(text: str, tokenizer: Tokenizer) -> list[int]:
-    """Encode the beginning of a text, whose last line may be continued."""
+    """Encode the beginning of a text, whose last line may be continued.
+
+    A tokenizer with line breaks is one of a pretrained model, which reads a prompt as it is.
+    """
     if tokenizer.has_line_breaks:
-        return [EOS, *tokenizer.encode(text)]
+        return tokenizer.encode(text) or [EOS]
     lines = tokenizer.encode_batch(text.split("\n"))
     return [token for line in lines for token in (EOS, *line)]
 

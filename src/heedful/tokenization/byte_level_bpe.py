@@ -66,6 +66,7 @@ def _numbers() -> str:
 class ByteLevelBPETokenizer(PretrainedTokenizer):
     """Merged bytes of words."""
 
+    config: "ByteLevelBPETokenizerConfig"
     has_line_breaks = True
 
     def __init__(

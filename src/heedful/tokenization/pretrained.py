@@ -33,6 +33,8 @@ class PretrainedTokenizer(Tokenizer):
     pieces is unknown.
     """
 
+    config: "PretrainedTokenizerConfig"
+
     def __init__(
         self,
         vocabulary: Vocabulary,
@@ -94,6 +96,10 @@ class PretrainedTokenizerConfig(BaseConfig):
     type: str
     mark_words: bool = False
     """Give the pieces of a word after its first an id above the vocabulary; for taggers."""
+    mask_token: str = "[MASK]"
+    """How the model's files spell a masked token in a text."""
+    mask_lstrip: bool = True
+    """A masked token also stands for the white space before it."""
 
     def train(self, texts: Iterable[str]) -> Any:
         """Raise ConfigError: these tokenizers are read from files."""

@@ -32,6 +32,8 @@ _CHINESE = (
 class WordPieceTokenizer(PretrainedTokenizer):
     """Pieces of words, by greedy search for the longest one."""
 
+    config: "WordPieceTokenizerConfig"
+
     def __init__(self, vocabulary: Vocabulary, config: "WordPieceTokenizerConfig") -> None:
         self.config = config
         tokens = vocabulary.tokens

@@ -146,7 +146,8 @@ def stream_text(
     tokenizer: Tokenizer, prompt_ids: list[int], tokens: Iterable[int]
 ) -> Iterator[str]:
     """Yield the text of tokens that follow a prompt, in complete characters."""
-    line = prompt_ids[len(prompt_ids) - prompt_ids[::-1].index(EOS) :]
+    *_, line_start = (-1, *(index for index, token in enumerate(prompt_ids) if token == EOS))
+    line = prompt_ids[line_start + 1 :]
     shown = tokenizer.decode(line)
     for token in tokens:
         if token == EOS:

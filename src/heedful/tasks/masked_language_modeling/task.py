@@ -67,7 +67,10 @@ class MaskFiller(TextPredictor):
 
     @torch.no_grad()
     def fill_mask(self, text: str, *, top_k: int = 5) -> list[list[MaskPrediction]]:
-        """Return the `top_k` most likely tokens for each "[MASK]" of a text."""
+        """Return the `top_k` most likely tokens for each "[MASK]" of a text.
+
+        The mask token of an imported model, such as "<mask>", is understood, too.
+        """
         ids = self._encode_masked(text)
         probs = self.model.predict(torch.tensor(ids, device=self.device)).exp()
         positions = [index for index, token in enumerate(ids) if token == self.model.mask_id]
@@ -84,7 +87,7 @@ class MaskFiller(TextPredictor):
     ) -> Iterator[PredictedText]:
         """Replace each "[MASK]" of the texts by its most probable token."""
         for text in requests:
-            filled = text
+            filled = self._with_known_masks(text)
             for best, *_ in self.fill_mask(text, top_k=1):
                 filled = filled.replace(MASK, best.token.strip(), 1)
             yield PredictedText(filled, self.tokenizer.ids_to_tokens(self.tokenizer.encode(filled)))
@@ -92,7 +95,8 @@ class MaskFiller(TextPredictor):
     def predict_with_attention(self, requests: Iterable[str]) -> Iterator[PredictedText]:
         """Read texts, in which tokens may be masked, and return the attention of each layer."""
         for text in requests:
-            encode = self._encode_masked if MASK in text else self._encode_whole
+            is_masked = MASK in self._with_known_masks(text)
+            encode = self._encode_masked if is_masked else self._encode_whole
             ids, mask_id = encode(text), self.model.mask_id
             axis = self._token_axis([UNK if token == mask_id else token for token in ids])
             shown = zip(ids, axis.tokens, strict=True)
@@ -115,6 +119,12 @@ class MaskFiller(TextPredictor):
             f"|hidden:{masking.mask_replace_prob:g}|replaced:{masking.random_replace_prob:g}"
         )
 
+    def _with_known_masks(self, text: str) -> str:
+        """Return a text in which the mask token of an imported model is `MASK`."""
+        if not isinstance(self.tokenizer, PretrainedTokenizer):
+            return text
+        return text.replace(self.tokenizer.config.mask_token, MASK)
+
     def _encode_whole(self, text: str) -> list[int]:
         if self.model.prepend_bos:
             return [*self.tokenizer.encode(text), EOS]
@@ -122,9 +132,10 @@ class MaskFiller(TextPredictor):
 
     def _encode_masked(self, text: str) -> list[int]:
         """Return token ids with mask ids; a placeholder shows where the masks are."""
+        text = self._with_known_masks(text)
         check(MASK in text, "text", f"contains no {MASK}", f"add {MASK} to the text", DataError)
         if isinstance(self.tokenizer, PretrainedTokenizer):
-            return self._encode_around_masks(text)
+            return self._encode_around_masks(text, self.tokenizer)
         # The placeholder may be tokenized with or without a space before it.
         placeholder, mask_id = self.tokenizer.encode(_MASK_PLACEHOLDER), self.model.mask_id
         ids = encode_prompt(text.replace(MASK, _MASK_PLACEHOLDER), self.tokenizer)
@@ -135,10 +146,12 @@ class MaskFiller(TextPredictor):
         check(ids.count(mask_id) == text.count(MASK), "text", message, hint, DataError)
         return ids
 
-    def _encode_around_masks(self, text: str) -> list[int]:
-        """Encode the text between masks; a mask also replaces the space before it."""
+    def _encode_around_masks(self, text: str, tokenizer: PretrainedTokenizer) -> list[int]:
+        """Encode the text between masks; a mask may also replace the space before it."""
         *parts, last = text.split(MASK)
-        encoded = self.tokenizer.encode_batch([*(part.rstrip() for part in parts), last])
+        if tokenizer.config.mask_lstrip:
+            parts = [part.rstrip() for part in parts]
+        encoded = tokenizer.encode_batch([*parts, last])
         ids = [token for part in encoded for token in (*part, self.model.mask_id)][:-1]
         return [*ids, EOS] if self.model.prepend_bos else [EOS, *ids, EOS]
 
