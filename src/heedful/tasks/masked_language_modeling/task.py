@@ -87,7 +87,7 @@ class MaskFiller(TextPredictor):
     ) -> Iterator[PredictedText]:
         """Replace each "[MASK]" of the texts by its most probable token."""
         for text in requests:
-            filled = self._with_known_masks(text)
+            filled = self._normalize_masks(text)
             for best, *_ in self.fill_mask(text, top_k=1):
                 filled = filled.replace(MASK, best.token.strip(), 1)
             yield PredictedText(filled, self.tokenizer.ids_to_tokens(self.tokenizer.encode(filled)))
@@ -95,7 +95,7 @@ class MaskFiller(TextPredictor):
     def predict_with_attention(self, requests: Iterable[str]) -> Iterator[PredictedText]:
         """Read texts, in which tokens may be masked, and return the attention of each layer."""
         for text in requests:
-            is_masked = MASK in self._with_known_masks(text)
+            is_masked = MASK in self._normalize_masks(text)
             encode = self._encode_masked if is_masked else self._encode_whole
             ids, mask_id = encode(text), self.model.mask_id
             axis = self._token_axis([UNK if token == mask_id else token for token in ids])
@@ -119,7 +119,7 @@ class MaskFiller(TextPredictor):
             f"|hidden:{masking.mask_replace_prob:g}|replaced:{masking.random_replace_prob:g}"
         )
 
-    def _with_known_masks(self, text: str) -> str:
+    def _normalize_masks(self, text: str) -> str:
         """Return a text in which the mask token of an imported model is `MASK`."""
         if not isinstance(self.tokenizer, PretrainedTokenizer):
             return text
@@ -132,7 +132,7 @@ class MaskFiller(TextPredictor):
 
     def _encode_masked(self, text: str) -> list[int]:
         """Return token ids with mask ids; a placeholder shows where the masks are."""
-        text = self._with_known_masks(text)
+        text = self._normalize_masks(text)
         check(MASK in text, "text", f"contains no {MASK}", f"add {MASK} to the text", DataError)
         if isinstance(self.tokenizer, PretrainedTokenizer):
             return self._encode_around_masks(text, self.tokenizer)
