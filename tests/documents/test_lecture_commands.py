@@ -1,0 +1,183 @@
+"""Every command of docs/lectures.md runs, in the order of the page.
+
+The rule by which commands are cut: trainings take two steps on the first examples of a built-in
+corpus, parameters of experiments have the smallest values that make sense (`SMALLEST`), and tests
+are collected, since the test suite runs them. Later commands use the runs of earlier ones.
+"""
+
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from PIL import Image
+from typer.testing import CliRunner
+
+from benchmarks import long_inputs
+from heedful.comparison import training as comparison_training
+from heedful.comparison.datasets import SPLITS, find_dataset
+from heedful.config import to_overrides
+from heedful.data.idx_files import write_idx
+from heedful.data.synthetic.digits import BuiltInDigitsConfig
+from heedful.recipes import load_recipe
+from tests.commands import heedful
+from tests.documents.commands import commands, shell_lines
+from tests.documents.markdown import ROOT
+from tests.labeled_texts import labeled_lines
+from tests.shape_checking import unchecked
+from tests.tagged_words import conll_text, tagged_sentences
+
+TEXT = (ROOT / "docs" / "lectures.md").read_text(encoding="utf-8")
+IN_TABLES = re.findall(r"`((?:heedful|python) [^`]+)` \|$", TEXT, re.MULTILINE)
+COMMANDS = [*dict.fromkeys([*shell_lines(TEXT), *IN_TABLES])]
+BUDGETS = ("--minutes", "--steps", "--budget")
+NUM_EXAMPLES = {"train": 60, "dev": 4, "test": 4}
+SMALLEST = {
+    "steps": 10,
+    "seeds": 1,
+    "num_words": 2,
+    "max_length": 40,
+    "repeats": 1,
+    "hidden_sizes": 4,
+    "data_sizes": 8,
+    "budget": "2steps",
+    "num_sums": 2,
+}
+
+
+def write_files(folder):
+    """Write the files that commands read: texts, labels, tags, images and digits."""
+    (folder / "train.de").write_text("ein Haus\nzwei Katzen\n" * 30)
+    (folder / "train.en").write_text("a house\ntwo cats\n" * 30)
+    (folder / "test.la").write_text("Servum puella in via videt.\n")
+    (folder / "train.tsv").write_text("\n".join(labeled_lines(60)) + "\n")
+    vector = " ".join(["0.1"] * 300)
+    (folder / "vectors.txt").write_text(f"cat {vector}\nrose {vector}\n")
+    (folder / "train.conllu").write_text(conll_text(tagged_sentences(60)))
+    (folder / "pictures").mkdir()
+    Image.new("RGB", (32, 32), (200, 10, 10)).save(folder / "pictures" / "red.png")
+    digits = BuiltInDigitsConfig(num_examples=4).read()
+    for kind, values in {
+        "images-idx3": np.stack([digit.pixels for digit in digits]),
+        "labels-idx1": np.array([digit.label for digit in digits], dtype=np.uint8),
+    }.items():
+        write_idx(folder / f"digits-{kind}-ubyte.gz", values)
+    for name in ("docs", "experiments", "tests"):
+        (folder / name).symlink_to(ROOT / name)
+
+
+def smaller_data(settings):
+    """Return options that leave the first examples of the built-in corpora of a `data` section."""
+    has_size = [split for split in SPLITS if "num_examples" in (settings.get(split) or {})]
+    sizes = [f"data.{split}.num_examples={NUM_EXAMPLES[split]}" for split in has_size]
+    return [word for setting in (*sizes, "data.additional_tests={}") for word in ("--set", setting)]
+
+
+def cut(words):
+    """Return a shorter command of heedful."""
+    name, *options = words
+    if name not in ("train", "compare") or "--help" in options:
+        return words
+    parameters = commands()[name].make_context(name, list(options)).params
+    overrides = parameters["overrides"] or ()
+    if name == "train":
+        is_file = any(parameters[file] for file in ("source", "labeled", "conll"))
+        recipe = load_recipe(parameters["recipe"], () if is_file else overrides)
+        data = {} if is_file else recipe.data.model_dump(mode="json")
+    else:
+        task = load_recipe(parameters["recipes"].split(",")[0]).task
+        data = find_dataset(parameters["data"], task).data
+        for budget in BUDGETS:
+            if budget in words:
+                del words[words.index(budget) : words.index(budget) + 2]
+    return [*words, "--steps", "2", *smaller_data(data)]
+
+
+def load_demo(name, settings=None):
+    """Load a recipe; that of a demo, which has settings, is cut by the same rule."""
+    if settings is None:
+        return load_recipe(name)
+    loaded = load_recipe(name, settings)
+    sizes = smaller_data(loaded.data.model_dump(mode="json"))[1::2]
+    return load_recipe(name, [*to_overrides(settings), *sizes, "training.max_steps=2"])
+
+
+def run_module(module, options, folder, monkeypatch):
+    """Run `python -m MODULE` in this process; return an error message, or nothing."""
+    if "--help" in options:
+        monkeypatch.setattr(sys, "argv", [module, *options])
+        with pytest.raises(SystemExit) as leaving:
+            runpy.run_module(module, run_name="__main__")
+        return "" if not leaving.value.code else f"exit {leaving.value.code}"
+    function = import_module(module).main
+    if module == "tools.draw_attention":
+        function([str(ROOT / path) for path in options])
+        return ""
+    app = typer.Typer()
+    app.command()(function)
+    values = {**SMALLEST, "output_dir": folder, "folder": folder / module}
+    for parameter in typer.main.get_command(app).params:
+        if parameter.name in values:
+            options = [*options, parameter.opts[0], str(values[parameter.name])]
+    result = CliRunner().invoke(app, options)
+    return "" if result.exit_code == 0 else f"{result.output[-500:]} {result.exception!r}"
+
+
+def collect_tests(paths):
+    """Return the errors of pytest while it collects files."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *paths]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return [] if ended.returncode == 0 else [ended.stdout[-2000:]]
+
+
+@pytest.mark.wide
+def test_commands_run_in_the_order_of_the_page(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path)
+    in_process = partial(
+        comparison_training.run_comparison, train_run=comparison_training.train_in_process
+    )
+    monkeypatch.setattr(comparison_training, "run_comparison", in_process)
+    monkeypatch.setattr("heedful.recipes.load_recipe", load_demo)  # demos import it when called
+    monkeypatch.setattr(long_inputs, "LENGTHS", [64, 128])
+    monkeypatch.setattr(long_inputs, "measure_in_subprocess", long_inputs.process_bytes)
+    monkeypatch.setattr(Path, "write_text", write_outside(ROOT, Path.write_text))
+    failures, test_files = [], []
+    for command in COMMANDS:
+        program, *words = shlex.split(command)
+        if program == "python" and words[1] == "pytest":
+            test_files += words[2:]
+            continue
+        with unchecked():
+            if program == "python":
+                error = run_module(words[1], words[2:], tmp_path, monkeypatch)
+            else:
+                options = ["--device", "cpu"] if takes_device(words) else []
+                ended = heedful(capsys, monkeypatch, *cut(list(words)), *options)
+                error = ended.err[-1500:] if ended.code else ""
+        if error:
+            failures.append((command, error))
+    assert failures == []
+    assert collect_tests(test_files) == []
+
+
+def takes_device(words):
+    options = commands()[words[0]].params
+    return "--help" not in words and any("--device" in option.opts for option in options)
+
+
+def write_outside(folder, write_text):
+    """Return `Path.write_text`, which writes nothing below a folder."""
+
+    def write(path, text, **options):
+        is_inside = path.resolve().is_relative_to(folder)
+        return len(text) if is_inside else write_text(path, text, **options)
+
+    return write
