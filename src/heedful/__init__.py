@@ -1,9 +1,10 @@
 """heedful: sequence models with attention in PyTorch.
 
     heedful.train("latin-demo", "runs/demo")
+    heedful.evaluate("runs/demo")
     heedful.load("runs/demo").translate("Caecilius est in horto.")
 
-Importing heedful does not import torch; the first use of `load` or `train` does.
+Importing heedful does not import torch; the first use of `train`, `evaluate` or `load` does.
 """
 
 import sys
@@ -13,17 +14,22 @@ from heedful.openmp import configure_threads
 from heedful.version import VERSION
 
 if TYPE_CHECKING:
+    from heedful.experiment.evaluation import evaluate
     from heedful.experiment.train import train_or_interrupt as train
     from heedful.runs import load
 
 __version__ = VERSION
-__all__ = ["__version__", "load", "train"]
+__all__ = ["__version__", "evaluate", "load", "train"]
 
 if "torch" not in sys.modules:
     configure_threads()
 
 
 def __getattr__(name: str) -> Any:
+    if name == "evaluate":
+        from heedful.experiment.evaluation import evaluate
+
+        return evaluate
     if name == "load":
         from heedful.runs import load
 

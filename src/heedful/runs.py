@@ -19,20 +19,22 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from heedful.acceleration.precision import Dtype, check_dtype, convert_model
 from heedful.config import (
     SettingsArgument,
+    check_types,
     read_settings,
     to_overrides,
     to_yaml,
     validate_settings,
 )
-from heedful.errors import RunError, check
+from heedful.errors import ArgumentError, RunError, check, check_choice
 from heedful.evaluation.base import MetricScore
 from heedful.models.pretrained import load_pretrained_weights
 from heedful.recipes import Recipe
@@ -45,11 +47,13 @@ from heedful.storage.manifest import (
     require_folder,
 )
 from heedful.storage.state_dict import load_weights, read_weights, save_weights
+from heedful.tasks.captioning.predictor import Captioner
 from heedful.tasks.classification.predictor import Classifier
 from heedful.tasks.forecasting.predictor import Forecaster
 from heedful.tasks.glimpse.predictor import GlimpseClassifier
 from heedful.tasks.language_modeling.generator import TextGenerator
 from heedful.tasks.masked_language_modeling.task import MaskFiller
+from heedful.tasks.registry import TASKS
 from heedful.tasks.tagging.predictor import Tagger
 from heedful.tasks.task import LoadedRun, Task, VocabSizes
 from heedful.tasks.translation.translator import Translator
@@ -60,7 +64,14 @@ from heedful.version import VERSION
 if TYPE_CHECKING:
 
     class AnyPredictor(  # type: ignore[misc]
-        Translator, Classifier, Tagger, TextGenerator, MaskFiller, Forecaster, GlimpseClassifier
+        Translator,
+        Captioner,
+        Classifier,
+        Tagger,
+        TextGenerator,
+        MaskFiller,
+        Forecaster,
+        GlimpseClassifier,
     ):
         """Return type of `load`, for type checkers: a run has only the methods of its own task."""
 
@@ -221,31 +232,80 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
     return torch.device(name)
 
 
+class LoadOptions(TypedDict, total=False):
+    """The arguments of `load` that do not decide what it returns."""
+
+    device: str | torch.device
+    dtype: Dtype
+    settings: SettingsArgument
+    ensemble_with: Sequence[Path | str]
+
+
+@overload
+def load(run: Path | str, **options: Unpack[LoadOptions]) -> AnyPredictor: ...
+@overload
+def load(
+    run: Path | str, *, task: Literal["translation"], **options: Unpack[LoadOptions]
+) -> Translator: ...
+@overload
+def load(
+    run: Path | str, *, task: Literal["captioning"], **options: Unpack[LoadOptions]
+) -> Captioner: ...
+@overload
+def load(
+    run: Path | str, *, task: Literal["classification"], **options: Unpack[LoadOptions]
+) -> Classifier: ...
+@overload
+def load(
+    run: Path | str, *, task: Literal["tagging"], **options: Unpack[LoadOptions]
+) -> Tagger: ...
+@overload
+def load(
+    run: Path | str, *, task: Literal["language-modeling"], **options: Unpack[LoadOptions]
+) -> TextGenerator: ...
+@overload
+def load(
+    run: Path | str, *, task: Literal["masked-language-modeling"], **options: Unpack[LoadOptions]
+) -> MaskFiller: ...
+@overload
+def load(
+    run: Path | str, *, task: Literal["forecasting"], **options: Unpack[LoadOptions]
+) -> Forecaster: ...
+@overload
+def load(
+    run: Path | str, *, task: Literal["glimpses"], **options: Unpack[LoadOptions]
+) -> GlimpseClassifier: ...
+@overload
+def load(run: Path | str, *, task: str | None, **options: Unpack[LoadOptions]) -> Any: ...
+@check_types
 def load(
     run: Path | str,
     *,
+    task: str | None = None,
     device: str | torch.device = "auto",
     dtype: Dtype = "fp32",
     settings: SettingsArgument = (),
     ensemble_with: Sequence[Path | str] = (),
-    task_name: str | None = None,
-) -> AnyPredictor:
+) -> Any:
     """Load a trained model, after verifying each file against the manifest.
 
     Its task decides the type, such as `Translator`, `TextGenerator`, `Classifier` or `Forecaster`.
+    A run of another task than `task` is an error, and type checkers know by it what is returned.
     `dtype` is that of the computation: "bf16" or "int8" where the processor has it.
     `settings` change those of the run: {"decoding.beam_size": 10}; `ensemble_with` are further runs
-    that form an ensemble with this one. A run of another task than `task_name` is an error.
+    that form an ensemble with this one.
     """
+    if task is not None:
+        check_choice(task, TASKS, "task", location="task", error=ArgumentError)
     torch_device = resolve_device(device)
     load_run = partial(_load_run, device=torch_device, dtype=dtype)
     first = load_run(run, settings=settings)
-    task: Task = first.config.task
-    hint = f"use `heedful {task.next_command.format(run=run)}`"
-    is_expected = task_name in (None, task.name)
-    check(is_expected, str(run), f"this run {task.description}", hint, RunError)
+    run_task: Task = first.config.task
+    hint = f"use `heedful {run_task.next_command.format(run=run)}`"
+    is_expected = task in (None, run_task.name)
+    check(is_expected, str(run), f"this run {run_task.description}", hint, RunError)
     members = [first, *map(load_run, ensemble_with)]
-    return cast(AnyPredictor, task.build_predictor(members, torch_device, load_run))
+    return run_task.build_predictor(members, torch_device, load_run)
 
 
 def _load_run(

@@ -25,7 +25,10 @@ EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 NOT_ASCII: dict[str, str] = {}  # file: why its data cannot be plain ASCII
 KEYWORD_DICTS = {
     "src/heedful/cli/options.py": "typer passes options to commands by keyword",
-    "src/heedful/experiment/train.py": "a decorator passes on what it gets",
+    "src/heedful/config/argument_types.py": "a decorator passes on what it gets",
+    "src/heedful/experiment/train.py": "files by the names that tasks give them, checked",
+    "src/heedful/experiment/evaluation.py": "files by the names that tasks give them, checked",
+    "src/heedful/runs.py": "a TypedDict of the keywords of `load`",
 }
 
 KERAS_NAMES = {"Attention", "MultiHeadAttention"}  # heedful.nn has the names of Keras

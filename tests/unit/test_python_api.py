@@ -20,7 +20,10 @@ from heedful.recipes import Recipe, load_recipe
 from heedful.tasks.classification.predictor import Classifier
 from heedful.training.callbacks import Callback
 from tests import catalogue
+from tests.captioning import caption_recipe, write_pictures
+from tests.commands import heedful as run_command
 from tests.commands import write_random_run, write_recipe
+from tests.labeled_texts import write_labeled_recipe
 from tests.shape_checking import unchecked
 
 PAIRS = [
@@ -133,6 +136,111 @@ def test_conflicting_arguments_are_reported_by_python_name(tmp_path):
     with pytest.raises(ConfigError, match=r"^training\.max_stepz: no setting is called"):
         heedful.train(TINY, run, pairs=PAIRS, settings={"training.max_stepz": 1})
     assert not run.exists()
+
+
+def test_files_and_limits_are_keywords_of_train(tmp_path):
+    recipe, labeled = write_labeled_recipe(tmp_path)
+    data = {"labeled": labeled, "dev_labeled": str(labeled), "source_column": 2, "target_column": 1}
+    data |= {name: str(data[name]) for name in ("source_column", "target_column")}
+    with unchecked():
+        assert heedful.train(recipe, tmp_path / "run", **data, steps=2, minutes=1).step == 2
+    read = load_recipe(tmp_path / "run" / "config.yaml")
+    assert read.data.train.path == read.data.dev.path == str(labeled)
+    assert (read.data.train.source_column, read.data.train.target_column) == (2, 1)
+    assert (read.training.max_steps, read.training.max_minutes) == (2, 1)
+
+
+def test_captions_and_images_are_keywords_of_train(tmp_path):
+    captions = write_pictures(tmp_path / "images").rename(tmp_path / "captions.tsv")
+    files = {"captions": captions, "images": tmp_path / "images"}
+    recipe = caption_recipe({"type": "captions", "path": "none.tsv"})
+    with unchecked():
+        heedful.train(recipe, tmp_path / "run", **files, steps=1)
+        scores = heedful.evaluate(tmp_path / "run", **files)
+    assert {score.name for score in scores} >= {"BLEU-4", "CIDEr-D"}
+    captioner = heedful.load(tmp_path / "run", task="captioning")
+    assert captioner.caption(tmp_path / "images" / "0.png").image.endswith("0.png")
+
+
+def test_wrong_file_keywords_are_reported_by_python_name(tmp_path):
+    with pytest.raises(ArgumentError, match=r"^dev_source: given without dev_target"):
+        heedful.train(TINY, tmp_path / "run", **files(tmp_path), dev_source="a")
+    message = r"^captionz: no argument has this name; did you mean 'captions'\?"
+    with pytest.raises(ArgumentError, match=message):
+        heedful.train(TINY, tmp_path / "run", captionz="a")
+    assert not (tmp_path / "run").exists()
+
+
+WRONG_TYPES = {
+    "train, recipe": (lambda run: heedful.train(5, run), "recipe: must be str | Path | Mapping"),
+    "train, run": (lambda run: heedful.train(TINY, [run]), "run: must be Path | str | None"),
+    "train, file": (lambda run: heedful.train(TINY, run, source=["a"], target="b"), "source: must"),
+    "train, pairs": (lambda run: heedful.train(TINY, run, pairs=5), "pairs: must be str |"),
+    "train, settings": (lambda run: heedful.train(TINY, run, settings=5), "settings: must be str"),
+    "train, steps": (lambda run: heedful.train(TINY, run, steps=2.5), "steps: must be int | None"),
+    "train, minutes": (lambda run: heedful.train(TINY, run, minutes="5"), "minutes: must be float"),
+    "train, callbacks": (lambda run: heedful.train(TINY, run, callbacks=print), "callbacks: must"),
+    "train, trackers": (
+        lambda run: heedful.train(TINY, run, report_to="wandb"),
+        "report_to: must be Sequence[str], but is 'wandb' (str)",
+    ),
+    "load, run": (lambda run: heedful.load(None), "run: must be Path | str, but is None (NoneType"),
+    "load, ensemble": (
+        lambda run: heedful.load(run, ensemble_with="runs/other"),
+        "ensemble_with: must be Sequence[Path | str], but is 'runs/other' (str)",
+    ),
+    "load, dtype": (
+        lambda run: heedful.load(run, dtype=torch.float32),
+        "dtype: must be Literal['fp32', 'bf16', 'int8'], but is torch.float32 (dtype)",
+    ),
+    "load, task": (lambda run: heedful.load(run, task="tag"), "task: no task is called 'tag'"),
+    "evaluate, metrics": (
+        lambda run: heedful.evaluate(run, metrics="bleu"),
+        "metrics: must be Sequence[str], but is 'bleu' (str)",
+    ),
+    "translate": (lambda run: heedful.load(run).translate(5), "texts: must be str | Request"),
+    "translate, one text": (
+        lambda run: heedful.load(run).translate(["a", 5]),
+        "text 2: must be a text (str), but is 5 (int)",
+    ),
+    "translate, beam": (
+        lambda run: heedful.load(run).translate("a", beam_size="5"),
+        "beam_size: must be int | None, but is '5' (str)",
+    ),
+    "score": (lambda run: heedful.load(run).score(["ab"]), "pairs: must be Sequence[tuple[str"),
+}
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG_TYPES.values(), ids=WRONG_TYPES)
+def test_argument_of_wrong_type_is_reported(trained, call, message):
+    with pytest.raises(ArgumentError) as error:
+        call(trained)
+    assert str(error.value).startswith(message)
+
+
+def test_evaluate_gives_the_scores_of_the_command(trained, tmp_path, capsys, monkeypatch):
+    lines = ["a b c", "b a", "c c a b"]
+    (tmp_path / "texts").write_text("".join(f"{line}\n" for line in lines))
+    names = ["--source", tmp_path / "texts", "--target", tmp_path / "texts", "--json"]
+    printed = json.loads(run_command(capsys, monkeypatch, "evaluate", trained, *names).out)
+    path = tmp_path / "texts"
+    from_files = heedful.evaluate(trained, source=path, target=path)
+    assert [score._asdict() for score in from_files] == [
+        {name: entry[name] for name in ("name", "value", "signature")} for entry in printed
+    ]
+    from_memory = heedful.evaluate(trained, pairs=((line, line) for line in lines))
+    assert from_memory == from_files
+    (perplexity,) = heedful.evaluate(trained, source=path, target=[path], metrics=["perplexity"])
+    assert perplexity.value >= 1
+
+
+def test_evaluate_reports_missing_and_foreign_data_by_python_name(trained):
+    with pytest.raises(ArgumentError, match=r"^data\.test: the recipe of the run names no test"):
+        heedful.evaluate(trained)
+    with pytest.raises(ArgumentError, match=r"^labeled: this run translates"):
+        heedful.evaluate(trained, labeled="a.tsv")
+    with pytest.raises(ArgumentError, match=r"^metrics: aer: needs gold alignments"):
+        heedful.evaluate(trained, pairs=[("a", "a")], metrics=["aer"])
 
 
 def test_callbacks_receive_every_step_and_validation(tmp_path):
@@ -274,11 +382,20 @@ import heedful
 import torch
 
 model = heedful.load("run", device=torch.device("cpu"))
+translator = heedful.load("run", task="translation", settings={"decoding.beam_size": 2})
 reveal_type(model.translate("a"))
 reveal_type(model.translate(["a"]))
 reveal_type(model.classify("a"))
 reveal_type(model.generate("a"))
-reveal_type(heedful.train("default", "run", pairs=[("a", "b")]))
+reveal_type(model.caption("a"))
+reveal_type(heedful.train("default", "run", pairs=[("a", "b")], labeled="c", steps=5))
+reveal_type(heedful.evaluate("run", labeled="c")[0])
+reveal_type(translator.translate("a"))
+reveal_type(heedful.load("run", task="captioning").caption(["a"])[0])
+reveal_type(heedful.load("run", task="tagging").tag("a"))
+translator.classify("a")
+heedful.load("run", task="forecasting").translate("a")
+heedful.train("default", "run", steps="5")
 """
 
 
@@ -296,7 +413,18 @@ def test_type_checkers_see_what_load_and_train_return(tmp_path):
         "Translation",
         "Classification",
         "str",
+        "Caption",
         "TrainingResult",
+        "MetricScore",
+        "Translation",
+        "Caption",
+        "TaggedSentence",
+    ], output
+    errors = [line.split("error: ")[1] for line in output.splitlines() if "error: " in line]
+    assert [line.partition("[")[2] for line in errors] == [
+        "attr-defined]",
+        "attr-defined]",
+        "arg-type]",
     ], output
 
 

@@ -12,7 +12,6 @@ import typer
 from typer import Argument, Option
 
 from heedful import terminal
-from heedful.cli import test_sets
 from heedful.cli.options import with_file_options, with_shortcuts
 from heedful.errors import ConfigError, check
 from heedful.tasks.command_line import Files, Split
@@ -203,6 +202,7 @@ def _build_evaluation_set(
         TextEvaluationSet,
     )
     from heedful.evaluation.registry import get_metrics
+    from heedful.experiment import test_sets
 
     name, recipe = systems[0]
     task = recipe.task

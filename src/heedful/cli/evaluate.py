@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 from typer import Argument, Option
 
-from heedful.cli import test_sets
 from heedful.cli.options import with_file_options
-from heedful.cli.test_sets import ReferenceSet, read_matching_lines
 from heedful.errors import ConfigError, check
 from heedful.storage.atomic import write_text
 from heedful.tasks.command_line import EnsembleWith, Files, Split
@@ -39,6 +37,7 @@ if TYPE_CHECKING:
     from heedful.evaluation.base import Metric
     from heedful.evaluation.breakdowns import Breakdown
     from heedful.evaluation.score_table import ScoreEntry
+    from heedful.experiment.test_sets import ReferenceSet
     from heedful.recipes import Recipe
     from heedful.tasks.prediction import SystemOutputs
 
@@ -235,17 +234,19 @@ class FileOutputs(NamedTuple):
 
 def _score_files(options: EvaluationOptions) -> EvaluationResult:
     from heedful.evaluation.registry import ALL_METRICS, DEFAULT_METRICS, get_metrics
+    from heedful.experiment import test_sets
 
     names = options.metrics or DEFAULT_METRICS
     metrics = get_metrics(names, location="--metrics", registry=ALL_METRICS)
     test = test_sets.references_from_files(options.files, str(options.outputs))
-    system = FileOutputs(read_matching_lines(str(options.outputs), test))
+    system = FileOutputs(test_sets.read_matching_lines(str(options.outputs), test))
     return _score(metrics, system, test, options)
 
 
 def _score_run(run: str, file: str | None, options: EvaluationOptions) -> EvaluationResult:
     from heedful.evaluation.registry import get_metrics
     from heedful.evaluation.score_table import ScoreEntry
+    from heedful.experiment import test_sets
 
     recipe, predictor = _load(run, options, *options.ensemble_with)
     task, files = recipe.task, options.files
@@ -319,6 +320,7 @@ def _score(
     from heedful.evaluation import breakdowns
     from heedful.evaluation.registry import compared_texts
     from heedful.evaluation.score_table import ScoreEntry, format_group_table, score_outputs
+    from heedful.experiment.test_sets import read_matching_lines
 
     gold_file = options.gold_alignments
     gold = read_matching_lines(gold_file, test) if gold_file else None
@@ -351,6 +353,8 @@ def _score(
 def _load_baseline(
     path: str, test: ReferenceSet, options: EvaluationOptions
 ) -> SystemOutputs | FileOutputs:
+    from heedful.experiment.test_sets import read_matching_lines
+
     if not Path(path).is_dir():
         return FileOutputs(read_matching_lines(path, test))
     check(test.sources is not None, "--baseline", "a run needs source texts", "add --source FILE")
@@ -360,6 +364,7 @@ def _load_baseline(
 def _build_breakdown(options: EvaluationOptions, test: ReferenceSet) -> Breakdown | None:
     from heedful.data.text_files import read_lines
     from heedful.evaluation import breakdowns
+    from heedful.experiment.test_sets import read_matching_lines
 
     group_by = options.group_by
     if group_by is None:

@@ -15,7 +15,7 @@ from typer import Option
 from heedful.config.setting_aliases import SHORTCUTS as SHORTCUT_SETTINGS
 from heedful.errors import ConfigError
 from heedful.tasks.command_line import COLUMN_OPTIONS, READING_OPTIONS, FileOption, Files, Split
-from heedful.tasks.registry import all_file_options
+from heedful.tasks.registry import all_file_options, file_keywords, files_by_split
 from heedful.terminal import Device, Dtype, DtypeName, RunFolder
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ def with_file_options(*splits: Split) -> Callable[[Callable[..., None]], Callabl
 
     The command gets their values by split and option name, the columns with those of each split.
     """
-    parameters = {
-        (split, option.name): _file_parameter(option, split)
+    parameters = [
+        _file_parameter(option, split)
         for split in splits
         for task_options in all_file_options()
         for option in task_options.all_options
-    }
+    ]
     helps = {
         name: f"column of the {name.removesuffix('_column')} texts in a file of pairs: "
         "its number or its name"
@@ -45,16 +45,13 @@ def with_file_options(*splits: Split) -> Callable[[Callable[..., None]], Callabl
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def run(*args: Any, **kwargs: Any) -> None:
-            column_values = {name: kwargs.pop(name, None) for name in (*helps, *READING_OPTIONS)}
-            files: dict[Split, dict[str, Any]] = {split: {**column_values} for split in splits}
-            for (split, name), parameter in parameters.items():
-                files[split][name] = kwargs.pop(parameter.name, None)
-            command(*args, files=files, **kwargs)
+            arguments = {name: kwargs.pop(name, None) for name in file_keywords(*splits)}
+            command(*args, files=files_by_split(arguments, *splits), **kwargs)
 
         after: list[Parameter] = []
         for parameter in inspect.signature(command, eval_str=True).parameters.values():
             is_files = parameter.name == "files"
-            after += [*parameters.values(), *columns] if is_files else [parameter]
+            after += [*parameters, *columns] if is_files else [parameter]
         return _with_parameters(run, command, after)
 
     return decorate
@@ -63,8 +60,9 @@ def with_file_options(*splits: Split) -> Callable[[Callable[..., None]], Callabl
 def _file_parameter(option: FileOption, split: Split) -> Parameter:
     plain: Any = list[str] | None if option.is_repeatable and split == "test" else str | None
     annotation = Annotated[plain, Option(help=option.help[split], metavar="FILE")]
-    name = option.flag(split).removeprefix("--").replace("-", "_")
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+    return Parameter(
+        option.keyword(split), Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+    )
 
 
 def _value_parameter(name: str, text: str, metavar: str) -> Parameter:
@@ -161,7 +159,7 @@ class RunPredictorLoader:
             dtype=self.dtype,
             settings=overrides,
             ensemble_with=ensemble_with,
-            task_name=self.task_name,
+            task=self.task_name,
         )
 
 

@@ -81,7 +81,7 @@ def show(
     message, hint = "--search-tree draws no attention", "remove --lines, or --search-tree"
     check(not (lines and show_tree), "--lines", message, hint)
     predictor = load(
-        run, device=device, settings=overrides, task_name="translation" if show_tree else None
+        run, device=device, settings=overrides, task="translation" if show_tree else None
     )
     if not getattr(predictor, "reads_files", False):
         _note_file_names(texts)

@@ -5,6 +5,7 @@ that name the nearest allowed one. Names are looked up in closed lists: no file 
 code.
 """
 
+from heedful.config.argument_types import check_types
 from heedful.config.base import (
     BaseConfig,
     Settings,
@@ -34,6 +35,7 @@ __all__ = [
     "Override",
     "Settings",
     "SettingsArgument",
+    "check_types",
     "differences",
     "fields_with_role",
     "flatten_settings",

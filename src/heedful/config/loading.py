@@ -47,7 +47,7 @@ class LocatedSettings(NamedTuple):
     settings: Settings
 
 
-SettingsArgument = Mapping[str, Any] | Sequence[str | Override]
+SettingsArgument = str | Mapping[str, Any] | Sequence[str | Override]
 """Settings that change others: {"a.b": c}, which may be nested, or "a.b=c" as after `--set`."""
 
 

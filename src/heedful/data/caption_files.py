@@ -14,7 +14,7 @@ from heedful.data.pair_files import get_json_value, read_json_objects, type_name
 from heedful.data.table_files import read_csv_rows
 from heedful.data.text_files import UTF_8, display_name, nonempty_lines
 from heedful.errors import DataError, check, did_you_mean, quote_names
-from heedful.tokenization.tokenizer import check_no_surrogates
+from heedful.tokenization.tokenizer import check_text
 
 CaptionFileFormat = Literal["tsv", "csv", "jsonl"]
 Column = PositiveInt | str
@@ -200,5 +200,5 @@ def _check_line(location: str, image: str, captions: Sequence[str], split: str) 
     texts = [" ".join(caption.split()) for caption in captions]  # a caption is one line
     for text in texts:
         check(text, location, "the caption is empty", "add one, or remove the line", DataError)
-        check_no_surrogates(text, location=location)
+        check_text(text, location=location)
     return CaptionLine(location, numbered[1] if numbered else image, tuple(texts), split)

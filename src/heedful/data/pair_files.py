@@ -29,7 +29,7 @@ from heedful.data.text_files import UTF_8, display_name, nonempty_lines
 from heedful.data.translation_memories import POConfig, TMXConfig, XLIFFConfig
 from heedful.errors import DataError, check, did_you_mean, quote_names
 from heedful.storage.json_files import MAX_BYTES, parse_json
-from heedful.tokenization.tokenizer import check_no_surrogates
+from heedful.tokenization.tokenizer import check_text
 
 
 class JSONLConfig(PairFileConfig):
@@ -181,7 +181,7 @@ def _get_text(record: Mapping[str, Any], key: str, location: str) -> str:
     message = f"the value of {key!r} is {type_name(value)}, not a string"
     hint = "every value must be a text; convert or remove the others"
     check(isinstance(value, str), location, message, hint, DataError)
-    check_no_surrogates(value, location=f"{location}, {key}")
+    check_text(value, location=f"{location}, {key}")
     return value
 
 

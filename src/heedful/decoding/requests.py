@@ -39,7 +39,7 @@ class Request(NamedTuple):
 
 def to_request(text: str | Request) -> Request:
     """Return a plain text as a request without constraints."""
-    return Request(text) if isinstance(text, str) else text
+    return text if isinstance(text, Request) else Request(text)
 
 
 class EncodedRequest(NamedTuple):

@@ -8,9 +8,12 @@ the run has a checkpoint.
 import filecmp
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import torch
 
@@ -26,6 +29,7 @@ from heedful.tasks.registry import (
     all_file_options,
     check_files_fit,
     file_overrides,
+    files_by_split,
     task_of_files,
 )
 
@@ -60,23 +64,34 @@ def load_recipe_with_data(
         paths["pairs"] = os.fspath(pairs)
     elif pairs is not None:
         in_memory, paths["pairs"] = pairs, str(run.folder / _PAIRS_FILE)
-    selected = [options for options in all_file_options() if options.selected(paths)]
+    by_split = files_by_split(paths, "train", "dev")
+    selected = [options for options in all_file_options() if options.selected(by_split["train"])]
     hint = "give the data in one way"
     check(len(selected) <= 1, ", ".join(paths), "given together", hint, ArgumentError)
-    try:
-        overrides = to_overrides(file_overrides({"train": paths}))
-    except ConfigError as error:  # of the command line
-        parts = (error.location, error.message, error.hint)
-        raise ArgumentError(*(part.replace("--", "") for part in parts)) from None
+    with python_names():
+        overrides = to_overrides(file_overrides(by_split))
     overrides += to_overrides(settings)
     try:
         if in_memory is not None:
             load_recipe(recipe, overrides)  # report errors before anything is written
             _store_pairs(in_memory, run)
-        return load_training_recipe(recipe, overrides, device, files=paths)
+        return load_training_recipe(recipe, overrides, device, files=by_split["train"])
     except ConfigError as error:
         location = error.location.removeprefix("--set ")
         raise ConfigError(location, error.message, error.hint) from None
+
+
+@contextmanager
+def python_names() -> Iterator[None]:
+    """Turn an error about options of the command line into one about arguments of Python."""
+    try:
+        yield
+    except ConfigError as error:
+        parts = [
+            re.sub(r"--([a-z-]+)", lambda option: option[1].replace("-", "_"), part)
+            for part in (error.location, error.message, error.hint)
+        ]
+        raise ArgumentError(*parts) from None
 
 
 def load_training_recipe(
@@ -111,15 +126,21 @@ def _store_pairs(pairs: Iterable[tuple[str, str]], run: Run) -> None:
         check(is_same or not run.is_saved, str(run.folder), message, hint, RunError)
 
 
+def check_pair(pair: Any, index: int) -> tuple[str, str]:
+    """Return a pair, or raise ArgumentError unless it is (source, target)."""
+    parts = tuple(pair) if isinstance(pair, tuple | list) else ()
+    if list(map(type, parts)) != [str, str]:
+        message = f"expected (source, target), two strings, got {pair!r}"
+        raise ArgumentError(f"pairs[{index}]", message, "give one tuple for each example")
+    return parts[0], parts[1]
+
+
 def _write_pairs(pairs: Iterable[tuple[str, str]], write: Callable[[str], object]) -> int:
     """Write each pair as a line; return their number."""
     count = 0
     for index, pair in enumerate(pairs):
-        parts = tuple(pair) if isinstance(pair, tuple | list) else ()
-        if list(map(type, parts)) != [str, str]:
-            message = f"expected (source, target), two strings, got {pair!r}"
-            raise ArgumentError(f"pairs[{index}]", message, "give one tuple for each example")
-        write(json.dumps(dict(zip(("source", "target"), parts, strict=True))) + "\n")
+        source, target = check_pair(pair, index)
+        write(json.dumps({"source": source, "target": target}) + "\n")
         count += 1
     hint = "give one tuple (source, target) for each example"
     check(count, "pairs", "is empty", hint, ArgumentError)

@@ -17,7 +17,13 @@ from typing import ParamSpec
 import torch
 from rich.console import Console
 
-from heedful.config import SettingsArgument, differences, fields_with_role
+from heedful.config import (
+    SettingsArgument,
+    check_types,
+    differences,
+    fields_with_role,
+    to_overrides,
+)
 from heedful.data.batching import DataCursor
 from heedful.errors import ConfigError, RunError, StorageError, check
 from heedful.experiment.arguments import (
@@ -63,18 +69,14 @@ _RESUMABLE_SETTINGS = (
 )
 
 
+@check_types
 def train(
     recipe: RecipeArgument = "default",
     run: Path | str | None = None,
     *,
-    source: FileArgument = None,
-    target: FileArgument = None,
-    text: FileArgument = None,
-    labeled: FileArgument = None,
-    conll: FileArgument = None,
-    series: FileArgument = None,
-    digits: FileArgument = None,
     pairs: PairsArgument = None,
+    minutes: float | None = None,
+    steps: int | None = None,
     settings: SettingsArgument | None = None,
     device: str | torch.device = "auto",
     callbacks: Sequence[Callback] = (),
@@ -82,26 +84,28 @@ def train(
     console: Console | None = None,
     auto_find_batch_size: bool = False,
     memory_limit: int | None = None,
+    **files: FileArgument,
 ) -> TrainingResult:
     """Train a recipe into a run folder, or resume the run that is there.
 
     `recipe` is a name, a YAML file, a dict of settings or a `Recipe`; `run` is the folder,
-    runs/RECIPE by default. Data that is given replaces all data of the recipe: the files `source`
-    and `target`, `text`, `labeled`, `conll`, `series`, `digits` or `pairs`, as of the command line,
-    or pairs as an iterable of (source, target). The latter are written to RUN/pairs.jsonl, so that
-    the same call resumes. `settings` change the recipe: {"training.max_steps": 500}, or nested
-    dicts.
+    runs/RECIPE by default. Data that is given replaces all data of the recipe: `files` are those
+    of the command line, such as `labeled="train.tsv", dev_labeled="dev.tsv"` or `captions` and
+    `images`; `pairs` is a file or an iterable of (source, target). The latter are written to
+    RUN/pairs.jsonl, so that the same call resumes. `minutes` and `steps` say how long to train;
+    `settings` change the recipe: {"training.seed": 1}, or nested dicts.
 
     `report_to` names trackers; `auto_find_batch_size` looks for the largest batch that fits into
     memory, or into `memory_limit` bytes. What the recipe cannot do is reported before anything is
     read or written, except for pairs.
     """
     folder = Run(run_folder(recipe, run))
-    files = {"source": source, "target": target, "text": text, "labeled": labeled, "conll": conll}
-    files |= {"series": series, "digits": digits}
     torch_device = resolve_device(device)
+    limits = {"training.max_minutes": minutes, "training.max_steps": steps}
+    limits = {name: limit for name, limit in limits.items() if limit is not None}
+    changes = [*to_overrides(limits), *to_overrides(settings or ())]
     config = load_recipe_with_data(
-        recipe, folder, files=files, pairs=pairs, settings=settings or (), device=torch_device
+        recipe, folder, files=files, pairs=pairs, settings=changes, device=torch_device
     )
     return _train(
         config,

@@ -47,6 +47,10 @@ class FileOption(NamedTuple):
         """Return the option of a split."""
         return f"--dev-{self.name}" if split == "dev" else f"--{self.name}"
 
+    def keyword(self, split: Split = "train") -> str:
+        """Return the argument of a split in Python."""
+        return self.flag(split).removeprefix("--").replace("-", "_")
+
 
 class PairFileOption(NamedTuple):
     """A file of pairs, whose format follows from its name."""

@@ -12,7 +12,7 @@ from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from heedful.errors import ConfigError, check
+from heedful.errors import ArgumentError, ConfigError, check, choices_hint, did_you_mean
 from heedful.parallel import call_in_workers
 from heedful.tasks.command_line import (
     COLUMN_OPTIONS,
@@ -137,6 +137,34 @@ def file_overrides(files: Mapping[Split, Files]) -> list[str]:
         settings = {"dev": None, "test": None, **settings}
         overrides.append("data.additional_tests={}")
     return overrides + [f"data.{split}={json.dumps(data)}" for split, data in settings.items()]
+
+
+def files_by_split(arguments: Mapping[str, Any], *splits: Split) -> dict[Split, dict[str, Any]]:
+    """Return files and columns, which are given by keyword, by split and name of the option.
+
+    Columns are those of each split. Raise ArgumentError for a keyword that no task has.
+    """
+    keywords = file_keywords(*splits)
+    files: dict[Split, dict[str, Any]] = {split: {} for split in splits}
+    for keyword, value in arguments.items():
+        message = f"no argument has this name{did_you_mean(keyword, keywords)}"
+        check(keyword in keywords, keyword, message, choices_hint(keywords), ArgumentError)
+        for split, name in keywords[keyword]:
+            files[split][name] = value
+    return files
+
+
+def file_keywords(*splits: Split) -> dict[str, list[tuple[Split, str]]]:
+    """Return the keywords of files and columns, with the options that they stand for."""
+    keywords = {
+        option.keyword(split): [(split, option.name)]
+        for split in splits
+        for task_options in all_file_options()
+        for option in task_options.all_options
+    }
+    columns = [*COLUMN_OPTIONS, *(name for task in all_file_options() for name in task.columns)]
+    columns += READING_OPTIONS
+    return keywords | {name: [(split, name) for split in splits] for name in columns}
 
 
 def check_columns(settings: Iterable[Any], files: Mapping[Split, Files]) -> None:

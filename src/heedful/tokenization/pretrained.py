@@ -18,7 +18,7 @@ from heedful.tokenization.tokenizer import (
     VOCABULARY_FILE,
     Normalizer,
     Tokenizer,
-    check_no_surrogates,
+    check_text,
     normalize_texts,
 )
 from heedful.tokenization.vocabulary import SPECIAL_TOKENS, UNK, Vocabulary
@@ -63,7 +63,7 @@ class PretrainedTokenizer(Tokenizer):
 
     @override
     def encode(self, text: str) -> list[int]:
-        check_no_surrogates(text, location="text")
+        check_text(text, location="text")
         return self.encode_batch([text])[0]
 
     @override

@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from reprlib import repr as short_repr
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 from typing_extensions import override
 
 from heedful.config import BaseConfig
-from heedful.errors import DataError, check
+from heedful.errors import ArgumentError, DataError, check
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, SPECIAL_TOKENS, UNK, Vocabulary
 
 VOCABULARY_FILE = "vocabulary.json"
@@ -67,8 +68,11 @@ def _remove_punctuation(text: str) -> str:
     return text
 
 
-def check_no_surrogates(text: str, *, location: str) -> None:
-    """Raise DataError for a string with half of a UTF-16 pair, which no encoding can write."""
+def check_text(text: str, *, location: str) -> None:
+    """Raise an error for no string, or one with half of a UTF-16 pair, which no file can have."""
+    if not isinstance(text, str):
+        message = f"must be a text (str), but is {short_repr(text)} ({type(text).__name__})"
+        raise ArgumentError(location, message, "give texts, or an iterable of them")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -83,7 +87,7 @@ def check_no_surrogates(text: str, *, location: str) -> None:
 def normalize_texts(texts: Iterable[str], normalizer: Normalizer) -> Iterator[str]:
     """Check and normalize texts; an error names the number of the text."""
     for index, text in enumerate(texts, start=1):
-        check_no_surrogates(text, location=f"text {index}")
+        check_text(text, location=f"text {index}")
         yield normalizer(text)
 
 
@@ -147,7 +151,7 @@ class Tokenizer(ABC):
 
     def encode(self, text: str) -> list[int]:
         """Encode a text, without BOS and EOS."""
-        check_no_surrogates(text, location="text")
+        check_text(text, location="text")
         return self._encode([self.normalizer(text)])[0]
 
     def encode_phrase(self, text: str) -> list[int]:

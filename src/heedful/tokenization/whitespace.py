@@ -14,7 +14,7 @@ from heedful.tokenization.tokenizer import (
     Normalizer,
     VocabularyTokenizer,
     VocabularyTokenizerConfig,
-    check_no_surrogates,
+    check_text,
     normalize_texts,
 )
 from heedful.tokenization.vocabulary import Vocabulary
@@ -68,7 +68,7 @@ class WordCharacterTokenizer(WhitespaceTokenizer):
 
     @override
     def encode(self, text: str) -> list[int]:
-        check_no_surrogates(text, location="text")
+        check_text(text, location="text")
         return self.encode_batch([text])[0]
 
     @override

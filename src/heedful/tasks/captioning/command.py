@@ -68,7 +68,9 @@ Images = Annotated[
 ]
 NBest = Annotated[
     int | None,
-    Option("--nbest", min=1, help="captions per image; widens the beam", show_default="1"),
+    Option(
+        "--n-best", "--nbest", min=1, help="captions per image; widens the beam", show_default="1"
+    ),
 ]
 DrawAttention = Annotated[bool, Option("--draw", help="draw where each word looked")]
 FigureFiles = Annotated[
@@ -95,13 +97,13 @@ def caption(
 ) -> None:
     """Write captions for pictures, and draw where each word looked.
 
-    A line has the name of the image, a tab, and its caption; with --nbest there are several lines.
+    A line has the name of the image, a tab, and its caption; with --n-best there are several lines.
     A run that was trained on features reads files of them, as `heedful features` writes.
 
     Example: heedful caption runs/icons airplane.png --draw
     Example: heedful caption runs/icons pictures/ --html page.html --png sheet.png
     Example: heedful caption runs/flickr8k features.npy -o captions.tsv
-    Example: heedful caption runs/flickr8k features.npy#17 --nbest 3 --json
+    Example: heedful caption runs/flickr8k features.npy#17 --n-best 3 --json
     """
     from heedful.storage.atomic import write_text
 

@@ -6,7 +6,7 @@ the seed and its index.
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import nn
 from typing_extensions import override
 
 from heedful.acceleration.registry import accelerate_for_inference
+from heedful.config import check_types
 from heedful.data.batching import SourceBatch
 from heedful.data.captions import CaptionedImage
 from heedful.data.image_batching import collate_images
@@ -87,6 +88,25 @@ class Captioner:
             self, shape, f"vocabulary {size}", f"beam size {self.decoding.beam_size}"
         )
 
+    @overload
+    def caption(  # type: ignore[overload-overlap]  # a str is an iterable of str
+        self,
+        images: ImageRequest | Request,
+        *,
+        beam_size: int | None = None,
+        n_best: int | None = None,
+        need_tree: bool = False,
+    ) -> Caption: ...
+    @overload
+    def caption(
+        self,
+        images: Iterable[ImageRequest | Request],
+        *,
+        beam_size: int | None = None,
+        n_best: int | None = None,
+        need_tree: bool = False,
+    ) -> list[Caption]: ...
+    @check_types
     def caption(
         self,
         images: ImageRequest | Request | Iterable[ImageRequest | Request],
@@ -94,13 +114,14 @@ class Captioner:
         beam_size: int | None = None,
         n_best: int | None = None,
         need_tree: bool = False,
-    ) -> Any:
+    ) -> Caption | list[Caption]:
         """Caption an image, or images: files, `FILE#ROW`, or arrays."""
         is_one = isinstance(images, str | Request | np.ndarray) or hasattr(images, "__fspath__")
         requests: Any = [images] if is_one else images
         results = self.predict(requests, beam_size=beam_size, n_best=n_best, need_tree=need_tree)
         return next(results) if is_one else list(results)
 
+    @check_types
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Caption]:
         """Score given captions, as if a search had found them."""
         return list(self.predict(Request(image, target=target) for image, target in pairs))

@@ -16,6 +16,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from heedful.acceleration.registry import accelerate_for_inference
+from heedful.config import check_types
 from heedful.data.batching import collate_sources
 from heedful.data.pair_dataset import Pair
 from heedful.decoding.translation import BOS_LABEL, EOS_LABEL, TokenTextMapper, token_axis
@@ -42,7 +43,7 @@ from heedful.pytree import map_tensors
 from heedful.tasks.classification.model import TextClassifier
 from heedful.tasks.prediction import format_predictor
 from heedful.tokenization.sentences import SENTENCE_END_ID
-from heedful.tokenization.tokenizer import check_no_surrogates
+from heedful.tokenization.tokenizer import check_text
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, SPECIAL_TOKENS, UNK
 
@@ -170,6 +171,7 @@ class Classifier:
     def classify(self, texts: str) -> Classification: ...  # type: ignore[overload-overlap]
     @overload
     def classify(self, texts: Iterable[str]) -> list[Classification]: ...
+    @check_types
     def classify(self, texts: str | Iterable[str]) -> Classification | list[Classification]:
         """Classify a text, or texts."""
         results = self.predict([texts] if isinstance(texts, str) else texts)
@@ -187,7 +189,7 @@ class Classifier:
         stream = iter(requests)
         while texts := list(islice(stream, 1 if need_layers else _BATCH_SIZE)):
             for index, text in enumerate(texts, start_index):
-                check_no_surrogates(text, location=f"{location}:{index}")
+                check_text(text, location=f"{location}:{index}")
             members = [
                 member._classify(texts, need_layers=need_layers)
                 for member in (self, *self.ensemble_with)

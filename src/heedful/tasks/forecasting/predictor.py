@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from heedful.acceleration.registry import accelerate_for_inference
+from heedful.config import check_types
 from heedful.data.series import MAX_VALUE, Series, SeriesFileConfig, value_error
 from heedful.data.series_batching import SeriesDataset, Window
 from heedful.errors import DataError, check
@@ -132,6 +133,7 @@ class Forecaster:
     def forecast(
         self, series: Iterable[Series], *, num_samples: int = ..., seed: int = ...
     ) -> list[Forecast]: ...
+    @check_types
     def forecast(
         self,
         series: Series | Iterable[Series],

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from heedful.config import check_types
 from heedful.data.idx_files import Bytes
 from heedful.data.labeled_images import (
     IdxImagesConfig,
@@ -106,6 +107,7 @@ class GlimpseClassifier:
         """Read the images and labels of an idx file."""
         return IdxImagesConfig(path=path).read()
 
+    @check_types
     def recognize(
         self, images: Iterable[LabeledImage], *, location: str = "images"
     ) -> Iterator[GlimpsePrediction]:

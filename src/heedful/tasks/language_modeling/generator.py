@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from heedful.config import check_types
 from heedful.data.token_stream import concatenate_lines, encode_prompt, overlapping_windows
 from heedful.errors import check
 from heedful.evaluation.base import MetricScore
@@ -30,6 +31,7 @@ class TextGenerator(TextPredictor):
 
     model: LanguageModel
 
+    @check_types
     def generate(
         self,
         prompt: str = "",

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from typing_extensions import override
 
+from heedful.config import check_types
 from heedful.data.batching import DataCursor
 from heedful.data.token_stream import (
     LMBatch,
@@ -65,6 +66,7 @@ class MaskFiller(TextPredictor):
         super().__init__(model, tokenizer, lm_batching, device=device)
         self.masking = masking
 
+    @check_types
     @torch.no_grad()
     def fill_mask(self, text: str, *, top_k: int = 5) -> list[list[MaskPrediction]]:
         """Return the `top_k` most likely tokens for each "[MASK]" of a text.

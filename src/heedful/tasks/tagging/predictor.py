@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.acceleration.registry import accelerate_for_inference
+from heedful.config import check_types
 from heedful.data.batching import collate_sources
 from heedful.data.pair_dataset import Pair
 from heedful.decoding.translation import BOS_LABEL, EOS_LABEL
@@ -34,7 +35,7 @@ from heedful.pytree import map_tensors
 from heedful.shapes import Float, TargetMask
 from heedful.tasks.prediction import format_predictor
 from heedful.tasks.tagging.model import SequenceTagger, TagScheme
-from heedful.tokenization.tokenizer import check_no_surrogates
+from heedful.tokenization.tokenizer import check_text
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 from heedful.tokenization.whitespace import join_spaces, split_spaces
@@ -148,6 +149,7 @@ class Tagger:
     def tag(self, sentences: str) -> TaggedSentence: ...  # type: ignore[overload-overlap]
     @overload
     def tag(self, sentences: Iterable[Sentence]) -> list[TaggedSentence]: ...
+    @check_types
     def tag(self, sentences: str | Iterable[Sentence]) -> TaggedSentence | list[TaggedSentence]:
         """Tag a sentence, or sentences: texts of words separated by spaces, or lists of words."""
         results = self.predict([sentences] if isinstance(sentences, str) else sentences)
@@ -167,7 +169,7 @@ class Tagger:
             sentences = [split_spaces(s) if isinstance(s, str) else list(s) for s in batch]
             for index, words in enumerate(sentences, start_index):
                 for word in words:
-                    check_no_surrogates(word, location=f"{location}:{index}")
+                    check_text(word, location=f"{location}:{index}")
             yield from self._tag(sentences, need_layers=need_layers)
             start_index += len(batch)
 

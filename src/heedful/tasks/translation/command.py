@@ -47,6 +47,7 @@ TextFile = Annotated[str, Argument(help="texts, one per line; - is standard inpu
 NBest = Annotated[
     int | None,
     Option(
+        "--n-best",
         "--nbest",
         min=1,
         help="outputs, and lines, per text; widens the beam",
@@ -100,7 +101,7 @@ def translate(
     Lines from a pipe are translated as they arrive. Without a file, type them.
 
     Example: heedful translate runs/demo sentences.txt --beam 5 --num-workers 0
-    Example: heedful translate runs/demo sentences.txt --nbest 10 -o out.txt
+    Example: heedful translate runs/demo sentences.txt --n-best 10 -o out.txt
     Example: heedful translate runs/demo sentences.txt --device cpu --dtype bf16
     Example: heedful translate runs/de-en sentences.txt --backend ct2 --dtype int8
     Example: echo "Caecilius est in horto." | heedful translate runs/demo
@@ -109,7 +110,7 @@ def translate(
     from heedful.decoding.word_alignment import get_aligner
     from heedful.tasks.translation.files import RequestFiles
 
-    sizes = {"--beam": beam, "--nbest": n_best}
+    sizes = {"--beam": beam, "--n-best": n_best}
     search_options = {**sizes, "--constraints": constraints, "--search-tree": search_tree}
     _check_options(force_target, search_options, alignment_method, save_alignments)
     outputs = {

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from heedful.acceleration.registry import accelerate_for_inference
+from heedful.config import check_types
 from heedful.data.batching import collate_pairs, collate_sources
 from heedful.data.pair_dataset import Pair
 from heedful.decoding.config import DecodingConfig, check_search_tree
@@ -101,6 +102,7 @@ class Translator:
         n_best: int | None = None,
         need_tree: bool = False,
     ) -> list[Translation]: ...
+    @check_types
     def translate(
         self,
         texts: str | Request | Iterable[str | Request],
@@ -115,6 +117,7 @@ class Translator:
         results = self.predict(requests, beam_size=beam_size, n_best=n_best, need_tree=need_tree)
         return next(results) if is_one else list(results)
 
+    @check_types
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Translation]:
         """Score given outputs, as if a search had found them."""
         return list(self.predict(Request(text, target=target) for text, target in pairs))

@@ -141,10 +141,10 @@ def test_json_replaces_the_text_output(translate):
 
 
 def test_nbest_widens_the_beam_as_beam_would(translate):
-    widened = translate("--nbest", 7, stdin="a b\nc\n")
+    widened = translate("--n-best", 7, stdin="a b\nc\n")
     assert (widened.code, widened.err) == (0, "")
-    assert widened.out == translate("--nbest", 7, "--beam", 7, stdin="a b\nc\n").out
-    refused = translate("--nbest", 7, "--beam", 2, stdin="a b\n")
+    assert widened.out == translate("--n-best", 7, "--beam", 7, stdin="a b\nc\n").out
+    refused = translate("--n-best", 7, "--beam", 2, stdin="a b\n")
     assert refused.code == 2
     assert "n_best is 7, but beam_size is 2" in refused.err
 
@@ -188,14 +188,14 @@ def read_until(stream, end):
 @pytest.mark.parametrize("n_best", [1, 3])
 def test_nbest_gives_that_many_lines_per_text(translate, tmp_path, n_best):
     scores, texts = tmp_path / "scores", ["a b", "", "c"]
-    options = ("--nbest", n_best, "--save-scores", scores)
+    options = ("--n-best", n_best, "--save-scores", scores)
     lines = translate(*options, stdin="\n".join(texts) + "\n").out.split("\n")[:-1]
     assert len(lines) == n_best * len(texts)
     assert lines[::n_best] == texts
     assert lines[n_best : 2 * n_best] == [""] * n_best
     values = [float(line.split("\t")[0]) for line in scores.read_text().splitlines()[:n_best]]
     assert values == sorted(values, reverse=True)
-    (fields,) = read_json_lines(translate("--nbest", n_best, "--json", stdin="a b\n").out)
+    (fields,) = read_json_lines(translate("--n-best", n_best, "--json", stdin="a b\n").out)
     outputs = [fields["text"], *(output["text"] for output in fields["alternatives"])]
     assert outputs == lines[:n_best]
 
@@ -269,7 +269,7 @@ def test_missing_run_leaves_output_files_unchanged(num_workers, capsys, monkeypa
 
 @pytest.mark.parametrize(
     "option",
-    [("--beam", "2"), ("--nbest", "2"), ("--constraints", "file"), ("--search-tree", "tree")],
+    [("--beam", "2"), ("--n-best", "2"), ("--constraints", "file"), ("--search-tree", "tree")],
     ids=lambda option: option[0],
 )
 def test_search_option_with_forced_targets_is_reported(translate, in_folder, option):

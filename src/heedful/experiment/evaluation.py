@@ -1,0 +1,92 @@
+"""`heedful.evaluate`: the scores of a run on a test set, as `heedful evaluate` prints them."""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from heedful.config import SettingsArgument, check_types
+from heedful.errors import check
+from heedful.evaluation.base import MetricScore, compute_score
+from heedful.evaluation.registry import ALIGNMENT_METRICS, compared_texts, get_metrics
+from heedful.experiment.arguments import FileArgument, PairsArgument, check_pair, python_names
+from heedful.experiment.test_sets import (
+    ReferenceSet,
+    check_supported,
+    find_test_source,
+    references_from_recipe,
+)
+from heedful.recipes import Recipe
+from heedful.runs import Run, load
+from heedful.tasks.registry import files_by_split
+from heedful.terminal import DtypeName
+
+
+@check_types
+def evaluate(
+    run: Path | str,
+    *,
+    pairs: PairsArgument = None,
+    metrics: Sequence[str] = (),
+    settings: SettingsArgument = (),
+    ensemble_with: Sequence[Path | str] = (),
+    device: str | torch.device = "auto",
+    dtype: DtypeName = "fp32",
+    **files: FileArgument | Sequence[str | Path],
+) -> list[MetricScore]:
+    """Return the scores of a run on a test set: the given files, or the test set of its recipe.
+
+    `files` are those of `heedful evaluate`, such as `source` and `target`, where `target` may be
+    a list of references, or `labeled`; `pairs` is a file or an iterable of (source, target).
+    `metrics` are by default those of the task; the other arguments are those of `load`.
+    """
+    predictor = load(
+        run, device=device, dtype=dtype, settings=settings, ensemble_with=ensemble_with
+    )
+    recipe = Run(run).read_recipe(settings)
+    is_file = isinstance(pairs, str | os.PathLike)
+    named = {**files, "pairs": pairs} if is_file else files
+    paths = {name: _to_paths(name, value) for name, value in named.items() if value is not None}
+    with python_names():
+        test_files = files_by_split(paths, "test")["test"]
+        if not recipe.task.has_references:
+            check_supported(recipe.task, {"--metrics": metrics, "--pairs": pairs})
+            return predictor.evaluate(find_test_source(recipe, test_files).read())
+        test = references_from_recipe(recipe, test_files) if pairs is None or is_file else None
+        return _score(recipe, predictor, test or _references_from_pairs(pairs), metrics)
+
+
+def _to_paths(name: str, value: Any) -> str | list[str]:
+    if isinstance(value, str | os.PathLike):
+        return [os.fspath(value)] if name == "target" else os.fspath(value)
+    return [os.fspath(path) for path in value]
+
+
+def _references_from_pairs(pairs: Any) -> ReferenceSet:
+    checked = [check_pair(pair, index) for index, pair in enumerate(pairs)]
+    references: list[tuple[str, ...]] = [(target,) for _, target in checked]
+    return ReferenceSet("pairs", references, [source for source, _ in checked])
+
+
+def _score(
+    recipe: Recipe, predictor: Any, test: ReferenceSet, metrics: Iterable[str]
+) -> list[MetricScore]:
+    task = recipe.task
+    names = metrics or recipe.evaluation.metrics or task.choose_metrics(test.references)
+    chosen = get_metrics(names, location="metrics", registry=task.evaluation_metrics)
+    unknown = [name for name in names if name in ALIGNMENT_METRICS]
+    message, hint = f"{', '.join(unknown)}: needs gold alignments", "use `heedful evaluate`"
+    check(not unknown, "metrics", message, hint)
+    outputs = task.system_outputs(
+        predictor, test.sources or [], test.references, lambda predictions, _: predictions
+    )
+    return [
+        compute_score(
+            metric,
+            outputs.metric_inputs(metric),
+            compared_texts(metric, test.references, test.sources),
+        )
+        for metric in chosen
+    ]
