@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from benchmarks.harness import ROOT
+from benchmarks.harness import ROOT, parse_no_options
 
 # Those with peers last: their environments are installed on first use.
 NAMES = (
@@ -13,6 +13,7 @@ NAMES = (
 
 
 def main() -> None:
+    parse_no_options(__doc__)
     for name in NAMES:
         print(f"\n## {name}: python -m benchmarks.{name}", flush=True)
         subprocess.run([sys.executable, "-m", f"benchmarks.{name}"], cwd=ROOT, check=True)

@@ -27,6 +27,7 @@ from benchmarks.harness import (
     Table,
     Work,
     describe_machine,
+    parse_no_options,
     ratios,
     seconds_of,
     take_turns,
@@ -126,6 +127,7 @@ def bench_target() -> None:
 
 
 def main() -> None:
+    parse_no_options(__doc__)
     print(describe_machine())
     table = Table(
         "B, T, S, A", "pass", "form", "milliseconds", "memory, MiB", "chunked is faster by"

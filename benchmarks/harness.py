@@ -4,6 +4,7 @@ Invariants: systems alternate within a round, so that a busy machine slows them 
 warm-up are not counted; a ratio is the median over rounds of the ratio within each.
 """
 
+import argparse
 import importlib.metadata
 import os
 import platform
@@ -21,6 +22,11 @@ MIN_ROUNDS = 3
 
 Times = dict[str, list[float]]  # seconds of every round, by name of the system
 Work = Callable[[], object]
+
+
+def parse_no_options(description: str | None) -> None:
+    """Read the command line of a benchmark without options: --help prints its description."""
+    argparse.ArgumentParser(description=(description or "").splitlines()[0]).parse_args()
 
 
 class Spread(NamedTuple):

@@ -15,7 +15,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
 
-from benchmarks.harness import Table, describe_machine
+from benchmarks.harness import Table, describe_machine, parse_no_options
 from benchmarks.memory_use import peak_bytes, resident_mebibytes
 from heedful.models.language_model import CausalBackbone, TransformerBackboneConfig
 
@@ -84,6 +84,7 @@ def bench(name: str, table: Table) -> float:
 
 
 def main() -> None:
+    parse_no_options(__doc__)
     print(f"{describe_machine()}; width {WIDTH}, {NUM_HEADS} heads, fp32")
     columns = "tokens", "tensors, MiB", "bytes per token", "process, MiB"
     table = Table("self-attention", *columns)

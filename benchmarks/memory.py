@@ -125,7 +125,7 @@ def _recipe(folder: Path, *overrides: str):  # noqa: ANN202
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, nargs="+", default=[200_000])
     parser.add_argument("--folder", help="where to write; a temporary folder if not given")
     parser.add_argument("--only", choices=["build", "read"], help=argparse.SUPPRESS)

@@ -10,7 +10,7 @@ import os
 import time
 from pathlib import Path
 
-from benchmarks.harness import Table, describe_machine
+from benchmarks.harness import Table, describe_machine, parse_no_options
 from heedful.data.batching import BatchingConfig, collate, epoch_batches
 from heedful.data.examples import LocatedExamples, tokenize_corpora
 from heedful.data.sources import ParallelFilesConfig, SyntheticPairsConfig
@@ -65,6 +65,7 @@ def bench(name: str, recipe: Recipe) -> None:
 
 
 def main() -> None:
+    parse_no_options(__doc__)
     print(describe_machine())
     latin = load_recipe("latin-demo", ["data.train.num_examples=50000"])
     assert isinstance(latin.data.train, SyntheticPairsConfig)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.harness import ROOT, parse_no_options
 from heedful.plotting.axes import CategoryTick
 from heedful.plotting.charts import LineSeries, render_line_chart
 
-ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks/results/h200.md"
 DOCUMENT = ROOT / "docs/performance.md"
 IMAGES = ROOT / "docs/images"
@@ -176,6 +176,7 @@ def contents() -> dict[Path, str]:
 
 
 def main() -> None:
+    parse_no_options(__doc__)
     for path, text in contents().items():
         path.write_text(text, encoding="utf-8")
         print(path.relative_to(ROOT))

@@ -21,7 +21,7 @@ def undocumented(tree: ast.Module) -> Iterator[str]:
     if not ast.get_docstring(tree):
         yield "the module"
     for node in public_definitions(tree.body):
-        if _needs_docstring(node):
+        if not ast.get_docstring(node):
             yield node.name
         if isinstance(node, ast.ClassDef):
             for method in public_definitions(node.body):

@@ -44,7 +44,8 @@ def is_public(name: str) -> bool:
 
 
 def public_definitions(body: list[ast.stmt]) -> Iterator[Documented]:
-    """Yield the public classes and functions among statements."""
+    """Yield the public classes and functions among statements, without overloads."""
     for node in body:
-        if isinstance(node, Documented) and is_public(node.name):
+        is_definition = isinstance(node, Documented) and is_public(node.name)
+        if is_definition and "overload" not in map(ast.unparse, node.decorator_list):
             yield node

@@ -1,14 +1,32 @@
 """The benchmark harness: turns, ratios within rounds, quartiles, tables."""
 
 import sys
+from importlib import import_module
 
 import pytest
 import torch
 
 from benchmarks.gpu.__main__ import main
 from benchmarks.gpu.endtoend import Step, speed_of
-from benchmarks.harness import Spread, Table, best_of, ratios, take_turns
+from benchmarks.harness import ROOT, Spread, Table, best_of, ratios, take_turns
 from benchmarks.memory_use import peak_bytes
+
+MODULES = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in [*(ROOT / "benchmarks").glob("*.py"), ROOT / "benchmarks/gpu/__main__.py"]
+    if "if __name__" in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_benchmark_help_prints_help_and_runs_nothing(name, monkeypatch, capsys):
+    module = import_module(name)
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
+    with pytest.raises(SystemExit) as ending:
+        module.main()
+    assert ending.value.code == 0
+    opening = module.__doc__.splitlines()[0]
+    assert opening[:40] in " ".join(capsys.readouterr().out.split())
 
 
 def test_systems_take_turns_in_alternating_order_after_a_warm_up():

@@ -4,13 +4,16 @@ import re
 import shlex
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import typer
 
-from tests.documents.markdown import ROOT, blocks
+from tests.documents.markdown import ROOT, blocks, without_blocks
 
 SHELLS = {"bash", "console", "sh", "shell"}
+PROGRAMS = ("heedful", "make", "python")
+OWN_FOLDERS = ("benchmarks", "experiments", "tests", "tools")
 
 
 def shell_lines(text: str) -> Iterator[str]:
@@ -20,6 +23,35 @@ def shell_lines(text: str) -> Iterator[str]:
             lines = block.text.replace("\\\n", " ").splitlines()
             prompted = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
             yield from prompted if block.language == "console" else lines
+
+
+def inline_commands(text: str) -> Iterator[str]:
+    """Yield the commands that a text names between backticks: of heedful, make and Python.
+
+    A word before a target of make is a command, too, whatever the word.
+    """
+    for code in re.findall(r"`([^`]+)`", without_blocks(text)):
+        words = code.split()
+        is_program = words[0] in PROGRAMS if words else False
+        is_target = len(words) == 2 and words[0].isalpha() and words[1] in _make_targets()
+        if len(words) > 1 and (is_program or is_target):
+            yield " ".join(words)
+
+
+def inline_mistakes(command: str) -> list[str]:
+    """Return the unknown commands, modules and files of an inline command."""
+    words = command.split()
+    if words[0] not in PROGRAMS:
+        return [command]
+    if words[0] == "python" and not command.rsplit(".", maxsplit=1)[-1].isupper():
+        is_module, name = words[1] == "-m", words[-1] if len(words) == 2 else words[2]
+        path = ROOT / (name.replace(".", "/") if is_module else words[1])
+        names = [path, path.with_suffix(".py"), path / "__main__.py"]
+        is_own = (words[2] if is_module else words[1]).split(".")[0].split("/")[0] in OWN_FOLDERS
+        return [] if not is_own or any(map(Path.is_file, names)) else [command]
+    if re.search(r"[A-Z|$<>{}\[\]]|\.\.\.", command):  # placeholders
+        command = " ".join(words[:2])
+    return mistakes(command)
 
 
 @cache

@@ -32,6 +32,11 @@ def blocks(text: str) -> list[Block]:
     ]
 
 
+def without_blocks(text: str) -> str:
+    """Return a document without its fenced blocks."""
+    return _FENCE.sub("", text)
+
+
 def python_of(text: str) -> str:
     """Return all Python of a document as one program that keeps its line numbers."""
     lines = [""] * (text.count("\n") + 1)

@@ -1,5 +1,6 @@
 """Code in documents runs, commands exist and links resolve."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -8,12 +9,27 @@ from pathlib import Path
 import pytest
 
 import heedful
+from heedful.errors import ConfigError
 from heedful.models.masked_language_model import MaskedLanguageModelConfig
 from heedful.models.pretrained import PretrainedEncoderConfig
 from heedful.recipes import load_recipe
 from heedful.tasks.registry import data_table
-from tests.documents.commands import mistakes, shell_lines
-from tests.documents.markdown import DOCUMENTS, ROOT, anchors, blocks, links, name_of, python_of
+from tests.documents.commands import (
+    inline_commands,
+    inline_mistakes,
+    mistakes,
+    shell_lines,
+)
+from tests.documents.markdown import (
+    DOCUMENTS,
+    ROOT,
+    anchors,
+    blocks,
+    links,
+    name_of,
+    python_of,
+    without_blocks,
+)
 
 README = ROOT / "README.md"
 MAX_SECONDS = 300  # for the Python of one document
@@ -81,6 +97,68 @@ def test_commands_in_document_exist(document):
 
 
 @each_document
+def test_commands_named_in_prose_exist(document):
+    text = document.read_text(encoding="utf-8")
+    assert [command for command in inline_commands(text) if inline_mistakes(command)] == []
+
+
+def test_commands_named_in_docstrings_exist():
+    unknown = {
+        (path.as_posix(), command)
+        for path in PYTHON_FILES
+        for docstring in docstrings(ROOT / path)
+        for command in inline_commands(docstring)
+        if inline_mistakes(command)
+    }
+    assert unknown == set()
+
+
+def docstrings(path: Path) -> list[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    nodes = [node for node in ast.walk(tree) if isinstance(node, documented)]
+    return [ast.get_docstring(node) or "" for node in nodes]
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["heedful teach", "heedful train --rune", "make tests", "tool test", "python -m benchmarks.no"],
+)
+def test_unknown_inline_commands_are_found(command):
+    assert [*inline_commands(f"run `{command}` now")] == [command]
+    assert inline_mistakes(command)
+
+
+FOREIGN_NAMES = {
+    "encoder_out",
+    "memory_bank",
+    "normalize_before",
+    "eval_steps",
+    "save_steps",
+    "snake_case",
+    "is_of_text",
+    "use_fast_path",
+    "use_deterministic_algorithms",
+}
+"""Names of other toolkits, and former names, that decision records speak of."""
+
+
+def test_identifiers_in_decision_records_exist():
+    files = [path for path in PYTHON_FILES if path.parts[0] != "tests"]
+    names = {*FOREIGN_NAMES}
+    for path in [*files, *(ROOT / "src").rglob("*.yaml"), ROOT / "pyproject.toml"]:
+        names |= {path.stem, *re.findall(r"\w+", (ROOT / path).read_text(encoding="utf-8"))}
+    missing = {
+        (document.name, name)
+        for document in (ROOT / "docs" / "decisions").glob("*.md")
+        for code in re.findall(r"`([^`\n]+)`", without_blocks(document.read_text("utf-8")))
+        for name in re.findall(r"\b[A-Za-z]*_\w+|\b[A-Z][a-z]+[A-Z]\w+", code)
+        if name not in names
+    }
+    assert missing == set()
+
+
+@each_document
 def test_links_of_document_resolve(document):
     targets = links(document.read_text(encoding="utf-8"))
     internal = [target for target in targets if not re.match(r"[a-z]+:", target)]
@@ -101,6 +179,15 @@ def test_python_files_named_in_document_exist(document):
 
 def ends_with(name: str, path: Path) -> bool:
     return f"/{path.as_posix()}".endswith(f"/{name}")
+
+
+def test_message_in_contributing_is_what_is_printed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    recipe = "extends: bahdanau-2015\nmodel: {decoder: {attention: {score: {type: aditive}}}}\n"
+    Path("recipe.yaml").write_text(recipe, encoding="utf-8")
+    with pytest.raises(ConfigError) as error:
+        load_recipe("recipe.yaml")
+    assert f"\n{error.value}\n" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 def test_changelog_has_this_version():

@@ -19,6 +19,11 @@ def test_command_has_help(name):
 
 
 @each_command
+def test_command_help_has_no_escapes(name):
+    assert "\\" not in CliRunner().invoke(app, [name, "--help"]).output
+
+
+@each_command
 def test_command_help_has_valid_examples(name):
     examples = printed_examples(name)
     assert any(example.startswith(f"heedful {name}") for example in examples)

@@ -1,6 +1,6 @@
 """Every score with every alignment in every wiring learns to copy, if the combination can.
 
-A diagonal of the matrix runs with `factory test`; the rest of it with `factory test-all`.
+A diagonal of the matrix runs with `make test-learning`; the rest of it with `make test-all`.
 """
 
 from itertools import product

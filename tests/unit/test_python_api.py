@@ -239,7 +239,7 @@ def test_evaluate_reports_missing_and_foreign_data_by_python_name(trained):
         heedful.evaluate(trained)
     with pytest.raises(ArgumentError, match=r"^labeled: this run translates"):
         heedful.evaluate(trained, labeled="a.tsv")
-    with pytest.raises(ArgumentError, match=r"^metrics: aer: needs gold alignments"):
+    with pytest.raises(ArgumentError, match=r"^metrics: aer of a run needs gold"):
         heedful.evaluate(trained, pairs=[("a", "a")], metrics=["aer"])
 
 

@@ -12,7 +12,7 @@ import typer
 from typer import Argument, Option
 
 from heedful import terminal
-from heedful.cli.options import with_file_options, with_shortcuts
+from heedful.cli.options import GoldAlignments, with_file_options, with_shortcuts
 from heedful.errors import ConfigError, check
 from heedful.tasks.command_line import Files, Split
 
@@ -65,7 +65,7 @@ def compare(
     overrides: terminal.Overrides = None,
     files: Mapping[Split, Files],
     metrics: MetricNames = None,
-    gold_alignments: test_sets.GoldAlignments = None,
+    gold_alignments: GoldAlignments = None,
     baseline: Baseline = None,
     beam: terminal.BeamSize = None,
     output_dir: OutputDir = Path("comparison"),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 from typer import Argument, Option
 
-from heedful.cli.options import with_file_options
+from heedful.cli.options import GoldAlignments, with_file_options
 from heedful.errors import ConfigError, check
 from heedful.storage.atomic import write_text
 from heedful.tasks.command_line import EnsembleWith, Files, Split
@@ -82,7 +82,7 @@ def evaluate(
     ensemble_with: EnsembleWith = None,
     outputs: OutputsFile = None,
     metrics: MetricNames = None,
-    gold_alignments: test_sets.GoldAlignments = None,
+    gold_alignments: GoldAlignments = None,
     group_by: GroupBy = None,
     training_targets: TrainingTargets = None,
     labels: Labels = None,
@@ -207,7 +207,9 @@ def _check_options(options: EvaluationOptions, *, has_run: bool) -> None:
     hint = "give alignments as outputs: --outputs LINKS --target GOLD --metrics aer"
     check(not gold or has_run, "--gold-alignments", message, hint)
     if has_run:
-        test_sets.check_gold_alignments(options.metrics, gold)
+        from heedful.experiment.test_sets import check_gold_alignments
+
+        check_gold_alignments(options.metrics, gold)
     message = "standard input can only be one of the files"
     check(paths.count("-") < 2, "-", message, "name a file for the others")
     for option, value, group in (

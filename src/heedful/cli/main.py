@@ -90,7 +90,7 @@ def _command_help(text: str) -> tuple[str, str]:
 
     Its examples move to the end, where the marker \b keeps their lines whole.
     """
-    lines = inspect.cleandoc(text).splitlines()
+    lines = inspect.cleandoc(text).replace(r"\b", "\b").splitlines()
     examples = [line for line in lines if line.startswith("Example: ")]
     others = "\n".join(line for line in lines if line not in examples).strip()
     listed = "\n".join(f"  {line.removeprefix('Example: ')}" for line in examples)

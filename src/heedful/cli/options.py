@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from heedful.recipes import Recipe
 
 
+GoldAlignments = Annotated[
+    str | None, Option(help="for aer: gold word alignments of the references")
+]
+
+
 def with_file_options(*splits: Split) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Replace the parameter `files` of a command by the file options of all tasks.
 

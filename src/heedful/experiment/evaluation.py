@@ -1,19 +1,19 @@
 """`heedful.evaluate`: the scores of a run on a test set, as `heedful evaluate` prints them."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from heedful.config import SettingsArgument, check_types
-from heedful.errors import check
 from heedful.evaluation.base import MetricScore, compute_score
-from heedful.evaluation.registry import ALIGNMENT_METRICS, compared_texts, get_metrics
+from heedful.evaluation.registry import compared_texts, get_metrics
 from heedful.experiment.arguments import FileArgument, PairsArgument, check_pair, python_names
 from heedful.experiment.test_sets import (
     ReferenceSet,
+    check_gold_alignments,
     check_supported,
     find_test_source,
     references_from_recipe,
@@ -71,14 +71,12 @@ def _references_from_pairs(pairs: Any) -> ReferenceSet:
 
 
 def _score(
-    recipe: Recipe, predictor: Any, test: ReferenceSet, metrics: Iterable[str]
+    recipe: Recipe, predictor: Any, test: ReferenceSet, metrics: Sequence[str]
 ) -> list[MetricScore]:
     task = recipe.task
     names = metrics or recipe.evaluation.metrics or task.choose_metrics(test.references)
     chosen = get_metrics(names, location="metrics", registry=task.evaluation_metrics)
-    unknown = [name for name in names if name in ALIGNMENT_METRICS]
-    message, hint = f"{', '.join(unknown)}: needs gold alignments", "use `heedful evaluate`"
-    check(not unknown, "metrics", message, hint)
+    check_gold_alignments(names, None)
     outputs = task.system_outputs(
         predictor, test.sources or [], test.references, lambda predictions, _: predictions
     )

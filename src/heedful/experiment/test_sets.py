@@ -6,9 +6,7 @@ Files of another task are rejected, and files are read whole and counted, before
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
-
-from typer import Option
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heedful.errors import ConfigError, DataError, check
 from heedful.tasks.command_line import PARALLEL_FILES, Files
@@ -20,9 +18,6 @@ if TYPE_CHECKING:
 
 
 ALIGNMENT_METRIC_NAMES = ("aer", "alignment-precision", "alignment-recall")
-GoldAlignments = Annotated[
-    str | None, Option(help="for aer: gold word alignments of the references")
-]
 
 
 class ReferenceSet(NamedTuple):
