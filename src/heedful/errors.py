@@ -53,6 +53,11 @@ class DiskFullError(StorageError):
     """A disk without enough free space."""
 
 
+def format_count(count: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless it is 1: "1 image", "1,200 images"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def shorten(text: str, max_length: int = 600) -> str:
     """Return a text, or its start and end if it would fill the screen."""
     if len(text) + 80 * text.count("\n") <= max_length:

@@ -44,6 +44,15 @@ def test_unknown_setting(call, tmp_path):
     )
 
 
+def test_two_files_as_arguments_are_answered_with_their_options(call, tmp_path):
+    files = [tmp_path / "a.de", tmp_path / "a.en"]
+    for file in files:
+        file.write_text("a\n")
+    ended = call("train", *files)
+    assert ended.code == 2
+    assert f"two files of texts: --source {files[0]} --target {files[1]}" in ended.err
+
+
 def test_unknown_type(call):
     ended = call("train", "reverse-tiny", "--set", "model.decoder.attention.score.type=aditive")
     assert ended.code == 2

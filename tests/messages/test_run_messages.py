@@ -222,6 +222,15 @@ def test_a_damaged_checkpoint_is_not_trained_from(call, tmp_path):
     )
 
 
+def test_limit_below_the_step_reached_is_reported(call, copied, trained):
+    ended = call("train", trained.parent / "letters.yaml", "--run", copied, "--steps", 100)
+    assert ended.code == 2
+    assert ended.err.endswith(
+        f"heedful: {copied}: training.max_steps is 100, but this run has reached step 250\n"
+        "  raise it with --steps, or use another folder with --run\n"
+    )
+
+
 def test_finished_run_is_reported_and_not_changed(call, copied, trained):
     before = (copied / "weights.safetensors").read_bytes()
     ended = call("train", trained.parent / "letters.yaml", "--run", copied)

@@ -3,7 +3,14 @@
 import pytest
 
 from heedful import errors
-from heedful.errors import ConfigError, CorruptRunError, HeedfulError, choices_hint, did_you_mean
+from heedful.errors import (
+    ConfigError,
+    CorruptRunError,
+    HeedfulError,
+    choices_hint,
+    did_you_mean,
+    format_count,
+)
 
 KINDS = [
     each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception)
@@ -46,3 +53,11 @@ def test_choices_hint_is_sorted():
 def test_allowed_names_may_be_any_iterable():
     assert did_you_mean("dto", (word for word in ["dot"])) == "; did you mean 'dot'?"
     assert choices_hint(word for word in ["dot"]) == "choose from: dot"
+
+
+def test_one_thing_is_counted_in_the_singular():
+    assert [format_count(count, "image") for count in (0, 1, 1200)] == [
+        "0 images",
+        "1 image",
+        "1,200 images",
+    ]

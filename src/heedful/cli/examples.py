@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from typer import Argument, Option
 
-from heedful.errors import check
+from heedful.errors import check, format_count
 from heedful.terminal import handle_stdout_errors
 
 if TYPE_CHECKING:
@@ -171,7 +171,9 @@ def write_pictures(folder: Path, pictures: Pixels, captions: Sequence[str]) -> N
             (folder / name).write_bytes(encode_png(picture))
     lines = [f"{name}\t{caption}" for name, caption in zip(names, captions, strict=True)]
     write_text(folder / "captions.tsv", "\n".join(["image\tcaption", *lines, ""]))
-    typer.echo(f"wrote {len(captions)} pictures and captions.tsv to {folder}", err=True)
+    typer.echo(
+        f"wrote {format_count(len(captions), 'image')} and captions.tsv to {folder}", err=True
+    )
 
 
 def _write_digits(

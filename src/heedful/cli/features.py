@@ -7,6 +7,7 @@ from typing import Annotated, Literal, cast
 import typer
 from typer import Argument, Option
 
+from heedful.errors import format_count
 from heedful.terminal import Device, Quiet, stderr_console, with_progress
 
 Pictures = Annotated[list[str], Argument(help="pictures, and folders of them")]
@@ -84,4 +85,5 @@ def features(
     for line in (*result.notes, *(f"left out: {problem}" for problem in result.problems)):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     (rows, columns), channels = result.grid, result.num_channels
-    typer.echo(f"wrote {output}: {result.num_images} pictures, {rows} x {columns} x {channels}")
+    count = format_count(result.num_images, "image")
+    typer.echo(f"wrote {output}: {count}, {rows} x {columns} x {channels}")

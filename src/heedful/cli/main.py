@@ -10,6 +10,8 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from shlex import quote
 from typing import Any, NoReturn
 
 import typer
@@ -57,7 +59,7 @@ class _Group(TyperGroup):
             raise OutputClosedError from None
         except Exception as error:
             if hasattr(error, "format_message") and hasattr(error, "message"):  # a usage error
-                error.message = shorten(error.message)
+                error.message = shorten(error.message) + _files_hint(error)
             raise
 
 
@@ -67,6 +69,15 @@ def _data_help() -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
     return "\n".join(["\b", "Your own data, without a recipe:", *lines])
+
+
+def _files_hint(error: Any) -> str:
+    """Return how files are given, if a command does not take them as arguments."""
+    files = [word for word in sys.argv[2:] if Path(word).is_file()]
+    options = {name for option in error.ctx.command.params for name in option.opts}
+    if "extra argument" not in error.message or len(files) != 2 or "--source" not in options:
+        return ""
+    return f"; two files of texts: --source {quote(files[0])} --target {quote(files[1])}"
 
 
 app = typer.Typer(

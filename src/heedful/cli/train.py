@@ -11,7 +11,7 @@ import typer
 from typer import Argument, Option
 
 from heedful.cli.options import SHORTCUTS, check_dev_files, with_file_options, with_shortcuts
-from heedful.errors import check
+from heedful.errors import check, format_count
 from heedful.tasks.command_line import Files, Split
 from heedful.tasks.registry import file_overrides
 from heedful.terminal import Device, Overrides, Quiet, parse_bytes, program_name, stderr_console
@@ -77,15 +77,18 @@ def train(
     folder = run or Path("runs") / Path(recipe).stem
     if recipe == DEFAULT_RECIPE and config.data.train and is_rank_zero():
         typer.echo(describe_default(config), err=True)
-    result = train_into(
-        config,
-        folder,
-        device=device,
-        console=stderr_console(quiet=quiet),
-        report_to=[tracker.value for tracker in report_to or []],
-        auto_find_batch_size=auto_find_batch_size or memory_limit is not None,
-        memory_limit=None if memory_limit is None else parse_bytes(memory_limit),
-    )
+    try:
+        result = train_into(
+            config,
+            folder,
+            device=device,
+            console=stderr_console(quiet=quiet),
+            report_to=[tracker.value for tracker in report_to or []],
+            auto_find_batch_size=auto_find_batch_size or memory_limit is not None,
+            memory_limit=None if memory_limit is None else parse_bytes(memory_limit),
+        )
+    except KeyboardInterrupt:  # which is answered already
+        raise typer.Exit(130) from None
     if not is_rank_zero():
         return
     if result.stop_reason:
@@ -163,8 +166,7 @@ def prepare(
     settings = [text for text in settings if not text.startswith(("data.train=", "data.train."))]
     settings.append(f"data.train={json.dumps(setting)}")
     hint = " ".join([f"train {quote(recipe)}", *(f"--set {quote(text)}" for text in settings)])
-    shards = f"{num_shards} shard{'s' if num_shards != 1 else ''}"
-    typer.echo(f"{output_dir}: {shards}; try: {program_name()} {hint}")
+    typer.echo(f"{output_dir}: {format_count(num_shards, 'shard')}; try: {program_name()} {hint}")
 
 
 RunFolders = Annotated[list[Path], Argument(help="folders written by `heedful train`")]
@@ -188,7 +190,7 @@ def average(
     Example: heedful average runs/de-en --num-last 5 -o runs/de-en-averaged
     Example: heedful average runs/tuned-1 runs/tuned-2 -o runs/both
     """
-    from heedful.experiment.checkpoint_averaging import average_checkpoints
+    from heedful.experiment.checkpoint_averaging import average_checkpoints, averaging_warnings
 
     message = "given together with --num-last"
     check(num_last is None or num_best is None, "--num-best", message, "leave out one of the two")
@@ -196,4 +198,6 @@ def average(
     for member in members:
         score = "" if member.score is None else f", score {member.score:.4f}"
         typer.echo(f"{member.folder} (step {member.step}{score})", err=True)
+    for warning in averaging_warnings(members):
+        typer.echo(f"warning: {warning}", err=True)
     typer.echo(f"{output_dir}: the mean of {len(members)} models")

@@ -17,7 +17,7 @@ from heedful.comparison.budget import read_training_cost
 from heedful.comparison.evaluation_sets import EvaluationSet, SystemResult
 from heedful.comparison.results import Comparison, Cost, Failure, RunStatistics, System
 from heedful.config import fields_with_role
-from heedful.errors import ConfigError, check, choices_hint, did_you_mean
+from heedful.errors import ConfigError, check, choices_hint, did_you_mean, format_count
 from heedful.experiment.environment import environment_info
 from heedful.recipes import Recipe
 from heedful.runs import Run, resolve_device
@@ -141,7 +141,7 @@ def compare_runs(
     )
     facts = environment_info(resolve_device(device), SINGLE_PROCESS)
     return Comparison(
-        title=f"{len(system_runs)} system{'' if len(system_runs) == 1 else 's'} compared",
+        title=f"{format_count(len(system_runs), 'system')} compared",
         test_set=evaluation_set.title,
         num_sentences=evaluation_set.size,
         budget=budget,

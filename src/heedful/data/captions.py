@@ -24,6 +24,7 @@ from heedful.data.caption_files import (
 )
 from heedful.data.image_features import ImageFeatures
 from heedful.data.images import IMAGE_SUFFIXES, FileListError, ImageFiles, ImageSheet
+<<<<<<< HEAD
 from heedful.data.sources import Encoding, SourceConfig
 from heedful.data.text_files import (
     STANDARD_INPUT,
@@ -34,6 +35,11 @@ from heedful.data.text_files import (
     read_lines,
 )
 from heedful.errors import DataError, check, check_choice
+=======
+from heedful.data.sources import SourceConfig
+from heedful.data.text_files import STANDARD_INPUT, display_name, read_error, read_lines
+from heedful.errors import DataError, check, check_choice, format_count
+>>>>>>> 01ea38c8 (Steps below the step reached are refused, averages warn of distant and bad checkpoints, two files are answered with their options; one image is counted in the singular)
 
 ImageStore = ImageFiles | ImageSheet | ImageFeatures
 """What the images of a source are read from."""
@@ -333,7 +339,7 @@ def find_rows(
             hint = "number the images from 0, or set `rows: order`"
             raise FileListError(location, message, hint, outside)
         return numbers
-    message = f"{len(names)} images, but {path} has {count} rows"
+    message = f"{format_count(len(names), 'image')}, but {path} has {format_count(count, 'row')}"
     hint = "choose the split that the file was made of, or number the rows in the image column"
     check(len(names) == count, location, message, hint, DataError)
     return list(range(count))

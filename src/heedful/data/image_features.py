@@ -92,7 +92,7 @@ class ImageFeatures:
         """Paths of the pictures, as far as the file has them."""
         text = self.metadata.get("images", "[]")
         names = json.loads(text) if isinstance(text, str) else text
-        message, hint = f"names {len(names)} pictures, but has {len(self)}", "extract it again"
+        message, hint = f"images named: {len(names)}, but it has {len(self)}", "extract it again"
         check(not names or len(names) == len(self), self.location, message, hint, DataError)
         return tuple(map(str, names))
 

@@ -26,7 +26,7 @@ from heedful.data.idx_files import Bytes, find_labels, read_idx
 from heedful.data.pair_dataset import permute_indices
 from heedful.data.sources import SourceConfig
 from heedful.data.text_files import display_name
-from heedful.errors import DataError, check
+from heedful.errors import DataError, check, format_count
 from heedful.shapes import Float, Int
 
 Integers = NDArray[np.int64]
@@ -57,7 +57,8 @@ class IdxImagesConfig(SourceConfig):
         path = self.labels or find_labels(self.path)
         labels = read_idx(path, 1)
         message = (
-            f"{len(labels):,} labels, but {display_name(self.path)} has {len(images):,} images"
+            f"{format_count(len(labels), 'label')}, but {display_name(self.path)} has "
+            f"{format_count(len(images), 'image')}"
         )
         hint = "name the labels of these images"
         check(len(images) == len(labels), display_name(path), message, hint, DataError)

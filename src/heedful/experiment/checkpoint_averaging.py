@@ -6,6 +6,7 @@ matter; sums are float64.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,9 @@ from heedful.storage.manifest import MANIFEST, read_and_verify_manifest
 from heedful.storage.state_dict import load_weights, unique_weights
 from heedful.tasks.task import VocabSizes
 from heedful.training.checkpoints import MODEL_FILE, list_checkpoints
+
+MAX_GAP_RATIO = 3  # of the longest to the shortest distance in steps, without a warning
+MAX_SCORE_LOSS = 0.1  # of the best score, without a warning
 
 
 class AveragingInput(NamedTuple):
@@ -77,6 +81,28 @@ def _write_average(
         run.initialize(recipe, tokenizers)
         run.save_model(state_dict, step=max(item.step for item in inputs))
     return inputs
+
+
+def averaging_warnings(inputs: Sequence[AveragingInput]) -> list[str]:
+    """Return a line for checkpoints that are far apart, and for those much worse than the best."""
+    warnings = []
+    for run in {item.run.folder: item.run for item in inputs}.values():
+        infos = list_checkpoints(run.checkpoints)
+        scores = [info.score for info in infos if info.score is not None]
+        members = [item for item in inputs if item.run is run and item.checkpoint]
+        steps = sorted(item.step for item in members)
+        gaps = [after - before for before, after in pairwise(steps)]
+        if gaps and max(gaps) > MAX_GAP_RATIO * min(gaps):
+            listed = ", ".join(map(str, steps))
+            warnings.append(f"{run.folder}: these checkpoints are far apart: steps {listed}")
+        for item in members:
+            limit = min(scores, default=0.0) + MAX_SCORE_LOSS * abs(min(scores, default=0.0))
+            if item.score is not None and item.score > limit:
+                warnings.append(
+                    f"{item.folder}: its score is more than {MAX_SCORE_LOSS:.0%} worse than the "
+                    "best of this run; --num-best averages the best ones"
+                )
+    return warnings
 
 
 def average_state_dicts(state_dicts: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from heedful.errors import ConfigError, DataError, check
+from heedful.errors import ConfigError, DataError, check, format_count
 from heedful.tasks.command_line import PARALLEL_FILES, Files
 from heedful.tasks.registry import all_file_options, check_columns
 
@@ -104,9 +104,7 @@ def read_matching_lines(path: str, test: ReferenceSet) -> list[str]:
     from heedful.data.text_files import display_name, read_lines
 
     lines = list(read_lines(path))
-    actual, expected = (
-        f"{count} line{'' if count == 1 else 's'}" for count in (len(lines), len(test.references))
-    )
+    actual, expected = (format_count(count, "line") for count in (len(lines), len(test.references)))
     message = f"{actual}, but {expected} of references"
     hint = "line n of one must belong to line n of the other: look for lost or added lines"
     check(actual == expected, display_name(path), message, hint, DataError)

@@ -54,7 +54,12 @@ from heedful.training.config import TrainingConfig
 from heedful.training.distributed import SINGLE_PROCESS, DistributedContext, init_distributed
 from heedful.training.prefetching import prefetch
 from heedful.training.progress import log_line, log_to_file, print_line
-from heedful.training.state import ResumableBatches, TrainingResult, finished_progress
+from heedful.training.state import (
+    ResumableBatches,
+    TrainingResult,
+    check_max_steps,
+    finished_progress,
+)
 from heedful.training.trackers import check_trackers
 from heedful.training.trainer import StartedStep
 
@@ -92,8 +97,7 @@ def train(
     runs/RECIPE by default. Data that is given replaces all data of the recipe: `files` are those
     of the command line, such as `labeled="train.tsv", dev_labeled="dev.tsv"` or `captions` and
     `images`; `pairs` is a file or an iterable of (source, target). The latter are written to
-    RUN/pairs.jsonl, so that the same call resumes. `minutes` and `steps` say how long to train;
-    `settings` change the recipe: {"training.seed": 1}, or nested dicts.
+    RUN/pairs.jsonl, so that the same call resumes. `settings` change the recipe, as a dict.
 
     `report_to` names trackers; `auto_find_batch_size` looks for the largest batch that fits into
     memory, or into `memory_limit` bytes. What the recipe cannot do is reported before anything is
@@ -102,8 +106,8 @@ def train(
     folder = Run(run_folder(recipe, run))
     torch_device = resolve_device(device)
     limits = {"training.max_minutes": minutes, "training.max_steps": steps}
-    limits = {name: limit for name, limit in limits.items() if limit is not None}
-    changes = [*to_overrides(limits), *to_overrides(settings or ())]
+    changes = to_overrides({name: limit for name, limit in limits.items() if limit is not None})
+    changes += to_overrides(settings or ())
     config = load_recipe_with_data(
         recipe, folder, files=files, pairs=pairs, settings=changes, device=torch_device
     )
@@ -176,6 +180,8 @@ def _train(
         if dist_context.is_main_process and run.exists:
             check_resume_compatible(run, recipe, log)
         snapshot = dist_context.main_process_first(lambda: _find_snapshot(run, recipe, checkpoints))
+        if snapshot:
+            check_max_steps(recipe.training.max_steps, snapshot.step, location=str(run.folder))
         if snapshot and (progress := finished_progress(recipe.limits, snapshot)):
             update_recipe(run, recipe, dist_context)
             log(f"{run.folder}: already trained ({progress.stop_reason}) at step {snapshot.step}")

@@ -24,7 +24,7 @@ from heedful.data.images import (
     Pixels,
     load_pixels,
 )
-from heedful.errors import DataError, check
+from heedful.errors import DataError, check, format_count
 from heedful.layers.efficientnet import IMAGE_SIZE, EfficientNetLite0, fold_batch_norms
 
 _MAX_THREADS = 8
@@ -85,7 +85,7 @@ def list_pictures(names: Iterable[str]) -> list[str]:
     if len(missing) == 1:
         raise DataError(missing[0], "no such file or folder", "check the path")
     if missing:
-        location, hint = f"{len(missing)} pictures", "check the paths"
+        location, hint = format_count(len(missing), "image"), "check the paths"
         raise FileListError(location, "no such files", hint, missing)
     return list(pictures)
 

@@ -184,7 +184,8 @@ class ProgressMeter:
         return new if math.isnan(mean) else mean + (new - mean) / self._loss_weight
 
     def __str__(self) -> str:
-        parts = [f"loss {self.loss:.3f}"]
+        label = "loss" if self._loss_weight <= 1 else "smoothed loss"
+        parts = [f"{label} {self.loss:.3f}"]
         parts += [f"{name} {mean:.3f}" for name, mean in self.auxiliary_losses.items()]
         parts.append(f"{self.tokens_per_second:,.0f} tokens/s")
         if math.isfinite(self.seconds_left):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from heedful.data.batching import DataCursor
-from heedful.errors import DiskFullError, HeedfulError
+from heedful.errors import DiskFullError, HeedfulError, RunError, check
 from heedful.storage.atomic import check_free_space, explain_os_errors, remove_path
 from heedful.storage.state_dict import is_sharded, load_into_model, shard_like
 from heedful.training.checkpoints import Snapshot
@@ -183,6 +183,13 @@ def read_progress(snapshot: Snapshot) -> TrainingProgress:
     """Return the progress of a snapshot."""
     values = {name: value for name, value in snapshot.metadata.items() if name != _PRECISION}
     return TrainingProgress(**{**values, "cursor": DataCursor(*values["cursor"])})
+
+
+def check_max_steps(max_steps: int, step: int, *, location: str) -> None:
+    """Raise RunError if the limit of steps is below the step that a run has reached."""
+    message = f"training.max_steps is {max_steps}, but this run has reached step {step}"
+    hint = "raise it with --steps, or use another folder with --run"
+    check(max_steps >= step, location, message, hint, RunError)
 
 
 def finished_progress(limits: TrainingLimits, snapshot: Snapshot) -> TrainingProgress | None:

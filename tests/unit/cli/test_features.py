@@ -38,7 +38,7 @@ def extract(capsys, monkeypatch):
 def test_features_of_a_folder(folder, extract, bits):
     ended = extract("photos", "--out", "f.safetensors", "--size", "64", "--bits", str(bits))
     assert (ended.code, ended.err) == (0, "")
-    assert ended.out == "wrote f.safetensors: 2 pictures, 2 x 2 x 320\n"
+    assert ended.out == "wrote f.safetensors: 2 images, 2 x 2 x 320\n"
     features = ImageFeatures.open("f.safetensors")
     assert features.images == ("photos/a.png", "photos/b.jpg")
     assert (features.bits, features.grid) == (bits, (2, 2))
@@ -63,7 +63,7 @@ def test_notes_and_broken_pictures_are_printed(folder, extract):
         "photos/c.gif: only the first of 2 frames or pages is read\n"
         "left out: photos/d.png: the file is empty\n"
     )
-    assert ended.out == "wrote f.npy: 3 pictures, 1 x 1 x 320\n"
+    assert ended.out == "wrote f.npy: 3 images, 1 x 1 x 320\n"
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_ids_have_the_order_of_the_rows(tmp_path):
     text = as_tsv([("id7", "dev", "x"), ("id9", "train", "y"), ("id8", "dev", "z")])
     settings = {"features": features(tmp_path, 2), "split": "dev", **NUMBERS}
     assert read(tmp_path / "c.tsv", text, **settings) == [(0, ("x",)), (1, ("z",))]
-    with pytest.raises(DataError, match=r"1 images, but .* has 2 rows"):
+    with pytest.raises(DataError, match=r"1 image, but .* has 2 rows"):
         read(tmp_path / "c.tsv", text, **{**settings, "split": "train"})
 
 

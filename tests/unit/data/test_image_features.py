@@ -214,7 +214,7 @@ def test_unrelated_json_in_the_same_folder_is_ignored(tmp_path):
 def test_names_must_be_as_many_as_rows(tmp_path):
     path = npy(tmp_path / "f.npy", VALUES)
     (tmp_path / "f.json").write_text(json.dumps({"images": '["a", "b"]'}))
-    with pytest.raises(DataError, match="names 2 pictures, but has 10"):
+    with pytest.raises(DataError, match="images named: 2, but it has 10"):
         _ = ImageFeatures.open(path).images
 
 

@@ -4,7 +4,11 @@ import pytest
 import torch
 
 from heedful.errors import CorruptRunError, RunError
-from heedful.experiment.checkpoint_averaging import average_checkpoints, average_state_dicts
+from heedful.experiment.checkpoint_averaging import (
+    average_checkpoints,
+    average_state_dicts,
+    averaging_warnings,
+)
 from heedful.recipes import load_recipe
 from heedful.runs import Run, load
 from heedful.storage.atomic import remove_path
@@ -79,6 +83,24 @@ def test_last_checkpoints_are_averaged(checkpointed, tmp_path):
     members = average_checkpoints([folder], tmp_path / "mean", num_last=3)
     assert [member.step for member in members] == [30, 40, 50]
     same_mean(tmp_path / "mean", [weights[step] for step in (30, 40, 50)])
+
+
+def test_distant_and_bad_checkpoints_are_warned_about(checkpointed, tmp_path):
+    folder, _ = checkpointed
+    members = average_checkpoints([folder], tmp_path / "mean", num_last=5)
+    assert averaging_warnings(members[2:3]) == []
+    bad = [str(member.folder) for member in members if member.score not in (None, 1.0)]
+    warnings = averaging_warnings(members)
+    assert [warning.split(": ")[0] for warning in warnings] == bad
+    assert warnings[0].endswith(
+        "its score is more than 10% worse than the best of this run; "
+        "--num-best averages the best ones"
+    )
+    apart = [member._replace(step=member.step**3, score=None) for member in members]
+    (warning,) = averaging_warnings(apart)
+    listed = "steps 1000, 8000, 27000, 64000, 125000"
+    assert averaging_warnings(apart[:2]) == []
+    assert warning == f"{folder}: these checkpoints are far apart: {listed}"
 
 
 def test_best_checkpoints_are_averaged(checkpointed, tmp_path):

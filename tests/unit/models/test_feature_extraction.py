@@ -106,7 +106,7 @@ def test_notes_of_pictures_are_returned(tmp_path, network):
 def test_names_that_are_no_pictures(tmp_path, pictures):
     with pytest.raises(FileListError) as error:
         list_pictures(["x.png", str(pictures), "y.png"])
-    assert str(error.value) == "2 pictures: no such files\n  x.png\n  y.png\n  check the paths"
+    assert str(error.value) == "2 images: no such files\n  x.png\n  y.png\n  check the paths"
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError) as error:
         list_pictures([str(tmp_path / "empty")])

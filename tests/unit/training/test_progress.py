@@ -43,7 +43,7 @@ def test_constant_steps_give_constant_means(clock):
     assert pace.loss == pytest.approx(2.0)
     assert pace.tokens_per_second == pytest.approx(1000)
     assert pace.seconds_left == pytest.approx(0.5 * 90)
-    assert str(pace) == "loss 2.000  1,000 tokens/s  0:45 left"
+    assert str(pace) == "smoothed loss 2.000  1,000 tokens/s  0:45 left"
 
 
 def test_speed_of_steps_that_are_reported_together(clock):
@@ -75,7 +75,10 @@ def test_auxiliary_losses_are_shown_by_name(clock):
     for step in range(1, 4):
         clock(0.5)
         pace.update(report(step, coverage=0.25, entropy=-1.5))
-    assert str(pace) == "loss 2.000  coverage 0.250  entropy -1.500  1,000 tokens/s  0:00 left"
+    assert (
+        str(pace)
+        == "smoothed loss 2.000  coverage 0.250  entropy -1.500  1,000 tokens/s  0:00 left"
+    )
 
 
 def test_auxiliary_losses_are_smoothed_as_the_loss(clock):
@@ -121,7 +124,7 @@ def test_skipped_steps_are_counted_and_not_in_the_loss(clock):
     for step, skipped in enumerate(["overflow", "", "loss is nan", ""], start=1):
         clock(0.5)
         pace.update(report(step, loss=math.nan if skipped else 2.0, skipped=skipped))
-    assert str(pace) == "loss 2.000  1,000 tokens/s  0:03 left  2 skipped"
+    assert str(pace) == "smoothed loss 2.000  1,000 tokens/s  0:03 left  2 skipped"
 
 
 def test_dev_scores_are_shown_with_the_best():

@@ -29,7 +29,7 @@ from heedful.data.image_formats import CAPTIONED_IMAGES
 from heedful.data.pair_dataset import Pair
 from heedful.data.sharded_dataset import PreparedDataset
 from heedful.data.synthetic.pictures import BuiltInPicturesConfig
-from heedful.errors import RunError, check
+from heedful.errors import RunError, check, format_count
 from heedful.evaluation.base import Metric
 from heedful.evaluation.registry import VALIDATION_METRICS
 from heedful.models.captioning import CaptioningConfig
@@ -243,7 +243,9 @@ class CaptioningTask(PairTask):
             notes=notes,
         )
         num_cells = encoder.grid[0] * encoder.grid[1]
-        lines = [f"{len(images):,} images with {len(captions):,} captions"]
+        lines = [
+            f"{format_count(len(images), 'image')} with {format_count(len(captions), 'caption')}"
+        ]
         lines += [*report.format_lines(), *notes[:_MAX_NOTES]]
         if len(notes) > _MAX_NOTES:
             lines.append(f"and {len(notes) - _MAX_NOTES:,} more such pictures")

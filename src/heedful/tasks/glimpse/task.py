@@ -22,7 +22,7 @@ from heedful.data.labeled_images import (
     stack_images,
 )
 from heedful.data.synthetic.digits import BuiltInDigitsConfig
-from heedful.errors import RunError, check
+from heedful.errors import RunError, check, format_count
 from heedful.evaluation.base import Direction
 from heedful.evaluation.registry import ACCURACY, LOSS, MetricSpec
 from heedful.pytree import to_float64
@@ -283,7 +283,7 @@ class GlimpseTask(TokenlessTask):
 
 def _format_size(dataset: LabeledImageDataset) -> str:
     _, height, width = dataset.images.shape
-    text = f"{len(dataset):,} images of {height} x {width} pixels"
+    text = f"{format_count(len(dataset), 'image')} of {height} x {width} pixels"
     if not dataset.has_scenes:
         return text
     size, num = dataset.canvas_size, dataset.batching.num_distractors

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text
 
+from heedful.errors import format_count
 from heedful.plotting import html, pictures
 from heedful.plotting.svg import (
     PADDING,
@@ -211,7 +212,9 @@ def render_page(predictions: Sequence[GlimpsePrediction], title: str = _TITLE) -
     ]
     count = max((len(prediction.boxes) for prediction in predictions), default=1)
     colors = [glimpse_color(index, count) for index in range(count)]
-    text = f"{len(predictions)} images. Play, move the slider, or use the arrow keys."
+    text = (
+        f"{format_count(len(predictions), 'image')}. Play, move the slider, or use the arrow keys."
+    )
     if has_averaged_episodes(predictions):
         text += f" {EPISODES_NOTE}"
     slider = {"type": "range", "min": "0", "max": str(count), "value": str(count), "id": "step"}
