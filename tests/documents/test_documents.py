@@ -139,6 +139,9 @@ FOREIGN_NAMES = {
     "is_of_text",
     "use_fast_path",
     "use_deterministic_algorithms",
+    "safe_globals",
+    "find_class",
+    "__setstate__",
 }
 """Names of other toolkits, and former names, that decision records speak of."""
 
