@@ -24,7 +24,6 @@ from heedful.data.caption_files import (
 )
 from heedful.data.image_features import ImageFeatures
 from heedful.data.images import IMAGE_SUFFIXES, FileListError, ImageFiles, ImageSheet
-<<<<<<< HEAD
 from heedful.data.sources import Encoding, SourceConfig
 from heedful.data.text_files import (
     STANDARD_INPUT,
@@ -34,12 +33,7 @@ from heedful.data.text_files import (
     read_error,
     read_lines,
 )
-from heedful.errors import DataError, check, check_choice
-=======
-from heedful.data.sources import SourceConfig
-from heedful.data.text_files import STANDARD_INPUT, display_name, read_error, read_lines
 from heedful.errors import DataError, check, check_choice, format_count
->>>>>>> 01ea38c8 (Steps below the step reached are refused, averages warn of distant and bad checkpoints, two files are answered with their options; one image is counted in the singular)
 
 ImageStore = ImageFiles | ImageSheet | ImageFeatures
 """What the images of a source are read from."""

@@ -12,7 +12,7 @@ from heedful.data.batching import Batch
 from heedful.data.conll_files import ConllConfig
 from heedful.data.examples import TAGGED_TEXTS, LocatedExamples
 from heedful.data.pair_files import PAIR_SOURCES
-from heedful.errors import check, format_count
+from heedful.errors import check
 from heedful.evaluation.annotation_metrics import are_span_tags, extract_spans
 from heedful.evaluation.base import Metric, compute_score
 from heedful.evaluation.confusion import (
@@ -261,18 +261,4 @@ def count_spans(references: Sequence[str], predicted: Sequence[str]) -> Iterator
     yield "all", true.total(), false.total(), missed.total()
 
 
-<<<<<<< HEAD
-=======
-def unknown_tags(labels: Sequence[str], references: Iterable[str]) -> Iterator[str]:
-    """Yield a line about tags that were never seen in training, if there are any."""
-    known = set(labels)
-    unknown = Counter(tag for tag in _tags(references) if tag not in known)
-    if unknown:
-        names = ", ".join(sorted(unknown))
-        count = unknown.total()
-        words = format_count(count, "word")
-        yield f"{words} with tags that were never seen in training, counted as errors: {names}"
-
-
->>>>>>> 01ea38c8 (Steps below the step reached are refused, averages warn of distant and bad checkpoints, two files are answered with their options; one image is counted in the singular)
 TASK = TaggingTask()
