@@ -140,7 +140,7 @@ def test_held_out_images_are_not_trained_on(pictures, tmp_path):
     heedful.train(recipe, tmp_path / "run")
     lines = (tmp_path / "run" / "train.log").read_text()
     assert "train: 11 images with 22 captions" in lines
-    assert "dev: 1 images with 2 captions" in lines
+    assert "dev: 1 image with 2 captions" in lines
 
 
 def test_captioner_repr_names_its_inputs(picture_run):
