@@ -238,6 +238,18 @@ def test_tsv_with_only_a_header():
 
 
 @pytest.mark.parametrize("config", [TSVConfig, CSVConfig])
+def test_two_columns_of_one_name(config):
+    write("train", "de en de\na b c\n".replace(" ", "\t" if config is TSVConfig else ",").encode())
+    names = {"source_column": "de", "target_column": "en"}
+    assert message(config(path="train", **names).read) == (
+        "train:1: two columns are called 'de'\n"
+        "  rename one, or give --source-column and --target-column by number"
+    )
+    numbers = {"source_column": 3, "target_column": 2, "header": True}
+    assert config(path="train", **numbers).read() == [("c", "b")]
+
+
+@pytest.mark.parametrize("config", [TSVConfig, CSVConfig])
 def test_missing_column_name(config):
     write("train", b"french\tenglish\n" if config is TSVConfig else b"french,english\n")
     assert message(config(path="train", source_column="frensh").read) == (
@@ -302,6 +314,8 @@ def test_parquet_with_other_contents():
         pq.write_table(pa.table(columns), "train.parquet")
         return message(ParquetConfig(path="train.parquet", **settings).read)
 
+    table = pa.Table.from_arrays([pa.array(["a"])] * 3, names=["source", "target", "target"])
+    assert message_of_table(table) == "train.parquet: two columns are called 'target'\n  rename one"
     texts = {"source": ["a", "b"], "target": ["c", None], "id": [1, 2], "raw": [b"a", b"b"]}
     found = "\n  give --source-column and --target-column; columns found: "
     found += "'source', 'target', 'id', 'raw'"

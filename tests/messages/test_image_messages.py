@@ -2,10 +2,12 @@
 
 import gzip
 import io
+import json
 import os
 import struct
 import sys
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -192,6 +194,54 @@ def test_files_that_are_no_arrays(name, content, message):
     assert message_of(open_array_file, write(name, content)) == f"{name}: {message}"
 
 
+def npy(dtype="'<f4'", shape="(2,)"):
+    text = f"{{'descr': {dtype}, 'fortran_order': False, 'shape': {shape}}}"
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text.encode() + bytes(8)
+
+
+NO_ARRAY = "not an array in the format of numpy\n  give a .npy, .npy.gz or "
+NO_ARRAY += ".safetensors file; save one with numpy.save"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (npy(dtype="'x'"), NO_ARRAY),
+        (npy(dtype="{'names': ['a']}"), NO_ARRAY),
+        (npy(shape="(2.5,)"), NO_ARRAY),
+        (npy(shape="-" * 5000 + "1"), NO_ARRAY),
+        (npy(dtype="'<U0'"), "an array of <U0, not of numbers\n  save it as float32 or uint8"),
+        (npy(dtype="'|V0'"), "an array of |V0, not of numbers\n  save it as float32 or uint8"),
+        (npy(shape="(-1,)"), f"an array cannot have the shape (-1,)\n  {COPY}"),
+        (npy(shape="(True,)"), f"an array cannot have the shape (True,)\n  {COPY}"),
+        (
+            npy(shape="(9999999999999999999999,)"),
+            f"truncated: {4 * 9999999999999999999999 - 8:,} bytes are missing\n  {COPY}",
+        ),
+    ],
+)
+def test_odd_npy_headers(content, message):
+    assert message_of(open_array_file, write("f.npy", content)) == f"f.npy: {message}"
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"shape": [10**12], "data_offsets": [0, 0]},
+        {"shape": [-1, -2], "data_offsets": [0, 8]},
+        {"shape": [2], "data_offsets": [8, 0]},
+        {"shape": [2], "data_offsets": [-4, 4]},
+        {"shape": [3], "data_offsets": [0, 8]},
+        {"shape": "ab", "data_offsets": [0, 8]},
+    ],
+)
+def test_odd_safetensors_headers(entry):
+    text = json.dumps({"features": {"dtype": "F32", **entry}}).encode()
+    write("f.safetensors", struct.pack("<Q", len(text)) + text + bytes(8))
+    expected = f"f.safetensors: not a safetensors file\n  {COPY}"
+    assert message_of(open_array_file, "f.safetensors") == expected
+
+
 def test_arrays_of_objects_are_rejected():
     np.save("o.npy", np.array([{"a": 1}, None], dtype=object))
     assert message_of(open_array_file, "o.npy") == (
@@ -204,9 +254,11 @@ def test_truncated_arrays():
     np.save("a.npy", np.zeros((50, 4, 8), np.float32))
     with open("a.npy", "rb+") as file:
         file.truncate(1000)
-    text = message_of(open_array_file, "a.npy")
-    assert text.startswith("a.npy: broken or truncated (")
-    assert text.endswith(COPY)
+    missing = 128 + 50 * 4 * 8 * 4 - 1000
+    expected = f"truncated: {missing:,} bytes are missing\n  {COPY}"
+    assert message_of(open_array_file, "a.npy") == f"a.npy: {expected}"
+    write("a.npy.gz", gzip.compress(Path("a.npy").read_bytes()))
+    assert message_of(open_array_file, "a.npy.gz") == f"a.npy.gz: {expected}"
     save_file({"features": np.zeros((50, 4, 8), np.float32)}, "a.safetensors")
     with open("a.safetensors", "rb+") as file:
         file.truncate(1000)
@@ -380,6 +432,13 @@ JSON = 'each line must be an object such as {"image": "a.jpg", "captions": ["...
             " \tx\n",
             {},
             "c.tsv:1: the image is empty\n  name a picture, or remove the line",
+        ),
+        (
+            "c.tsv",
+            "image\tcaption\tcaption\na\tb\tc\n",
+            {},
+            "c.tsv:1: two columns are called 'caption'\n"
+            "  rename one, or give image_column and caption_column by number",
         ),
         (
             "c.tsv",

@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple
 from pydantic import PositiveInt
 
 from heedful.data.pair_files import get_json_value, read_json_objects, type_name
-from heedful.data.table_files import read_csv_rows
+from heedful.data.table_files import find_column, read_csv_rows
 from heedful.data.text_files import UTF_8, display_name, nonempty_lines
-from heedful.errors import DataError, check, did_you_mean, quote_names
+from heedful.errors import DataError, check
 from heedful.tokenization.tokenizer import check_text
 
 CaptionFileFormat = Literal["tsv", "csv", "jsonl"]
@@ -145,13 +145,12 @@ class _Table(NamedTuple):
     def _find(self, column: Column | None, usual: Sequence[str], default: int) -> int:
         location = f"{display_name(self.path)}:1"
         if isinstance(column, str):
-            message = f"no column is called {column!r}{did_you_mean(column, self.names)}"
-            hint = f"give {_COLUMN_SETTINGS}; columns found: {quote_names(self.names)}"
-            check(column in self.names, location, message, hint, DataError)
-            return self.names.index(column)
+            return find_column(column, self.names, location, options=_COLUMN_SETTINGS)
         lower = [name.strip().lower() for name in self.names]
-        usual_index = next((lower.index(name) for name in usual if name in lower), default)
-        index = usual_index if column is None else column - 1
+        name = next((name for name in usual if name in lower), None) if column is None else None
+        if name is not None:
+            return find_column(name, lower, location, options=_COLUMN_SETTINGS)
+        index = default if column is None else column - 1
         kind = "comma-separated" if self.file_format == "csv" else "tab-separated"
         plural = "" if len(self.names) == 1 else "s"
         message = f"{len(self.names)} {kind} column{plural}, but column {index + 1} is needed"

@@ -174,10 +174,14 @@ class _Reader:
             message = f"no column is called {column!r}{did_you_mean(column, self.displayed)}"
             is_known = column in self.displayed or top_level(column, self.names) in self.names
             check(is_known, self.location, message, hint, DataError)
-            return column
-        message = f"there is no column {column}"
-        check(column <= len(self.names), self.location, message, hint, DataError)
-        return self.names[column - 1]
+        else:
+            message = f"there is no column {column}"
+            check(column <= len(self.names), self.location, message, hint, DataError)
+            column = self.names[column - 1]
+        name = top_level(column, self.names)
+        is_unique = self.names.count(name) == 1
+        check(is_unique, self.location, f"two columns are called {name!r}", "rename one", DataError)
+        return column
 
     def explain(self, error: Exception) -> DataError:
         """Return the message for a file that cannot be opened, or ends too early."""

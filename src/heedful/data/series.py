@@ -204,7 +204,7 @@ class _Table(NamedTuple):
 
     def _number(self, text: str, name: str, row: int) -> float:
         try:
-            number = float(text)
+            number = math.inf if "_" in text else float(text)  # Python reads 1_000
         except ValueError:
             number = math.inf
         if abs(number) <= MAX_VALUE:

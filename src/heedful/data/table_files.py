@@ -157,10 +157,7 @@ class TableConfig(PairFileConfig):
     def _find_column(self, column: int | str, names: Sequence[str]) -> int:
         if isinstance(column, int):
             return column - 1
-        message = f"no column is called {column!r}{did_you_mean(column, names)}"
-        hint = f"give {COLUMN_OPTIONS}; columns found: {quote_names(names)}"
-        check(column in names, f"{display_name(self.path)}:1", message, hint, DataError)
-        return names.index(column)
+        return find_column(column, names, f"{display_name(self.path)}:1", options=COLUMN_OPTIONS)
 
     def _column_error(
         self, row: Sequence[str], line_number: int, num_columns: int, num_needed: int
@@ -235,6 +232,17 @@ class CSVConfig(TableConfig):
     @override
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
         return read_csv_rows(self.path, self.delimiter, self.encoding)
+
+
+def find_column(name: str, names: Sequence[str], location: str, *, options: str) -> int:
+    """Return the index of a column; raise DataError if none or two have this name."""
+    message = f"no column is called {name!r}{did_you_mean(name, names)}"
+    hint = f"give {options}; columns found: {quote_names(names)}"
+    check(name in names, location, message, hint, DataError)
+    message = f"two columns are called {name!r}"
+    hint = f"rename one, or give {options} by number"
+    check(names.count(name) == 1, location, message, hint, DataError)
+    return names.index(name)
 
 
 def read_csv_rows(

@@ -82,6 +82,7 @@ def test_calendar_covariates_are_sine_and_cosine_of_the_part_that_has_passed(tmp
         ("time,value\n1,1\n1,2\n", {}, ":3: the time is the same as in line 2"),
         ("time,value\n1,1\n2,x\n", {}, ":3: 'x' in column 'value' is not a number"),
         ("time,value\n1,1\n2,inf\n", {}, ":3: 'inf' in column 'value' is not a number"),
+        ("time,value\n1,1\n2,1_000\n", {}, ":3: '1_000' in column 'value' is not a number"),
         ("time,value\nMay,1\n", {}, ":2: 'May' in column 'time' is not a time"),
         ("time,value\n20130131,1\n", {}, ":2: '20130131' in column 'time' is neither a date nor"),
         ("time,value\n1,1\n2\n", {}, ":3: has 1 columns, but the first row names 2"),
