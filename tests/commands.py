@@ -1,8 +1,11 @@
 """Running heedful's commands in tests, and the tiny recipe they run."""
 
+import os
 import random
+import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 LETTERS = "abcdefgh"
@@ -109,3 +112,35 @@ def start_heedful(*words: str | Path, **options) -> subprocess.Popen:
     """Start a command in a process of its own."""
     command = [sys.executable, "-m", "heedful", *map(str, words)]
     return subprocess.Popen(command, text=True, **options)
+
+
+@contextmanager
+def without_privileges():
+    """Drop root privileges, under which nothing is forbidden."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.chmod(".", 0o755)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@contextmanager
+def mounted(folder, options):
+    """A disk of its own at a folder."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder]
+    import pytest
+
+    if (
+        not shutil.which("mount")
+        or subprocess.run(command, capture_output=True, check=False).returncode
+    ):
+        pytest.skip("a disk cannot be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)

@@ -4,12 +4,15 @@ Each message has a location, what was found and a remedy. The command line print
 a traceback and exits with `exit_code`: 2 where the user can fix the cause, 1 where data is lost.
 """
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 MAX_CHOICES = 12
 """More names than this are not listed in an error."""
 NUM_NEAREST = 6
+# Control characters, those that turn the direction of writing, and halves of surrogate pairs.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class HeedfulError(Exception):
@@ -18,7 +21,8 @@ class HeedfulError(Exception):
     exit_code = 2
 
     def __init__(self, location: str, message: str, hint: str) -> None:
-        location, message, hint = shorten(location), shorten(message), shorten(hint, 1800)
+        location = printable(shorten(location)).replace("\n", "\\n")
+        message, hint = printable(shorten(message)), printable(shorten(hint, 1800))
         super().__init__(f"{location}: {message}\n  {hint}")
         self.location, self.message, self.hint = location, message, hint
 
@@ -56,6 +60,11 @@ class DiskFullError(StorageError):
 def format_count(count: int, noun: str) -> str:
     """Return a number with its noun, in the plural unless it is 1: "1 image", "1,200 images"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def printable(text: str) -> str:
+    """Escape characters that a terminal would obey, as in file names from elsewhere."""
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def shorten(text: str, max_length: int = 600) -> str:

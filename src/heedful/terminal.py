@@ -14,9 +14,10 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
+import typer
 from typer import Argument, Option
 
-from heedful.errors import ConfigError, HeedfulError, check
+from heedful.errors import ConfigError, HeedfulError, check, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -96,6 +97,22 @@ class OutputClosedError(Exception):
     exit_code = 141  # as a shell reports a process that SIGPIPE killed
 
 
+def open_standard_streams() -> None:
+    """Replace closed standard streams, as cron and daemons start programs, by the null device.
+
+    Otherwise the next file that is opened would get the number of a closed one.
+    """
+    sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
+def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print a text; on a terminal, without escape sequences that are part of it."""
+    stream = sys.stderr if err else sys.stdout
+    typer.echo(printable(text) if stream.isatty() else text, err=err, nl=nl)
+
+
 @contextmanager
 def handle_stdout_errors() -> Iterator[None]:
     """Turn a closed pipe or a full disk behind standard output into a HeedfulError."""
@@ -119,6 +136,11 @@ def stderr_console(*, quiet: bool = False) -> Console:
     from rich.console import Console
 
     return Console(stderr=True, quiet=quiet)
+
+
+def print_message(console: Console, line: str) -> None:
+    """Print a line as it is, but for escape sequences."""
+    console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
 
 def with_progress(

@@ -5,7 +5,6 @@ import io
 import lzma
 import os
 import sys
-from contextlib import contextmanager
 from random import Random
 
 import pytest
@@ -25,6 +24,7 @@ from heedful.errors import ConfigError, CorruptRunError, DataError, HeedfulError
 from heedful.tokenization import vocabulary
 from heedful.tokenization.subword import SubwordTokenizerConfig
 from heedful.tokenization.tokenizer import CharacterTokenizerConfig, WordTokenizerConfig
+from tests.commands import without_privileges
 
 
 @pytest.fixture(autouse=True)
@@ -94,20 +94,6 @@ def test_file_without_read_permission():
     with without_privileges():
         found = message_of_lines("train.de")
     assert found == "train.de: no permission to read it\n  try `chmod u+r train.de`"
-
-
-@contextmanager
-def without_privileges():
-    """Drop root privileges, under which nothing is forbidden."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.chmod(".", 0o755)
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 def test_path_too_long():

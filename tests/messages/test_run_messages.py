@@ -2,16 +2,14 @@
 
 import json
 import re
-import shutil
 import subprocess
 import sys
-from contextlib import contextmanager
 
 import pytest
 from safetensors.torch import load_file, save_file
 
 from heedful.storage.manifest import write_manifest
-from tests.commands import heedful, start_heedful, write_recipe
+from tests.commands import heedful, mounted, start_heedful, write_recipe
 
 RESTORE_HINT = "  restore the folder from a copy, or train again into another folder\n"
 
@@ -258,22 +256,6 @@ def test_a_full_disk_under_the_output(trained):
         "what was saved before is untouched\n"
         "  free disk space and run the same command again\n"
     )
-
-
-@contextmanager
-def mounted(folder, options):
-    """A disk of its own at a folder."""
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder]
-    if (
-        not shutil.which("mount")
-        or subprocess.run(command, capture_output=True, check=False).returncode
-    ):
-        pytest.skip("a disk cannot be mounted here")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 def test_a_full_disk_under_a_run_keeps_what_was_saved(call, tmp_path):

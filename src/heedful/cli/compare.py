@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -183,7 +184,7 @@ def _train(
         command=_command_line(),
         baseline=options.baseline,
         device=options.device,
-        log_message=lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
+        log_message=partial(terminal.print_message, console),
     )
 
 

@@ -1,12 +1,13 @@
 """`heedful export`: runs become models of other libraries."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from typer import Option
 
-from heedful.terminal import Quiet, RunFolder, stderr_console
+from heedful.terminal import Quiet, RunFolder, print_message, stderr_console
 
 To = Annotated[str, Option("--to", metavar="FORMAT", help="format to write: see above")]
 FolderToWrite = Annotated[Path, Option("--out", "-o", help="folder to write")]
@@ -31,5 +32,5 @@ def export(run: RunFolder, *, to: To, out: FolderToWrite, quiet: Quiet = False) 
     from heedful.conversion.exporting import export_run
 
     console = stderr_console(quiet=quiet)
-    compared = export_run(run, to, out, console.print)
+    compared = export_run(run, to, out, partial(print_message, console))
     typer.echo(f"{out}: exported; {compared}")

@@ -8,7 +8,7 @@ import typer
 from typer import Argument, Option
 
 from heedful.errors import format_count
-from heedful.terminal import Device, Quiet, stderr_console, with_progress
+from heedful.terminal import Device, Quiet, print_message, stderr_console, with_progress
 
 Pictures = Annotated[list[str], Argument(help="pictures, and folders of them")]
 FeatureFile = Annotated[
@@ -83,7 +83,7 @@ def features(
     target = resolve_device(device)
     result = extract_features(files, output, network, options, device=target, track=track)
     for line in (*result.notes, *(f"left out: {problem}" for problem in result.problems)):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        print_message(console, line)
     (rows, columns), channels = result.grid, result.num_channels
     count = format_count(result.num_images, "image")
     typer.echo(f"wrote {output}: {count}, {rows} x {columns} x {channels}")

@@ -1,5 +1,6 @@
 """`heedful import`: models of other libraries become runs."""
 
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
@@ -7,7 +8,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from heedful.terminal import Quiet, program_name, stderr_console
+from heedful.terminal import Quiet, print_message, program_name, stderr_console
 
 ModelToImport = Annotated[
     Path, Argument(metavar="FOLDER|FILE", help="folder of a Hugging Face model, or a checkpoint")
@@ -31,6 +32,6 @@ def import_(model: ModelToImport, *, run: RunToWrite, quiet: Quiet = False) -> N
     from heedful.conversion.importing import import_run
 
     console = stderr_console(quiet=quiet)
-    recipe = import_run(model, run, console.print)
+    recipe = import_run(model, run, partial(print_message, console))
     next_command = recipe.task.next_command.format(run=quote(str(run)))
     typer.echo(f"{run}: imported; try: {program_name()} {next_command}")

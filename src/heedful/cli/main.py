@@ -31,9 +31,10 @@ from heedful.cli.options import with_run
 from heedful.cli.runs import runs
 from heedful.cli.show import report, show
 from heedful.cli.train import average, prepare, train
-from heedful.errors import ConfigError, HeedfulError, StorageError, shorten
+from heedful.errors import ConfigError, HeedfulError, StorageError, printable, shorten
+from heedful.storage.atomic import DISK_ERRORS, storage_error
 from heedful.tasks.registry import data_table, task_commands
-from heedful.terminal import OutputClosedError, handle_stdout_errors
+from heedful.terminal import OutputClosedError, handle_stdout_errors, open_standard_streams
 
 try:
     import resource
@@ -59,7 +60,7 @@ class _Group(TyperGroup):
             raise OutputClosedError from None
         except Exception as error:
             if hasattr(error, "format_message") and hasattr(error, "message"):  # a usage error
-                error.message = shorten(error.message) + _files_hint(error)
+                error.message = printable(shorten(error.message)) + _files_hint(error)
             raise
 
 
@@ -134,6 +135,7 @@ def _global_options(
 
 def main() -> None:
     """Run a command; turn errors into a message and an exit code."""
+    open_standard_streams()
     try:
         try:
             app()
@@ -160,6 +162,8 @@ def _explain(error: Exception) -> HeedfulError:
     if isinstance(error, FileNotFoundError) and error.filename is None:  # of os.getcwd()
         message = "the working directory no longer exists"
         return StorageError(".", message, "change to a folder that exists")
+    if isinstance(error, OSError) and (error.filename is not None or error.errno in DISK_ERRORS):
+        return storage_error(error)
     if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)):
         size = re.search(r"allocate ([\d.]+ \w+)", str(error))
         message = f"not enough{f' for {size[1]}' if size else ''}"

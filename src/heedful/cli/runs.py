@@ -4,6 +4,7 @@ It reads small files only and verifies nothing: a damaged run is listed by what 
 """
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -29,6 +30,7 @@ def runs(folder: FoldersOfRuns = Path("runs"), *, as_json: AsJSON = False) -> No
     Example: heedful runs comparison
     """
     check(folder.is_dir(), str(folder), "no such folder", "name a folder that contains runs")
+    os.listdir(folder)  # an error if that is forbidden, which glob skips
     summaries = list(map(summarize_run, find_runs(folder)))
     hint = "name a folder that contains runs, or write one with `heedful train`"
     check(summaries, str(folder), "there are no runs here", hint)

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from heedful.errors import DataError, check
 from heedful.storage.json_files import read_json
+from heedful.storage.state_dict import save_weights
 
 CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -136,8 +137,7 @@ def write_hf_folder(
     """Write a model into an existing folder, in one safetensors file."""
     for name, settings in ((CONFIG, config), (GENERATION_CONFIG, generation_config)):
         write_json(folder / name, settings)
-    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    save_file(contiguous, folder / WEIGHTS, metadata={"format": "pt"})
+    save_weights(tensors, folder / WEIGHTS, {"format": "pt"})
 
 
 def write_json(path: Path, contents: Mapping[str, Any]) -> None:

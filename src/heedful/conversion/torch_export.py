@@ -5,6 +5,7 @@ opened with `torch.export.load`, which needs only torch. Invariant: sizes other 
 capturing give what the model gives.
 """
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -59,8 +60,10 @@ class TorchExporter(Exporter):
         if captured.encoder is not None:
             programs["encoder"] = captured.encoder
         for name, program in programs.items():
+            contents = io.BytesIO()  # torch reports errors of a disk without their cause
             with explain_capture_errors():
-                torch.export.save(program, folder / f"{name}.pt2")
+                torch.export.save(program, contents)
+            (folder / f"{name}.pt2").write_bytes(contents.getbuffer())
         write_json(folder / "model.json", graphs.model_info(captured))
         run.tokenizers.save(folder / TOKENIZERS)
 

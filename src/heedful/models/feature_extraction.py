@@ -69,6 +69,7 @@ def list_pictures(names: Iterable[str]) -> list[str]:
     missing: list[str] = []
     for name in names:
         if os.path.isdir(name):
+            os.listdir(name)  # an error if that is forbidden, which rglob skips
             files = [path for path in sorted(Path(name).rglob("*")) if path.is_file()]
             inside = [
                 str(path)

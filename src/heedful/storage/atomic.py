@@ -22,25 +22,36 @@ except ImportError:  # Windows
 _TEMPORARY_PREFIX, _BACKUP_PREFIX = ".writing-", ".aside-"
 _SPACE_MARGIN = 1.2  # times the size to be written, for what else grows meanwhile
 _UNTOUCHED_NOTE = "what was saved before is untouched"
+_SPECIAL_MESSAGE = "this is a device or a pipe, which a file must not replace", "name a file"
 _FOLDER_MESSAGE = "this is a folder; a file cannot replace it", "name a file in it"
 _MAKE_SPACE_HINT = "free disk space and run the same command again"
 _HINTS = {
     errno.ENOSPC: _MAKE_SPACE_HINT,
     errno.EDQUOT: "free space in your quota and run the same command again",
-    errno.EACCES: "allow writing there, or name another folder",
+    errno.EACCES: "allow access there, or name another folder",
+    errno.EPERM: "allow access there, or name another folder",
+    errno.ENAMETOOLONG: "choose a shorter name",
     errno.EROFS: "name a folder on a writable disk",
 }
+
+_FULL_DISK = {errno.ENOSPC, errno.EDQUOT}
+DISK_ERRORS = {*_FULL_DISK, errno.EIO, errno.EFBIG}
+"""Errors of writing, which have no file name."""
 
 
 @contextmanager
 def atomic_replace(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write a file or folder to, which then replaces `path`.
 
-    A file does not replace a folder: nothing is written, and what the folder contains stays.
+    A link stays, and what it points to is replaced. A file does not replace a folder: nothing is
+    written, and what the folder contains stays.
     """
     check(bool(path.name), str(path), *_FOLDER_MESSAGE, StorageError)
-    temporary = temporary_path(path)
     with explain_os_errors(path):
+        path = path.resolve() if path.is_symlink() else path
+        is_special = path.exists() and not (path.is_file() or path.is_dir())
+        check(not is_special, str(path), *_SPECIAL_MESSAGE, StorageError)
+        temporary = temporary_path(path)
         _remove_abandoned(path.parent)
         missing = [parent for parent in path.parents if not parent.exists()]
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,11 +76,20 @@ def explain_os_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = _HINTS.get(error.errno or 0, "check the disk and the folder")
-        is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}
-        reason = (error.strerror or str(error)).lower()
-        message = f"cannot be written ({reason}); {_UNTOUCHED_NOTE}"
-        raise (DiskFullError if is_full else StorageError)(str(path), message, hint) from error
+        message = f"cannot be written ({_reason(error)}); {_UNTOUCHED_NOTE}"
+        raise storage_error(error, str(path), message) from error
+
+
+def storage_error(error: OSError, location: str = "", message: str = "") -> StorageError:
+    """Return the error with a hint for an error of the operating system."""
+    is_full = error.errno in _FULL_DISK
+    hint = _HINTS.get(error.errno or 0, "check the disk and the folder")
+    location = location or os.fsdecode(error.filename or "disk")
+    return (DiskFullError if is_full else StorageError)(location, message or _reason(error), hint)
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
 
 
 def check_free_space(path: Path, size: int) -> None:
@@ -162,11 +182,15 @@ def _exchange(temporary: Path, path: Path) -> None:
     except OSError:
         backup.rename(path)
         raise
-    _remove(backup)
+    try:
+        _remove(backup)
+    except OSError as error:
+        message = f"is written, but its previous contents cannot be removed ({error.strerror})"
+        raise StorageError(str(path), message, f"remove them: {backup}") from error
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from heedful.errors import CorruptRunError, HeedfulError, RunError, check
@@ -41,10 +41,12 @@ _DTYPE_ORDER = {dtype: index for index, dtype in enumerate(_DTYPES)}
 _ALIGNMENT = 8
 
 
-def serialize_safetensors(tensors: Mapping[str, Tensor]) -> list[Buffer]:
+def serialize_safetensors(
+    tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
+) -> list[Buffer]:
     """Return the buffers of a safetensors file, in order; tensors are not copied."""
     named = sorted(tensors.items(), key=lambda item: (_DTYPE_ORDER[item[1].dtype], item[0]))
-    header: dict[str, object] = {}
+    header: dict[str, object] = {} if metadata is None else {"__metadata__": dict(metadata)}
     buffers: list[Buffer] = []
     end = 0
     for name, tensor in named:
@@ -61,9 +63,12 @@ def serialize_safetensors(tensors: Mapping[str, Tensor]) -> list[Buffer]:
     return [struct.pack("<Q", len(text)) + text, *buffers]
 
 
-def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
-    """Write a state dict to a file."""
-    path.write_bytes(save(dict(weights)))
+def save_weights(
+    weights: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write a state dict to a file, whose mode follows the umask."""
+    with path.open("wb") as file:
+        file.writelines(serialize_safetensors(weights, metadata))
 
 
 def load_weights(model: nn.Module, path: Path) -> None:

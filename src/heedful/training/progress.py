@@ -16,6 +16,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 from typing_extensions import override
 
+from heedful.terminal import print_message
 from heedful.training.callbacks import Callback, LoggedSample, StepMetrics, ValidationResult
 
 _PLAIN_EVERY_SECONDS = 10.0
@@ -35,17 +36,13 @@ _LOGGER.propagate = False  # the lines are on the console already
 
 def print_line(console: Console, line: str) -> None:
     """Print a line without wrapping, highlighting or markup, and log it."""
-    _print(console, line)
+    print_message(console, line)
     log_line(line)
 
 
 def log_line(line: str) -> None:
     """Write a line to the log file, if there is one."""
     _LOGGER.info(line)
-
-
-def _print(console: Console, line: str) -> None:
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 class _LogFile(logging.FileHandler):
@@ -87,7 +84,7 @@ def print_samples(console: Console, samples: Sequence[LoggedSample]) -> None:
             shown = Text(line)
             if console.is_terminal:
                 shown.truncate(console.width, overflow="ellipsis")
-            _print(console, shown.plain)
+            print_message(console, shown.plain)
         print_line(console, "")
 
 
@@ -278,7 +275,7 @@ class _ProgressCallback(Callback):
             line = f"step {metrics.step} ({100 * done:.0f} %)  {self._meter}{status}"
             log_line(line)
             if self._bar.disable:
-                _print(self._bar.console, line)
+                print_message(self._bar.console, line)
 
     @override
     def on_validation_end(self, result: ValidationResult) -> None:

@@ -24,6 +24,9 @@ def serialized(tensors):
 def test_serialize_safetensors_matches_library_byte_for_byte(specs):
     tensors = {name: torch.randint(0, 2, shape).to(dtype) for name, (dtype, shape) in specs.items()}
     assert serialized(tensors) == safetensors.torch.save(tensors)
+    metadata = {"format": "pt"}
+    with_metadata = b"".join(serialize_safetensors(tensors, metadata))
+    assert with_metadata == safetensors.torch.save(tensors, metadata)
 
 
 def test_non_contiguous_tensors_are_serialized_in_logical_order():

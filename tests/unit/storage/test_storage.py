@@ -63,6 +63,61 @@ def test_atomic_replace_replaces_folder(tmp_path):
     assert os.listdir(tmp_path / "folder") == ["new"]
 
 
+def test_link_to_a_folder_stays_and_its_folder_is_replaced(tmp_path):
+    folder, link = tmp_path / "disk" / "folder", tmp_path / "link"
+    folder.mkdir(parents=True)
+    (folder / "old").touch()
+    link.symlink_to(folder)
+    with atomic_replace(link) as temporary:
+        temporary.mkdir()
+        (temporary / "new").touch()
+    assert link.is_symlink()
+    assert os.listdir(folder) == ["new"]
+    assert sorted(os.listdir(tmp_path)) == ["disk", "link"]
+    assert os.listdir(folder.parent) == ["folder"]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_link_to_a_file_stays_and_its_file_is_replaced(tmp_path, exists):
+    file, link = tmp_path / "file", tmp_path / "link"
+    link.symlink_to(file)
+    if exists:
+        file.write_text("old")
+    write_text(link, "new")
+    assert link.is_symlink()
+    assert file.read_text() == "new"
+
+
+def test_pipe_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StorageError, match="pipe: this is a device or a pipe"):
+        write_text(tmp_path / "pipe", "text")
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+def test_leftover_of_the_previous_folder_is_reported_after_its_replacement(tmp_path, monkeypatch):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "old").touch()
+
+    def fail(path):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    def replace():
+        with atomic_replace(folder) as temporary:
+            temporary.mkdir()
+            (temporary / "new").touch()
+
+    monkeypatch.setattr("shutil.rmtree", fail)
+    with pytest.raises(StorageError) as caught:
+        replace()
+    assert str(caught.value) == (
+        f"{folder}: is written, but its previous contents cannot be removed (Permission denied)\n"
+        f"  remove them: {tmp_path}/.aside-folder"
+    )
+    assert os.listdir(folder) == ["new"]
+
+
 def test_file_does_not_replace_a_folder(tmp_path):
     folder = tmp_path / "pictures"
     write_text(folder / "01.txt", "kept")
