@@ -31,6 +31,7 @@ from heedful.conversion.onnx_runner import OnnxModel
 from heedful.errors import ConfigError
 from heedful.search import LengthPenalty
 from heedful.search.stopping import heuristic_stopping
+from heedful.tasks.task import VocabSizes
 from heedful.tokenization.vocabulary import BOS, EOS
 
 TASKS = [
@@ -83,7 +84,9 @@ def onnx_systems(kind: str, num_threads: int) -> dict[str, Decode]:
         return {}
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
-        write_graphs(with_heedful.build_plain(kind), VOCABULARY, Path(folder))
+        write_graphs(
+            with_heedful.build_plain(kind), VocabSizes(VOCABULARY, VOCABULARY), Path(folder)
+        )
         model = OnnxModel(folder, num_threads=num_threads)
 
     def decode(batch: Batch, beam: int) -> None:

@@ -13,7 +13,7 @@ from heedful.runs import Run
 from heedful.storage.state_dict import unique_weights
 from heedful.tasks.task import VocabSizes
 from heedful.tokenization.tokenizer import CharacterTokenizerConfig
-from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig
+from heedful.tokenization.tokenizer_pair import SeparateTokenizersConfig, SharedTokenizerConfig
 from tests.commands import write_recipe
 
 TEXTS = ["abcdefgh ijklmnop", "qrstuvwx yz", "0123456789 +-*/()=#"]
@@ -49,17 +49,29 @@ def export(run: Path, target: str, out: Path) -> str:
     return done.stdout.strip()
 
 
-def write_recipe_run(name: str, folder: Path) -> Path:
-    """Write the run of a recipe with random parameters; subwords and SMILES become characters."""
+def write_recipe_run(name: str, folder: Path, *, larger: str = "source") -> Path:
+    """Write the run of a recipe with random parameters; subwords and SMILES become characters.
+
+    Of separate vocabularies, the `larger` one has more tokens.
+    """
     torch.manual_seed(0)
     recipe = load_recipe(name)
     if recipe.tokenizers.source_config.type in ("subword", "smiles"):
-        tokenizers = SharedTokenizerConfig(tokenizer=CharacterTokenizerConfig())
+        one, is_shared = CharacterTokenizerConfig(), _shares_a_vocabulary(recipe)
+        shared, separate = SharedTokenizerConfig, SeparateTokenizersConfig
+        tokenizers = shared(tokenizer=one) if is_shared else separate(source=one, target=one)
         recipe = recipe.model_copy(update={"tokenizers": tokenizers})
-    pair = recipe.tokenizers.train(TEXTS, TEXTS)
+    few = [text[:-4] for text in TEXTS]
+    pair = recipe.tokenizers.train(*((TEXTS, few) if larger == "source" else (few, TEXTS)))
     run = Run(folder)
     run.folder.mkdir(parents=True)
     run.initialize(recipe, pair)
     model = recipe.task.build_model(recipe, VocabSizes.from_tokenizers(pair))
     run.save_model(unique_weights(model), step=0)
     return run.folder
+
+
+def _shares_a_vocabulary(recipe) -> bool:
+    has_shared_table = getattr(recipe.model, "embeddings", "") == "shared"
+    is_open = getattr(recipe.tokenizers.source_config, "open_vocabulary", False)
+    return has_shared_table or is_open or recipe.model.type != "encoder-decoder"

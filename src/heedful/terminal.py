@@ -107,10 +107,10 @@ def open_standard_streams() -> None:
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
-def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print a text; on a terminal, without escape sequences that are part of it."""
-    stream = sys.stderr if err else sys.stdout
-    typer.echo(printable(text) if stream.isatty() else text, err=err, nl=nl)
+def echo(message: object = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print a message; on a terminal, without escape sequences that are part of it."""
+    is_terminal = (sys.stderr if err else sys.stdout).isatty()
+    typer.echo(printable(str(message)) if is_terminal else message, err=err, nl=nl)
 
 
 @contextmanager

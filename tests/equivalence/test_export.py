@@ -1,6 +1,7 @@
 """Exported models give the outputs of their runs, token for token, or are refused with a reason."""
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -18,9 +19,8 @@ from heedful.recipes import load_recipe, recipe_names
 from heedful.runs import load
 from heedful.storage.manifest import read_and_verify_manifest
 from heedful.storage.state_dict import unique_weights
-from tests.commands import LETTERS, heedful
-from tests.documents.markdown import python_of
-from tests.exporting import export, train_letters, write_recipe_run
+from tests.commands import LETTERS, heedful, write_random_run
+from tests.exporting import TRANSFORMER, export, train_letters, write_recipe_run
 from tests.language_modeling import write_text_recipe
 
 HISTORY = "its recurrent cells attend to all their earlier states, which grow in a graph"
@@ -122,6 +122,25 @@ def test_small_recipe_is_exported_and_compared(name, target, tmp_path):
         assert (tmp_path / "out" / "README.md").exists()
 
 
+KINDS = ["reverse-tiny", "transformer-2017-tiny", "convs2s-2017-small"]
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("larger", ["source", "target"])
+@pytest.mark.parametrize("name", KINDS)
+def test_vocabularies_of_different_sizes_are_exported(name, larger, tmp_path):
+    run_dir = write_recipe_run(name, tmp_path / "run", larger=larger)
+    assert len({*map(len, load_run(run_dir).tokenizers)}) == 2
+    export(run_dir, "torch", tmp_path / "torch")
+
+
+@needs_onnx
+@pytest.mark.parametrize("larger", ["source", "target"])
+def test_vocabularies_of_different_sizes_are_exported_to_onnx(larger, tmp_path):
+    run_dir = write_recipe_run("reverse-tiny", tmp_path / "run", larger=larger)
+    export(run_dir, "onnx", tmp_path / "onnx")
+
+
 @needs_ct2
 def test_ct2_gives_equal_tokens_for_200_sentences(transformer_run, tmp_path):
     export_run(transformer_run, "ct2", tmp_path / "out")
@@ -138,16 +157,75 @@ def test_onnx_gives_equal_tokens_for_200_sentences(name, tmp_path, request):
     run = load_run(run_dir)
     compared = get_exporter("onnx").compare(run, tmp_path / "out", sentences(run))
     assert compared == "200 greedy outputs of onnxruntime are equal, token for token"
-    texts = ["a b c", "h g f e d c"]
-    script = python_of((tmp_path / "out" / "README.md").read_text())
-    script += "import sys\nassert not {'torch', 'heedful'} & sys.modules.keys()\n"
-    script += f"print(*map(translate, {texts!r}), sep='\\n')"
-    command = [sys.executable, "-c", script]
+
+
+LATIN = [
+    "in horto est.",
+    "Canis  in via!",
+    "a\u0301 \u2581 x",
+    "puella, 12 rosae",
+    "in via est canis",
+]
+TOKENIZERS = {
+    "words": {"type": "word", "normalization": {"lowercase": True, "unicode": "nfc"}},
+    "rare words": {"type": "word", "min_frequency": 2},
+    "whitespace": {"type": "whitespace", "normalization": {"punctuation": "remove"}},
+    "characters": {"type": "character"},
+    "subwords": {"type": "subword", "vocab_size": 285, "normalization": {"strip": True}},
+}
+ALONE = (
+    "import sys, runpy; sys.modules['heedful'] = None; runpy.run_path({!r}, run_name='__main__')"
+)
+
+
+def run_alone(folder, name, texts):
+    """Run a program of an exported folder where heedful cannot be imported."""
+    command = [sys.executable, "-c", ALONE.format(name)]
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(
-        command, cwd=tmp_path / "out", capture_output=True, text=True, check=False
+        command,
+        cwd=folder,
+        input="\n".join(texts),
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        encoding="utf-8",
     )
-    greedy = load(run_dir, device="cpu", settings={"decoding.beam_size": 1})
-    assert done.stdout.splitlines() == [greedy.translate(text).text for text in texts], done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split("\n")[: len(texts)]
+
+
+def check_program(tokenizer, target, tmp_path):
+    """Export a random model of Latin, and compare its program with the run."""
+    tokenizers = {"type": "separate", "source": tokenizer, "target": tokenizer}
+    settings = {"tokenizers": tokenizers, "model": {"encoder": TRANSFORMER, "decoder": TRANSFORMER}}
+    run = write_random_run(tmp_path / "run", settings, LATIN, LATIN[1:], seed=1)
+    export(run, target, tmp_path / "out")
+    without_penalty = {"decoding.beam_size": 1, "decoding.length_penalty": {"type": "none"}}
+    greedy = load(run, device="cpu", settings=without_penalty)
+    texts = [*LATIN, "new words"]
+    expected = [greedy.translate(text).text for text in texts]
+    assert run_alone(tmp_path / "out", "translate.py", texts) == expected
+    assert any(expected)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS)
+def test_torch_program_translates_without_heedful(tokenizer, tmp_path):
+    check_program(tokenizer, "torch", tmp_path)
+
+
+@needs_onnx
+@pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS)
+def test_onnx_program_translates_without_heedful(tokenizer, tmp_path):
+    check_program(tokenizer, "onnx", tmp_path)
+
+
+@needs_ct2
+@pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS)
+def test_ct2_program_translates_without_heedful(tokenizer, tmp_path):
+    check_program(tokenizer, "ct2", tmp_path)
 
 
 @needs_onnx

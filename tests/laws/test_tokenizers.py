@@ -10,11 +10,16 @@ from hypothesis import strategies as st
 from heedful.errors import DataError
 from heedful.tokenization.imported import ImportedTokenizerConfig
 from heedful.tokenization.pretrained import PretrainedTokenizerConfig
-from heedful.tokenization.subword import SPACE_MARK, SubwordTokenizerConfig
+from heedful.tokenization.standalone import (
+    SPACE_MARK,
+    STANDALONE_TYPES,
+    TextTokenizer,
+    split_spaces,
+)
+from heedful.tokenization.subword import SubwordTokenizerConfig
 from heedful.tokenization.tokenizer import NormalizerConfig
 from heedful.tokenization.tokenizer_pair import TokenizerConfig
 from heedful.tokenization.vocabulary import BOS, EOS, PAD, UNK
-from heedful.tokenization.whitespace import split_spaces
 
 # Read from the union, so that a new tokenizer is tested as soon as it is listed.
 # Those of imported and pretrained models are not trained; tests/conformance covers them.
@@ -133,6 +138,29 @@ def test_decoded_text_is_normalized_text(config, unicode, text, lowercase, strip
     tokenizer = config.model_copy(update={"normalization": normalization}).train([*CORPUS, text])
     expected = restored(config, normalization.normalize(text))
     assert tokenizer.decode(tokenizer.encode(text)) == expected
+
+
+standalone_configs = {
+    name: config for name, config in CONFIGS.items() if config.type in STANDALONE_TYPES
+}
+
+
+@pytest.mark.parametrize("config", standalone_configs.values(), ids=standalone_configs)
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_standalone_tokenizer_matches(config, lowercase, tmp_path):
+    """The file that exports carry encodes and decodes as heedful does."""
+    normalization = NormalizerConfig(
+        lowercase=lowercase, punctuation="remove" * lowercase or "keep"
+    )
+    config = config.model_copy(update={"normalization": normalization})
+    ours = config.train([*CORPUS, *list(EDGE_CASES.values())[::2]])
+    ours.save(tmp_path)
+    alone = TextTokenizer(tmp_path, config.model_dump())
+    for text in [*CORPUS, *EDGE_CASES.values(), "LEONEM vidit , quem"]:
+        assert alone.encode(text) == ours.encode(text)
+        assert alone.decode([BOS, *ours.encode(text), EOS]) == ours.decode(ours.encode(text))
+    ids = list(range(len(ours)))
+    assert alone.decode(ids) == ours.decode(ids)
 
 
 @each_tokenizer

@@ -6,12 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
 from typer import Option
 
 from heedful.errors import DataError, check
 from heedful.tasks.command_line import COLUMN_OPTIONS, PARALLEL_FILES, READING_OPTIONS
-from heedful.terminal import Quiet, handle_stdout_errors, stderr_console
+from heedful.terminal import (
+    Quiet,
+    echo,
+    handle_stdout_errors,
+    stderr_console,
+)
 
 if TYPE_CHECKING:
     from heedful.aligners.training import ParallelTokens
@@ -114,7 +118,7 @@ def align(
             _print_scores(lines, gold_lines)
         elif output is None:
             for line in lines:
-                typer.echo(line)
+                echo(line)
 
 
 def _read_words(files: Mapping[str, Any], *, lowercase: bool) -> tuple[Words, Words]:
@@ -200,6 +204,6 @@ def _print_scores(lines: Sequence[str], gold: Sequence[str]) -> None:
     from heedful.evaluation.score_table import format_entries, score_outputs
 
     entries = [score_outputs(metric, lines, gold) for metric in ALIGNMENT_METRICS.values()]
-    typer.echo(f"{len(lines)} pairs, {sum(len(line.split()) for line in lines)} links")
+    echo(f"{len(lines)} pairs, {sum(len(line.split()) for line in lines)} links")
     for line in format_entries(entries):
-        typer.echo(line)
+        echo(line)

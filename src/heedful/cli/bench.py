@@ -3,7 +3,6 @@
 import json
 from typing import Annotated
 
-import typer
 from typer import Option
 
 from heedful.terminal import (
@@ -11,6 +10,7 @@ from heedful.terminal import (
     Device,
     Overrides,
     RunFolder,
+    echo,
     handle_stdout_errors,
     stderr_console,
 )
@@ -53,7 +53,7 @@ def bench(
                 "shapes": result.shapes._asdict(),
                 "advice": suggest_changes(result, recipe.training, local_device),
             }
-            typer.echo(json.dumps(fields, indent=2))
+            echo(json.dumps(fields, indent=2))
             return
         for line in format_profile(result, recipe, local_device):
-            typer.echo(line)
+            echo(line)

@@ -103,7 +103,7 @@ def compare(
         )
         comparison = _train(plans, str(budget), options)
     if comparison is None:
-        typer.echo(f"{output_dir}: saved; the same command resumes")
+        terminal.echo(f"{output_dir}: saved; the same command resumes")
         return
     _print_comparison(comparison, output_dir, as_json=as_json)
     if comparison.failures:
@@ -279,13 +279,13 @@ def _print_comparison(comparison: Comparison, output_dir: Path, *, as_json: bool
     files = save_comparison(comparison, output_dir)
     with terminal.handle_stdout_errors():
         if as_json:
-            typer.echo(comparison_to_json(comparison), nl=False)
+            terminal.echo(comparison_to_json(comparison), nl=False)
         else:
             console = Console()
             if not console.is_terminal:
                 console.width = WIDTH
             print_table(comparison, console, width=console.width)
-    typer.echo(f"{output_dir}: {', '.join(path.name for path in files)}", err=True)
+    terminal.echo(f"{output_dir}: {', '.join(path.name for path in files)}", err=True)
 
 
 def print_table(comparison: Comparison, console: Console, *, width: int = WIDTH) -> None:

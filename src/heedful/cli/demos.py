@@ -8,10 +8,14 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-import typer
 from typer import Argument, Option
 
-from heedful.terminal import Device, program_name, stderr_console
+from heedful.terminal import (
+    Device,
+    echo,
+    program_name,
+    stderr_console,
+)
 
 if TYPE_CHECKING:
     from heedful.tasks.captioning.caption import Caption
@@ -82,12 +86,12 @@ def demo(
     console.print(describe_goal(chosen, recipe.training))
     result = train(recipe, folder, device=device, console=console)
     if not result.stop_reason:
-        typer.echo(f"{folder}: saved at step {result.step}; the same command resumes")
+        echo(f"{folder}: saved at step {result.step}; the same command resumes")
         return
-    typer.echo("\n" + describe_result(chosen, recipe.training, result))
-    typer.echo(f"\n{chosen.results}:\n")
+    echo("\n" + describe_result(chosen, recipe.training, result))
+    echo(f"\n{chosen.results}:\n")
     hint = chosen.show_results(folder, device)
-    typer.echo(f"\nTry: {program_name()} {hint}")
+    echo(f"\nTry: {program_name()} {hint}")
 
 
 def describe_goal(demo: Demo, training: TrainingConfig) -> str:
@@ -124,7 +128,7 @@ def _show_translations(run: Path, device: str) -> str:
     translations = load(run, device=device).translate(LATIN_SENTENCES)
     maps = [[translation.attention_map] for translation in translations]
     print_attention(maps)
-    typer.echo("")
+    echo("")
     write_files(maps, figures=[run / "alignment.svg"], html=run / "alignments.html")
     return f'show {quote(str(run))} "Puella in horto ambulat."'
 
@@ -136,7 +140,7 @@ def _show_icons(run: Path, device: str) -> str:
     captions, references = _caption_test_set(run, device)
     _print_scores(captions, references, "words of the name")
     for line in format_modifier_attention(captions, references):
-        typer.echo(line)
+        echo(line)
     _draw_captions(run, captions, references)
     return f"data icons --split test -o icons; {program_name()} caption {quote(str(run))} icons"
 
@@ -173,7 +177,7 @@ def _print_scores(
     groups = LengthBreakdown(references, bin_width).score_groups(metric, outputs, references)
     entry = entry._replace(groups=groups)
     for line in [*format_entries([entry]), "", *format_group_table(title, "pictures", [entry])]:
-        typer.echo(line)
+        echo(line)
 
 
 def format_modifier_attention(
@@ -214,12 +218,12 @@ def _draw_captions(run: Path, captions: Sequence[Caption], references: Sequence[
     chosen = list(zip(captions, references, strict=True))[::step][:NUM_CAPTIONS_ON_PAGE]
     attentions = [replace(caption.attention, title=name) for caption, name in chosen]
     for attention in attentions[:NUM_CAPTIONS_SHOWN]:
-        typer.echo("")
+        echo("")
         attention.to_terminal(Console())
     write_text(run / "caption.svg", attentions[0].to_svg())
     write_text(run / "captions.html", render_html(attentions, title="Captions of unseen pictures"))
     for name in ("caption.svg", "captions.html"):
-        typer.echo(f"wrote {run / name}", err=True)
+        echo(f"wrote {run / name}", err=True)
 
 
 DEMOS: dict[DemoName, Demo] = {

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-import typer
 from typer import Argument, Option
 
 from heedful.cli.options import GoldAlignments, with_file_options
@@ -28,6 +27,7 @@ from heedful.terminal import (
     DtypeName,
     Overrides,
     backend_overrides,
+    echo,
     handle_stdout_errors,
     page_option,
     with_progress,
@@ -164,7 +164,7 @@ def _evaluate(
     result = _score_files(options) if run is None else _score_run(str(run), file, options)
     with handle_stdout_errors():
         for line in result.format_lines(as_json=as_json):
-            typer.echo(line)
+            echo(line)
 
 
 class EvaluationResult(NamedTuple):
@@ -285,7 +285,7 @@ def _score_run(run: str, file: str | None, options: EvaluationOptions) -> Evalua
 
 def _write_page(path: Path, page: str) -> None:
     write_text(path, page)
-    typer.echo(f"wrote {path}", err=True)
+    echo(f"wrote {path}", err=True)
 
 
 def _load(run: str, options: EvaluationOptions, *others: Path) -> tuple[Recipe, Any]:

@@ -8,11 +8,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
 from typer import Argument, Option
 
 from heedful.errors import check, format_count
-from heedful.terminal import handle_stdout_errors
+from heedful.terminal import (
+    echo,
+    handle_stdout_errors,
+)
 
 if TYPE_CHECKING:
     from heedful.data.images import Pixels
@@ -43,17 +45,17 @@ def recipes(
 
     with handle_stdout_errors():
         if schema:
-            typer.echo(json.dumps(Recipe.model_json_schema(), indent=2))
+            echo(json.dumps(Recipe.model_json_schema(), indent=2))
             return
         if name:
-            typer.echo(to_commented_yaml(load_recipe(name)), nl=False)
+            echo(to_commented_yaml(load_recipe(name)), nl=False)
             return
         rows = [(system, ", ".join(variants)) for system, variants in recipe_groups()]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for system, variants in rows:
             summary = load_recipe(system).info.summary
-            typer.echo(f"{system:<{widths[0]}}  {variants:<{widths[1]}}  {summary}")
-        typer.echo(
+            echo(f"{system:<{widths[0]}}  {variants:<{widths[1]}}  {summary}")
+        echo(
             "\nThe second column lists variants, as in bahdanau-2015-small. A recipe with a year\n"
             "has the sizes of its paper, and comments where it differs; others have our sizes.\n"
             "Small variants are for minutes on a CPU."
@@ -127,7 +129,7 @@ def data(
             if name is None
             else _format_examples(name, split, size or 10, seed, is_json=output_format == "jsonl")
         ):
-            typer.echo(line)
+            echo(line)
 
 
 def _list_corpora() -> Iterator[str]:
@@ -171,9 +173,7 @@ def write_pictures(folder: Path, pictures: Pixels, captions: Sequence[str]) -> N
             (folder / name).write_bytes(encode_png(picture))
     lines = [f"{name}\t{caption}" for name, caption in zip(names, captions, strict=True)]
     write_text(folder / "captions.tsv", "\n".join(["image\tcaption", *lines, ""]))
-    typer.echo(
-        f"wrote {format_count(len(captions), 'image')} and captions.tsv to {folder}", err=True
-    )
+    echo(f"wrote {format_count(len(captions), 'image')} and captions.tsv to {folder}", err=True)
 
 
 def _write_digits(
@@ -205,4 +205,4 @@ def _write_digits(
     for values, kind in ((pixels, "images-idx3-ubyte"), (labels, "labels-idx1-ubyte")):
         path = output.with_name(f"{output.name}-{kind}.gz")
         write_idx(path, values)
-        typer.echo(f"wrote {path}", err=True)
+        echo(f"wrote {path}", err=True)

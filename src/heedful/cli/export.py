@@ -4,10 +4,15 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from typer import Option
 
-from heedful.terminal import Quiet, RunFolder, print_message, stderr_console
+from heedful.terminal import (
+    Quiet,
+    RunFolder,
+    echo,
+    print_message,
+    stderr_console,
+)
 
 To = Annotated[str, Option("--to", metavar="FORMAT", help="format to write: see above")]
 FolderToWrite = Annotated[Path, Option("--out", "-o", help="folder to write")]
@@ -33,4 +38,4 @@ def export(run: RunFolder, *, to: To, out: FolderToWrite, quiet: Quiet = False) 
 
     console = stderr_console(quiet=quiet)
     compared = export_run(run, to, out, partial(print_message, console))
-    typer.echo(f"{out}: exported; {compared}")
+    echo(f"{out}: exported; {compared}")

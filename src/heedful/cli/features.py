@@ -4,11 +4,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
-import typer
 from typer import Argument, Option
 
 from heedful.errors import format_count
-from heedful.terminal import Device, Quiet, print_message, stderr_console, with_progress
+from heedful.terminal import (
+    Device,
+    Quiet,
+    echo,
+    print_message,
+    stderr_console,
+    with_progress,
+)
 
 Pictures = Annotated[list[str], Argument(help="pictures, and folders of them")]
 FeatureFile = Annotated[
@@ -86,4 +92,4 @@ def features(
         print_message(console, line)
     (rows, columns), channels = result.grid, result.num_channels
     count = format_count(result.num_images, "image")
-    typer.echo(f"wrote {output}: {count}, {rows} x {columns} x {channels}")
+    echo(f"wrote {output}: {count}, {rows} x {columns} x {channels}")

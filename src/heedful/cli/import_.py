@@ -5,10 +5,15 @@ from pathlib import Path
 from shlex import quote
 from typing import Annotated
 
-import typer
 from typer import Argument, Option
 
-from heedful.terminal import Quiet, print_message, program_name, stderr_console
+from heedful.terminal import (
+    Quiet,
+    echo,
+    print_message,
+    program_name,
+    stderr_console,
+)
 
 ModelToImport = Annotated[
     Path, Argument(metavar="FOLDER|FILE", help="folder of a Hugging Face model, or a checkpoint")
@@ -34,4 +39,4 @@ def import_(model: ModelToImport, *, run: RunToWrite, quiet: Quiet = False) -> N
     console = stderr_console(quiet=quiet)
     recipe = import_run(model, run, partial(print_message, console))
     next_command = recipe.task.next_command.format(run=quote(str(run)))
-    typer.echo(f"{run}: imported; try: {program_name()} {next_command}")
+    echo(f"{run}: imported; try: {program_name()} {next_command}")

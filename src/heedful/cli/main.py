@@ -34,7 +34,12 @@ from heedful.cli.train import average, prepare, train
 from heedful.errors import ConfigError, HeedfulError, StorageError, printable, shorten
 from heedful.storage.atomic import DISK_ERRORS, storage_error
 from heedful.tasks.registry import data_table, task_commands
-from heedful.terminal import OutputClosedError, handle_stdout_errors, open_standard_streams
+from heedful.terminal import (
+    OutputClosedError,
+    echo,
+    handle_stdout_errors,
+    open_standard_streams,
+)
 
 try:
     import resource
@@ -120,7 +125,7 @@ def _print_version(requested: bool) -> None:
     if requested:
         from heedful.version import VERSION
 
-        typer.echo(f"heedful {VERSION}")
+        echo(f"heedful {VERSION}")
         raise typer.Exit
 
 
@@ -147,7 +152,7 @@ def main() -> None:
         _exit_process(closed.exit_code)
     except Exception as failure:
         error = _explain(failure)
-        typer.echo(f"heedful: {error}", err=True)
+        echo(f"heedful: {error}", err=True)
         _exit_process(error.exit_code)
 
 

@@ -10,11 +10,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import typer
 from typer import Argument
 
 from heedful.errors import ConfigError, check
-from heedful.terminal import AsJSON, handle_stdout_errors
+from heedful.terminal import (
+    AsJSON,
+    echo,
+    handle_stdout_errors,
+)
 
 FoldersOfRuns = Annotated[Path, Argument(help="folder with runs, or with folders of them")]
 _MAX_DEPTH = 3  # a run, a folder of runs, a comparison with its folder of runs
@@ -36,14 +39,14 @@ def runs(folder: FoldersOfRuns = Path("runs"), *, as_json: AsJSON = False) -> No
     check(summaries, str(folder), "there are no runs here", hint)
     with handle_stdout_errors():
         if as_json:
-            typer.echo(json.dumps([summary._asdict() for summary in summaries], indent=2))
+            echo(json.dumps([summary._asdict() for summary in summaries], indent=2))
             return
         header = ("run", "recipe", "step", "best score", "state", "date")
         rows = [header, *(summary.cells() for summary in summaries)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             cells = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)]
-            typer.echo("  ".join(cells).rstrip())
+            echo("  ".join(cells).rstrip())
 
 
 class RunSummary(NamedTuple):

@@ -9,7 +9,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from typer import Argument, Option
 
 from heedful.errors import RunError, check
@@ -18,6 +17,7 @@ from heedful.terminal import (
     BeamSize,
     Device,
     RunFolder,
+    echo,
     figure_option,
     handle_stdout_errors,
     page_option,
@@ -113,7 +113,7 @@ def show(
 def _note_file_names(texts: Sequence[str]) -> None:
     for text in filter(os.path.isfile, texts):
         note = "is shown as a text, but names a file; its lines are read by: heedful translate"
-        typer.echo(f"note: {text!r} {note}", err=True)
+        echo(f"note: {text!r} {note}", err=True)
 
 
 def _show_search_tree(
@@ -162,7 +162,7 @@ def _select_maps(
 
 def _print_json_lines(objects: Iterable[object]) -> None:
     for fields in objects:
-        typer.echo(json.dumps(fields, ensure_ascii=False))
+        echo(json.dumps(fields, ensure_ascii=False))
 
 
 def print_attention(maps: Sequence[Sequence[AttentionMap]], form: FigureForm = "map") -> None:
@@ -208,7 +208,7 @@ def write_files(
 
 def _print_written(*paths: Path | None) -> None:
     for path in filter(None, paths):
-        typer.echo(f"wrote {path}", err=True)
+        echo(f"wrote {path}", err=True)
 
 
 def report(
@@ -245,6 +245,6 @@ def report(
         metrics=VALIDATION_METRICS,
     )
     write_text(page, text)
-    typer.echo(page)
+    echo(page)
     if open_browser and not webbrowser.open(page.resolve().as_uri()):
-        typer.echo("no browser found; open the file yourself", err=True)
+        echo("no browser found; open the file yourself", err=True)

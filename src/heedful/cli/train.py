@@ -14,7 +14,15 @@ from heedful.cli.options import SHORTCUTS, check_dev_files, with_file_options, w
 from heedful.errors import check, format_count
 from heedful.tasks.command_line import Files, Split
 from heedful.tasks.registry import file_overrides
-from heedful.terminal import Device, Overrides, Quiet, parse_bytes, program_name, stderr_console
+from heedful.terminal import (
+    Device,
+    Overrides,
+    Quiet,
+    echo,
+    parse_bytes,
+    program_name,
+    stderr_console,
+)
 
 RecipeName = Annotated[str, Argument(help="recipe name (see `heedful recipes`) or .yaml file")]
 DEFAULT_RECIPE = "default"
@@ -76,7 +84,7 @@ def train(
     check_dev_files(config, files)
     folder = run or Path("runs") / Path(recipe).stem
     if recipe == DEFAULT_RECIPE and config.data.train and is_rank_zero():
-        typer.echo(describe_default(config), err=True)
+        echo(describe_default(config), err=True)
     try:
         result = train_into(
             config,
@@ -93,9 +101,9 @@ def train(
         return
     if result.stop_reason:
         next_command = config.task.next_command.format(run=quote(str(folder)))
-        typer.echo(f"{folder}: {result.stop_reason}; try: {program_name()} {next_command}")
+        echo(f"{folder}: {result.stop_reason}; try: {program_name()} {next_command}")
     else:
-        typer.echo(f"{folder}: saved at step {result.step}; the same command resumes")
+        echo(f"{folder}: saved at step {result.step}; the same command resumes")
 
 
 TokenizerFrom = Annotated[
@@ -166,7 +174,7 @@ def prepare(
     settings = [text for text in settings if not text.startswith(("data.train=", "data.train."))]
     settings.append(f"data.train={json.dumps(setting)}")
     hint = " ".join([f"train {quote(recipe)}", *(f"--set {quote(text)}" for text in settings)])
-    typer.echo(f"{output_dir}: {format_count(num_shards, 'shard')}; try: {program_name()} {hint}")
+    echo(f"{output_dir}: {format_count(num_shards, 'shard')}; try: {program_name()} {hint}")
 
 
 RunFolders = Annotated[list[Path], Argument(help="folders written by `heedful train`")]
@@ -197,7 +205,7 @@ def average(
     members = average_checkpoints(runs, output_dir, num_last=num_last, num_best=num_best)
     for member in members:
         score = "" if member.score is None else f", score {member.score:.4f}"
-        typer.echo(f"{member.folder} (step {member.step}{score})", err=True)
+        echo(f"{member.folder} (step {member.step}{score})", err=True)
     for warning in averaging_warnings(members):
-        typer.echo(f"warning: {warning}", err=True)
-    typer.echo(f"{output_dir}: the mean of {len(members)} models")
+        echo(f"warning: {warning}", err=True)
+    echo(f"{output_dir}: the mean of {len(members)} models")

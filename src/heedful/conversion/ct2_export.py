@@ -11,30 +11,44 @@ from typing_extensions import override
 
 from heedful.acceleration import ct2
 from heedful.conversion.exporting import Exporter, check_equal_outputs, greedy_outputs
-from heedful.conversion.model_card import TOKENIZERS, tokenizer_code
+from heedful.conversion.programs import Program, describe_program, write_program
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.tasks.task import LoadedRun
 from heedful.tokenization.subword import SubwordTokenizer
 from heedful.tokenization.tokenizer import Tokenizer, VocabularyTokenizer
 from heedful.tokenization.vocabulary import SPECIAL_TOKENS
 
-_USAGE = """\
-## Use
+_TRANSLATE = """
+import json
 
-Needs `pip install ctranslate2{package}`; run in this folder.
 
-```python
-import ctranslate2
-{tokenizer}
-translator = ctranslate2.Translator(".", compute_type="float32")
+def read_tokens(name):
+    path = FOLDER / f"{name}_vocabulary.json"
+    path = path if path.exists() else FOLDER / "shared_vocabulary.json"
+    return json.loads(path.read_text(encoding="utf-8"))
 
-def translate(text, beam_size=4):
-    [result] = translator.translate_batch([encode(text)], beam_size=beam_size)
-    return decode(result.hypotheses[0])
-```
 
-Other values of `compute_type`, such as `int8`, are smaller and faster, and change some outputs.
+source_tokens, target_tokens = read_tokens("source"), read_tokens("target")
+target_ids = {token: index for index, token in enumerate(target_tokens)}
+translator = ctranslate2.Translator(str(FOLDER), compute_type="float32")
+
+
+def translate(text, beam_size=1):
+    tokens = [source_tokens[index] for index in source.encode(text)]
+    [result] = translator.translate_batch(
+        [tokens],
+        beam_size=beam_size,
+        max_decoding_length=max_length(tokens),
+        max_input_length=0,
+    )
+    return target.decode(target_ids[token] for token in result.hypotheses[0]) if tokens else ""
 """
+_PROGRAM = Program(
+    "import ctranslate2",
+    _TRANSLATE,
+    "ctranslate2",
+    "Other values of `compute_type`, such as `int8`, are smaller and faster; some outputs change.",
+)
 
 
 class CTranslate2Exporter(Exporter):
@@ -53,7 +67,7 @@ class CTranslate2Exporter(Exporter):
     def write(self, run: LoadedRun, folder: Path) -> None:
         assert isinstance(run.model, EncoderDecoderModel)
         source, target = map(token_strings, run.tokenizers)
-        run.tokenizers.save(folder / TOKENIZERS)
+        write_program(run, folder, _PROGRAM)
         ct2.convert(run.model, folder, ct2.TokenStrings(source, target))
 
     @override
@@ -78,11 +92,7 @@ class CTranslate2Exporter(Exporter):
 
     @override
     def usage(self, run: LoadedRun) -> str:
-        code = tokenizer_code(run, out_type="str")
-        if code is None:
-            return ""
-        package = " sentencepiece" if "sentencepiece" in code else ""
-        return _USAGE.format(package=package, tokenizer=code)
+        return describe_program(run, _PROGRAM)
 
 
 def token_strings(tokenizer: Tokenizer) -> list[str]:

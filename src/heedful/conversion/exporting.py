@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from heedful.conversion.model_card import render_model_card
 from heedful.conversion.registry import get_exporter
@@ -23,7 +24,7 @@ from heedful.storage.atomic import atomic_replace
 from heedful.storage.json_files import read_json_lines
 from heedful.storage.manifest import write_manifest
 from heedful.tasks.task import LoadedRun, VocabSizes
-from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
+from heedful.tokenization.vocabulary import BOS, NUM_SPECIAL_TOKENS
 from heedful.version import VERSION
 
 NUM_SAMPLES = 8
@@ -124,6 +125,12 @@ def sample_sources(run: LoadedRun, count: int = NUM_SAMPLES) -> list[list[int]]:
         ids = torch.randint(lowest, vocab_size, (3 * length,), generator=generator)
         sources.append(ids.tolist())
     return sources
+
+
+def sample_targets(run: LoadedRun, sources: Sequence[Sequence[int]]) -> Tensor:
+    """Return decoder inputs: BOS and the ids of sources of one length, in range for targets."""
+    targets = torch.tensor([[BOS, *source] for source in sources])
+    return targets.clamp(max=len(run.tokenizers.target) - 1)
 
 
 def greedy_outputs(

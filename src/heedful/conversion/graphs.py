@@ -29,7 +29,7 @@ from heedful.models.language_model import LanguageModel
 from heedful.models.output_heads import log_softmax
 from heedful.models.recurrent.decoder import RecurrentDecoder
 from heedful.pytree import map_tensors
-from heedful.tasks.task import LoadedRun
+from heedful.tasks.task import LoadedRun, VocabSizes
 from heedful.tokenization.vocabulary import BOS, EOS, NUM_SPECIAL_TOKENS, PAD, UNK
 
 SOURCE_TOKENS, SOURCE_LENGTHS = "source_tokens", "source_lengths"
@@ -145,9 +145,9 @@ def named_tensors(state: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
             yield from named_tensors(part, f"{path}.{name}" if path else str(name))
 
 
-def capture_graphs(model: nn.Module, vocab_size: int) -> ModelGraphs:
+def capture_graphs(model: nn.Module, vocab_sizes: VocabSizes) -> ModelGraphs:
     """Capture the graphs of a model with a source, or of a language model."""
-    examples = _Examples(model, vocab_size)
+    examples = _Examples(model, vocab_sizes)
     tensors, is_constant = examples.describe_state()
     state = examples.state(3, 5, 2)
     tokens = examples.tokens(3, 3) if isinstance(model, LanguageModel) else examples.tokens(3)
@@ -213,9 +213,9 @@ class RecurrentForwardGraph(nn.Module):
         return scan(step, carried, decoder_inputs, dim=1)[1]
 
 
-def capture_forward(model: nn.Module, vocab_size: int) -> ExportedProgram:
+def capture_forward(model: nn.Module, vocab_sizes: VocabSizes) -> ExportedProgram:
     """Capture the plain model, for known targets of any length."""
-    examples = _Examples(model, vocab_size)
+    examples = _Examples(model, vocab_sizes)
     tokens = examples.tokens(3, 4)
     both = dict.fromkeys((0, 1), Dim.DYNAMIC)
     if isinstance(model, LanguageModel):
@@ -252,7 +252,7 @@ def why_no_forward(run: LoadedRun) -> str | None:
         return "its attention in blocks would be limited to the length of capturing"
     if not _is_recurrent(run.model):
         return None
-    examples = _Examples(run.model, len(run.tokenizers.target))
+    examples = _Examples(run.model, VocabSizes.from_tokenizers(run.tokenizers))
     states = examples.first_state(3, 5), *(examples.state(3, 5, count) for count in (1, 2))
     shapes = [[(name, tensor.shape) for name, tensor in named_tensors(state)] for state in states]
     is_constant = shapes[0] == shapes[1] == shapes[2]
@@ -290,17 +290,21 @@ def model_info(graphs: ModelGraphs) -> dict[str, Any]:
 class _Examples:
     """Random inputs of a model, and the states that it has after them."""
 
-    def __init__(self, model: Any, vocab_size: int) -> None:
-        self.model, self.vocab_size = model, vocab_size
+    def __init__(self, model: Any, vocab_sizes: VocabSizes) -> None:
+        self.model, self.vocab_sizes = model, vocab_sizes
         self.generator = torch.Generator().manual_seed(0)
 
     def tokens(self, *shape: int) -> Tensor:
-        low = min(NUM_SPECIAL_TOKENS, self.vocab_size - 1)
-        return torch.randint(low, self.vocab_size, shape, generator=self.generator)
+        """Return random tokens of targets, or of a language model."""
+        return self._random(self.vocab_sizes.target, shape)
 
     def sources(self, batch_size: int, length: int) -> SourceBatch:
         lengths = length - torch.arange(batch_size) % 2  # of two lengths
-        return SourceBatch(self.tokens(batch_size, length), lengths)
+        return SourceBatch(self._random(self.vocab_sizes.source, (batch_size, length)), lengths)
+
+    def _random(self, vocab_size: int, shape: tuple[int, ...]) -> Tensor:
+        low = min(NUM_SPECIAL_TOKENS, vocab_size - 1)
+        return torch.randint(low, vocab_size, shape, generator=self.generator)
 
     def first_state(self, batch_size: int, source_length: int) -> Any:
         with torch.no_grad():

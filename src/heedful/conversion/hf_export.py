@@ -15,9 +15,9 @@ from typing_extensions import override
 
 from heedful.attention.positional_encoding import LearnedEncodingConfig, SinusoidalEncodingConfig
 from heedful.attention.positional_encoding import SinusoidalEncoding as Sinusoids
-from heedful.conversion.exporting import Exporter, check_equal_outputs
+from heedful.conversion.exporting import Exporter, check_equal_outputs, sample_targets
 from heedful.conversion.hf_folder import write_hf_folder
-from heedful.conversion.hf_tokenizer_files import has_tokenizer_files, write_tokenizer_files
+from heedful.conversion.hf_tokenizer_files import describe_usage, write_tokenizer_files
 from heedful.conversion.hf_transformer import (
     ACTIVATIONS,
     DECODER_TABLE,
@@ -74,18 +74,7 @@ class HFExporter(Exporter):
 
     @override
     def usage(self, run: LoadedRun) -> str:
-        lines = ["from transformers import AutoModelForSeq2SeqLM", ""]
-        lines += ['model = AutoModelForSeq2SeqLM.from_pretrained("FOLDER")']
-        if has_tokenizer_files(run.tokenizers, run.config.tokenizers):
-            lines[0] += ", AutoTokenizer"
-            lines += ['tokenizer = AutoTokenizer.from_pretrained("FOLDER")']
-            lines += ['inputs = tokenizer(["a text"], return_tensors="pt", padding=True)']
-            lines += ["print(tokenizer.batch_decode(model.generate(**inputs)))"]
-            note = ""
-        else:
-            lines += ["model.generate(input_ids=ids)  # of the tokens, then eos_token_id"]
-            note = "\n\ntransformers has no such tokenizer: ids come from heedful."
-        return "## Use\n\n```python\n" + "\n".join(lines) + "\n```" + note
+        return describe_usage(run.tokenizers, run.config.tokenizers)
 
 
 EXPORTER = HFExporter()
@@ -324,8 +313,7 @@ def _compare_log_probs(
     run: LoadedRun, model: Any, sources: Sequence[Sequence[int]], location: str
 ) -> None:
     batch = collate_sources(sources)
-    targets = torch.tensor([[BOS, *(ids * 4)[:4]] for ids in map(list, sources)])
-    targets = targets.clamp(max=len(run.tokenizers.target) - 1)
+    targets = sample_targets(run, [(list(source) * 4)[:4] for source in sources])
     mask = (batch.tokens != PAD).long()
     with torch.no_grad():
         ours = run.model.decoder(targets, run.model.encoder(*batch)).log_probs  # type: ignore[operator]

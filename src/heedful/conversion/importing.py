@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.config import Settings, flatten_settings, read_settings, to_yaml, validate_settings
-from heedful.conversion.model_card import TOKENIZERS
+from heedful.conversion.programs import TOKENIZERS
 from heedful.conversion.registry import read_run
 from heedful.conversion.tensor_names import TensorTable
 from heedful.errors import ConfigError, DataError, RunError, check

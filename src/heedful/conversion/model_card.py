@@ -6,18 +6,14 @@ heedful, and ends with the whole recipe. Missing records are reported as missing
 
 import re
 from pathlib import Path
-from typing import Any
 
 from heedful.config import to_yaml
 from heedful.storage.json_files import read_json_lines, read_log_lines
 from heedful.storage.manifest import read_manifest_unverified
 from heedful.storage.state_dict import unique_weights
 from heedful.tasks.task import LoadedRun
-from heedful.tokenization.subword import MODEL_FILE
-from heedful.tokenization.tokenizer import VOCABULARY_FILE, NormalizerConfig
 from heedful.version import VERSION
 
-TOKENIZERS = "tokenizers"  # folder of the tokenizers in an exported folder
 NOT_RECORDED = "not recorded in the run"
 LICENSE = (
     "not stated by the run: the terms of the training data apply to the weights; heedful, which "
@@ -81,75 +77,3 @@ def _read_metrics(folder: Path) -> str:
     numbers = {name: value for name, value in values.items() if isinstance(value, float | int)}
     figures = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
     return f"dev set at step {step:,}: {figures}"
-
-
-# ----- tokenizers in a few lines of Python, for the usage sections
-
-
-def tokenizer_code(run: LoadedRun, *, out_type: str) -> str | None:
-    """Return code that defines `encode(text)` and `decode(tokens)`; None if it takes heedful.
-
-    `out_type` is int or str: tokens are ids, or the strings that CTranslate2's vocabularies have.
-    """
-    config = run.config.tokenizers
-    is_shared = run.tokenizers.source is run.tokenizers.target
-    names = ("shared", "shared") if is_shared else ("source", "target")
-    configs = [config.source_config, getattr(config, "target", config.source_config)]
-    kinds = {side.type for side in configs}
-    if kinds == {"subword"}:
-        return _subword_code(names, configs[0].normalization, out_type)
-    if kinds <= {"character", "whitespace", "label"}:
-        return _vocabulary_code(names, configs, out_type)
-    return None
-
-
-def _subword_code(names: tuple[str, str], normalization: NormalizerConfig, out_type: str) -> str:
-    return f"""\
-import unicodedata
-import sentencepiece
-
-source, target = (
-    sentencepiece.SentencePieceProcessor(f"tokenizers/{{name}}/{MODEL_FILE}") for name in {names}
-)
-
-def encode(text):
-    return source.encode({_normalization_code(normalization)}, out_type={out_type})
-
-def decode(tokens):
-    return target.decode(tokens)
-"""
-
-
-def _vocabulary_code(names: tuple[str, str], configs: list[Any], out_type: str) -> str:
-    split = {"character": "list(text)", "whitespace": 'text.split(" ")', "label": "[text]"}
-    joiner = {"character": "", "whitespace": " ", "label": ""}[configs[1].type]
-    special = '["<pad>", "<unk>", "<s>", "</s>"]'
-    is_text = out_type == "str"
-    token = "token if token in ids else '<unk>'" if is_text else "ids.get(token, 1)"
-    spelling = "token" if is_text else "target[token]"
-    return f"""\
-import json
-import unicodedata
-
-def read_vocabulary(name):
-    with open(f"tokenizers/{{name}}/{VOCABULARY_FILE}", encoding="utf-8") as file:
-        return {special} + json.load(file)["tokens"]
-
-source, target = map(read_vocabulary, {names})
-ids = {{token: index for index, token in enumerate(source)}}
-
-def encode(text):
-    text = {_normalization_code(configs[0].normalization)}
-    return [{token} for token in {split[configs[0].type]} if token]
-
-def decode(tokens):
-    return {joiner!r}.join({spelling} for token in tokens)
-"""
-
-
-def _normalization_code(normalization: NormalizerConfig) -> str:
-    code = "text"
-    if normalization.unicode != "none":
-        code = f"unicodedata.normalize({normalization.unicode.upper()!r}, text)"
-    code += ".lower()" if normalization.lowercase else ""
-    return code + (".strip()" if normalization.strip else "")

@@ -19,42 +19,26 @@ from heedful.conversion import graphs, onnx_runner
 from heedful.conversion.exporting import Exporter, check_equal_outputs, greedy_outputs
 from heedful.conversion.graph_capture import explain_capture_errors
 from heedful.conversion.hf_folder import write_json
-from heedful.conversion.model_card import TOKENIZERS, tokenizer_code
+from heedful.conversion.programs import Program, describe_program, write_program
 from heedful.models.language_model import LanguageModel
-from heedful.tasks.task import LoadedRun
+from heedful.tasks.task import LoadedRun, VocabSizes
 
 _NUM_GENERATED = 12
-_TRANSLATE = """\
-## Use
+_TRANSLATE = """
+model = OnnxModel(FOLDER)
 
-Needs `pip install onnxruntime numpy{package}`; run in this folder. `onnx_runner.py` is 100 lines
-that show how the graphs are called: `encoder.onnx` once, `decoder_step.onnx` for each token.
-
-```python
-from onnx_runner import OnnxModel
-{tokenizer}
-model = OnnxModel(".")
 
 def translate(text):
-    tokens = encode(text)
-    [output] = model.translate([tokens], [2 * len(tokens) + 10])
-    return decode(output)
-```
+    tokens = source.encode(text)
+    [output] = model.translate([tokens], [max_length(tokens)])
+    return target.decode(output) if tokens else ""
 """
-_GENERATE = """\
-## Use
+_GENERATE = """
+model = OnnxModel(FOLDER)
 
-Needs `pip install onnxruntime numpy{package}`; run in this folder. `onnx_runner.py` is 100 lines
-that show how `language_model.onnx` is called: with a prompt, then with one token at a time.
-
-```python
-from onnx_runner import OnnxModel
-{tokenizer}
-model = OnnxModel(".")
 
 def generate(text, num_tokens=20):
-    return decode(model.generate(encode(text), num_tokens))
-```
+    return target.decode(model.generate(source.encode(text), num_tokens))
 """
 
 
@@ -72,8 +56,8 @@ class OnnxExporter(Exporter):
 
     @override
     def write(self, run: LoadedRun, folder: Path) -> None:
-        write_graphs(run.model, len(run.tokenizers.target), folder)
-        run.tokenizers.save(folder / TOKENIZERS)
+        write_graphs(run.model, VocabSizes.from_tokenizers(run.tokenizers), folder)
+        write_program(run, folder, _program(run))
 
     @override
     def compare(self, run: LoadedRun, folder: Path, sources: Sequence[Sequence[int]]) -> str:
@@ -89,17 +73,22 @@ class OnnxExporter(Exporter):
 
     @override
     def usage(self, run: LoadedRun) -> str:
-        code = tokenizer_code(run, out_type="int")
-        template = _GENERATE if isinstance(run.model, LanguageModel) else _TRANSLATE
-        if code is None:
-            return ""
-        package = " sentencepiece" if "sentencepiece" in code else ""
-        return template.format(package=package, tokenizer=code)
+        return describe_program(run, _program(run))
 
 
-def write_graphs(model: nn.Module, vocab_size: int, folder: Path) -> None:
+def _program(run: LoadedRun) -> Program:
+    is_lm = isinstance(run.model, LanguageModel)
+    code = _GENERATE if is_lm else _TRANSLATE
+    graphs_used = "`language_model.onnx`: with a prompt, then with one token at a time"
+    if not is_lm:
+        graphs_used = "`encoder.onnx` once, `decoder_step.onnx` for each token"
+    note = f"`onnx_runner.py` is 100 lines that show how the graphs are called: {graphs_used}."
+    return Program("from onnx_runner import OnnxModel", code, "onnxruntime numpy", note)
+
+
+def write_graphs(model: nn.Module, vocab_sizes: VocabSizes, folder: Path) -> None:
     """Write the graphs of a model, model.json and the runner."""
-    captured = graphs.capture_graphs(model, vocab_size)
+    captured = graphs.capture_graphs(model, vocab_sizes)
     names = ["language_model"]
     if captured.encoder is not None:
         names = ["encoder", "decoder_step"]

@@ -14,7 +14,7 @@ from heedful.config import validate_settings
 from heedful.conversion.exporting import Exporter
 from heedful.conversion.hf_folder import HFFolder, write_hf_folder
 from heedful.conversion.importing import ImportedRun, build_model
-from heedful.conversion.model_card import TOKENIZERS
+from heedful.conversion.programs import TOKENIZERS
 from heedful.errors import DataError, check
 from heedful.recipes import Recipe
 from heedful.storage.state_dict import load_into_model, unique_weights

@@ -45,10 +45,10 @@ from heedful.data.pair_dataset import (
 from heedful.data.sources import SourceConfig
 from heedful.errors import ConfigError, DataError, check
 from heedful.tokenization.ragged_array import Integers, RaggedArray
+from heedful.tokenization.standalone import split_spaces
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.tokenizer_pair import TokenizerPair, TokenizersConfig
 from heedful.tokenization.vocabulary import EOS, UNK
-from heedful.tokenization.whitespace import split_spaces
 
 CHUNK_SIZE = 10_000
 """Examples tokenized at once: lists of ids take many times the memory of the array they become."""

@@ -30,11 +30,11 @@ from heedful.inspection.attention_layers import (
 )
 from heedful.inspection.attention_map import AttentionMap, render_notebook_html
 from heedful.search import Hypothesis, Node
+from heedful.tokenization.standalone import split_words
 from heedful.tokenization.tokenizer import (
     Tokenizer,
     VocabularyTokenizer,
     WordTokenizer,
-    split_words,
 )
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import EOS, SPECIAL_TOKENS, UNK

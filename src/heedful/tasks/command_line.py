@@ -7,13 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
-import typer
 from typer import Option
 
 from heedful.data.columnar_files import columnar_format
 from heedful.data.text_files import COMPRESSION_SUFFIXES, file_suffix
 from heedful.errors import ConfigError, check
-from heedful.terminal import handle_stdout_errors, is_typed, prompt
+from heedful.terminal import (
+    echo,
+    handle_stdout_errors,
+    is_typed,
+    prompt,
+)
 
 Split = Literal["train", "dev", "test"]
 Files = Mapping[str, Any]
@@ -329,8 +333,8 @@ def write_lines(lines: Iterable[str], output: Path | None) -> None:
 
     if output is not None:
         write_text(output, "".join(f"{line}\n" for line in lines))
-        typer.echo(f"wrote {output}", err=True)
+        echo(f"wrote {output}", err=True)
         return
     with handle_stdout_errors():
         for line in lines:
-            typer.echo(line)
+            echo(line)

@@ -17,7 +17,7 @@ from heedful.tokenization.byte_level_bpe import (
     Merge,
     read_merges,
 )
-from heedful.tokenization.tokenizer import VOCABULARY_FILE
+from heedful.tokenization.standalone import VOCABULARY_FILE
 from heedful.tokenization.vocabulary import Vocabulary
 
 

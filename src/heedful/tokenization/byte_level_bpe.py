@@ -18,8 +18,7 @@ from typing import Literal
 from typing_extensions import override
 
 from heedful.tokenization.pretrained import PretrainedTokenizer, PretrainedTokenizerConfig
-from heedful.tokenization.subword import SPACE_MARK
-from heedful.tokenization.tokenizer import VOCABULARY_FILE
+from heedful.tokenization.standalone import SPACE_MARK, VOCABULARY_FILE
 from heedful.tokenization.vocabulary import (
     SPECIAL_TOKENS,
     UNK,

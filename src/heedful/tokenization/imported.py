@@ -15,8 +15,8 @@ from typing_extensions import override
 from heedful.config import BaseConfig
 from heedful.errors import ConfigError
 from heedful.tokenization.byte_level_bpe import Merge, apply_bpe
-from heedful.tokenization.subword import MODEL_FILE, SPACE_MARK
-from heedful.tokenization.tokenizer import VOCABULARY_FILE, NormalizerConfig, Tokenizer
+from heedful.tokenization.standalone import MODEL_FILE, SPACE_MARK, VOCABULARY_FILE, split_spaces
+from heedful.tokenization.tokenizer import NormalizerConfig, Tokenizer
 from heedful.tokenization.vocabulary import (
     NUM_SPECIAL_TOKENS,
     SPECIAL_TOKENS,
@@ -25,7 +25,6 @@ from heedful.tokenization.vocabulary import (
     corrupt_file_error,
     read_saved_file,
 )
-from heedful.tokenization.whitespace import split_spaces
 
 CODES_FILE = "codes.txt"
 _LANGUAGE = re.compile(">>.*?<<")

@@ -12,7 +12,8 @@ from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.errors import DataError, check
-from heedful.tokenization.tokenizer import Tokenizer, join_words
+from heedful.tokenization.standalone import join_words
+from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, SPECIAL_TOKENS, UNK
 
 

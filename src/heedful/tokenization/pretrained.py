@@ -14,15 +14,14 @@ from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.errors import ConfigError
+from heedful.tokenization.standalone import VOCABULARY_FILE, split_spaces
 from heedful.tokenization.tokenizer import (
-    VOCABULARY_FILE,
     Normalizer,
     Tokenizer,
     check_text,
     normalize_texts,
 )
 from heedful.tokenization.vocabulary import SPECIAL_TOKENS, UNK, Vocabulary
-from heedful.tokenization.whitespace import split_spaces
 
 
 class PretrainedTokenizer(Tokenizer):

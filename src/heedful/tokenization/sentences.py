@@ -10,12 +10,11 @@ from typing import Literal
 
 from typing_extensions import override
 
+from heedful.tokenization.standalone import join_words, split_words
 from heedful.tokenization.tokenizer import (
     VocabularyTokenizer,
     VocabularyTokenizerConfig,
     WordTokenizer,
-    join_words,
-    split_words,
 )
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, Vocabulary
 

@@ -4,21 +4,14 @@ Invariant: the tokens of a text concatenate to it, also where it is not SMILES: 
 notation does not have is a token of its own.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from typing_extensions import override
 
 from heedful.errors import DataError
+from heedful.tokenization.standalone import SMILES_TOKEN, split_smiles
 from heedful.tokenization.tokenizer import VocabularyTokenizer, VocabularyTokenizerConfig
-
-# Atoms in brackets, atoms, branches, bonds, rings, and > between the parts of a reaction.
-_TOKEN = re.compile(
-    r"(\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>|\*|\$"
-    r"|\%[0-9]{2}|[0-9])|.",
-    re.DOTALL,
-)
 
 
 class SMILESTokenizer(VocabularyTokenizer):
@@ -30,7 +23,7 @@ class SMILESTokenizer(VocabularyTokenizer):
     @staticmethod
     @override
     def tokenize(text: str) -> list[str]:
-        return [match[0] for match in _TOKEN.finditer(text)]
+        return split_smiles(text)
 
 
 class SMILESTokenizerConfig(VocabularyTokenizerConfig):
@@ -48,7 +41,7 @@ class SMILESTokenizerConfig(VocabularyTokenizerConfig):
 
     def _check(self, texts: Iterable[str]) -> Iterator[str]:
         for number, text in enumerate(texts, start=1):
-            for match in _TOKEN.finditer(self.normalization.normalize(text)):
+            for match in SMILES_TOKEN.finditer(self.normalization.normalize(text)):
                 if match[1] is None:
                     where = f"character {match.start() + 1} is {match[0]!r}"
                     hint = "remove it, or set `strict: false` in the tokenizer"

@@ -16,6 +16,13 @@ from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.errors import ConfigError
+from heedful.tokenization.standalone import (
+    MODEL_FILE,
+    RESERVED_MARK,
+    escape,
+    join_pieces,
+    unescape,
+)
 from heedful.tokenization.subword_regularization import (
     BPEDropout,
     Segmenter,
@@ -42,7 +49,6 @@ from heedful.tokenization.vocabulary import (
     read_saved_file,
 )
 
-MODEL_FILE = "subwords.model"
 NUM_BYTES = 256
 # SentencePiece skips training lines above 4192 bytes; a character takes at most 4.
 _MAX_TRAINING_LINE_LENGTH = 1000
@@ -51,37 +57,12 @@ _NUM_THREADS = 4
 
 SubwordModelType = Literal["unigram", "bpe"]
 
-# SentencePiece writes a space as U+2581 and skips training lines that contain U+2585. A text may
-# contain both. They, and the escape character, are written as two private use characters before
-# SentencePiece sees them. Invariant: `unescape` inverts `escape`, and an escaped text has no mark.
-SPACE_MARK = "\u2581"
-RESERVED_MARK = "\u2585"
-"""A character that no escaped text contains; names of special tokens start with it."""
-_ESCAPE = "\ue000"
-_ESCAPED = {
-    mark: _ESCAPE + chr(0xE000 + index)
-    for index, mark in enumerate((_ESCAPE, SPACE_MARK, RESERVED_MARK))
-}
-_UNESCAPED = {escaped: plain for plain, escaped in _ESCAPED.items()}
-
 _BYTE_NAMES = [f"<0x{byte:02X}>" for byte in range(NUM_BYTES)]
 _FIXED_NAMES = [*(RESERVED_MARK + name for name in SPECIAL_TOKENS), *_BYTE_NAMES]
 _FIXED_SPELLINGS = [
     *(b"", SPECIAL_TOKENS[UNK].encode(), b"", b""),
     *(bytes([byte]) for byte in range(NUM_BYTES)),
 ]
-
-
-def escape(text: str) -> str:
-    """Return the text without SentencePiece's marks."""
-    for plain, escaped in _ESCAPED.items():  # the escape character first
-        text = text.replace(plain, escaped)
-    return text
-
-
-def unescape(text: str) -> str:
-    """Undo `escape`; an incomplete escape, which only a model can generate, is unchanged."""
-    return re.sub("|".join(_UNESCAPED), lambda match: _UNESCAPED[match[0]], text)
 
 
 class SubwordTokenizer(Tokenizer):
@@ -113,10 +94,7 @@ class SubwordTokenizer(Tokenizer):
     @override
     def decode(self, ids: Iterable[int]) -> str:
         """Join pieces and bytes; invalid byte sequences become U+FFFD."""
-        spellings = [self._spellings[token_id] for token_id in ids]
-        text = b"".join(spellings).decode("utf-8", "replace")
-        # SentencePiece prepends a space, so that a word is the same at the start as within.
-        return unescape(text.replace(SPACE_MARK, " ").removeprefix(" "))
+        return join_pieces(self._spellings[token_id] for token_id in ids)
 
     @property
     def learned_pieces(self) -> dict[str, SubwordPiece]:

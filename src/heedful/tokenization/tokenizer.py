@@ -10,13 +10,9 @@ position s, in the source and in its target.
 """
 
 import copy
-import re
-import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
-from itertools import chain
 from pathlib import Path
 from reprlib import repr as short_repr
 from typing import Annotated, ClassVar, Literal
@@ -26,13 +22,13 @@ from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.errors import ArgumentError, DataError, check
-from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, SPECIAL_TOKENS, UNK, Vocabulary
-
-VOCABULARY_FILE = "vocabulary.json"
-# Signs at the end of a word or alone; quotes and dashes alone or before a word, but not "'s".
-_PUNCTUATION = re.compile(
-    r"""[.,;:!?"()\[\]{}\u201c\u201d\u2026]+(?!\w)|(?<!\w)["(\[{\u201c]+|(?<!\S)[-'`]+(?!\S)"""
+from heedful.tokenization.standalone import (
+    VOCABULARY_FILE,
+    join_words,
+    normalize,
+    split_words,
 )
+from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, SPECIAL_TOKENS, UNK, Vocabulary
 
 Normalizer = Callable[[str], str]
 """Changes a text before tokenization; idempotent."""
@@ -53,19 +49,13 @@ class NormalizerConfig(BaseConfig):
 
     def normalize(self, text: str) -> str:
         """Return the normalized text."""
-        if self.unicode != "none":  # first: nfkc can create capitals and spaces (U+1D400, U+00A8)
-            text = unicodedata.normalize("NFC" if self.unicode == "nfc" else "NFKC", text)
-        text = text.lower() if self.lowercase else text
-        if self.punctuation == "remove":
-            text = _remove_punctuation(text)
-        return text.strip() if self.strip else text
-
-
-def _remove_punctuation(text: str) -> str:
-    """Remove punctuation until none is left: without one sign, another may stand alone."""
-    while (shorter := " ".join(_PUNCTUATION.sub(" ", text).split())) != text:
-        text = shorter
-    return text
+        return normalize(
+            text,
+            unicode=self.unicode,
+            lowercase=self.lowercase,
+            strip=self.strip,
+            punctuation=self.punctuation,
+        )
 
 
 def check_text(text: str, *, location: str) -> None:
@@ -95,38 +85,6 @@ def check_training_text(tokens: object) -> None:
     """Raise DataError if there is nothing to train a tokenizer on."""
     message = "no text to train a tokenizer on, or only empty lines"
     check(tokens, "text", message, "give a text that is not empty", DataError)
-
-
-# ----- words
-#
-# A word is a word, a sign or a white space, with the one space before it: "in horto." becomes
-# " in", " horto", ".". A space is prepended to the text, so that a word is the same token at the
-# start as within; joined words are that space and the text, to the last character.
-
-_JOINERS = "\u200c\u200d"
-_MARK_RANGES = (range(0x20000), range(0xE0100, 0xE01F0))  # all combining marks are in them
-
-
-def split_words(text: str) -> list[str]:
-    """Split a text into words, signs and white space."""
-    return _word_pattern().findall(" " + text) if text else []
-
-
-def join_words(words: list[str]) -> str:
-    """Join words, without the space that `split_words` prepends."""
-    return "".join(words).removeprefix(" ")
-
-
-@cache
-def _word_pattern() -> re.Pattern[str]:
-    # re's \w lacks the combining marks of Indic words and the joiners of Persian and Indic ones.
-    # Ranges of marks match faster than single characters.
-    codes = chain.from_iterable(_MARK_RANGES)
-    marks = {code for code in codes if unicodedata.category(chr(code)).startswith("M")}
-    starts = sorted(code for code in marks if code - 1 not in marks)
-    ends = sorted(code for code in marks if code + 1 not in marks)
-    ranges = "".join(f"{chr(start)}-{chr(end)}" for start, end in zip(starts, ends, strict=True))
-    return re.compile(rf" ?[\w{ranges}{_JOINERS}]+| ?\S|\s")
 
 
 class Tokenizer(ABC):

@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 
 from typing_extensions import override
 
+from heedful.tokenization.standalone import split_spaces
 from heedful.tokenization.tokenizer import (
     Normalizer,
     VocabularyTokenizer,
@@ -25,11 +26,6 @@ Greek and most of Cyrillic have one each."""
 MAX_CHARACTERS = 24
 """Characters of a word that have ids: of a longer word, as many of its start as of its end."""
 NO_BREAK_SPACE = "\u00a0"
-
-
-def split_spaces(text: str) -> list[str]:
-    """Return the words between spaces; other white space is part of a word."""
-    return [word for word in text.split(" ") if word]
 
 
 def join_spaces(words: Iterable[str]) -> str:

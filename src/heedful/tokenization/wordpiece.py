@@ -14,7 +14,7 @@ from pydantic import PositiveInt
 from typing_extensions import override
 
 from heedful.tokenization.pretrained import PretrainedTokenizer, PretrainedTokenizerConfig
-from heedful.tokenization.tokenizer import VOCABULARY_FILE
+from heedful.tokenization.standalone import VOCABULARY_FILE
 from heedful.tokenization.vocabulary import Vocabulary
 
 CONTINUATION = "##"

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.tokenization.subword import RESERVED_MARK, SPACE_MARK, escape, unescape
+from heedful.tokenization.standalone import RESERVED_MARK, SPACE_MARK, escape, unescape
 
 marked_texts = st.text(st.sampled_from("a \u2581\u2585\ue000\ue001\ue002"))
 

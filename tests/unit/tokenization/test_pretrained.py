@@ -14,8 +14,8 @@ from heedful.tokenization.byte_level_bpe import (
     ByteLevelBPETokenizerConfig,
     byte_characters,
 )
+from heedful.tokenization.standalone import split_spaces
 from heedful.tokenization.vocabulary import UNK, Vocabulary
-from heedful.tokenization.whitespace import split_spaces
 from heedful.tokenization.wordpiece import WordPieceTokenizer, WordPieceTokenizerConfig
 
 PIECES = ["un", "##aff", "##able", "walk", "##s", "a", ",", "'", "t", "don"]

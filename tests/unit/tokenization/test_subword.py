@@ -6,7 +6,8 @@ import pytest
 from sentencepiece import SentencePieceTrainer
 
 from heedful.errors import CorruptRunError
-from heedful.tokenization.subword import MODEL_FILE, SubwordTokenizerConfig
+from heedful.tokenization.standalone import MODEL_FILE
+from heedful.tokenization.subword import SubwordTokenizerConfig
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 
 ANIMALS = ["dog", "cat", "lion", "horse", "bird", "wolf", "mouse"]

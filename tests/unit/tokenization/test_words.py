@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.tokenization.tokenizer import join_words, split_words
+from heedful.tokenization.standalone import join_words, split_words
 
 
 @pytest.mark.parametrize(

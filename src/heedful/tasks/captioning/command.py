@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from typer import Argument, Option
 
 from heedful.errors import RunError, check
@@ -21,6 +20,7 @@ from heedful.tasks.command_line import (
 from heedful.terminal import (
     BeamSize,
     Overrides,
+    echo,
     figure_option,
     handle_stdout_errors,
     page_option,
@@ -119,14 +119,14 @@ def caption(
             lines += new_lines if output else ()
             captions += [result] if is_drawn else []
             for line in () if output else new_lines:
-                typer.echo(line)
+                echo(line)
             if draw:
                 _print_attention(result)
     for note in dict.fromkeys(captioner.loader.notes):
-        typer.echo(note, err=True)
+        echo(note, err=True)
     if output:
         write_text(output, "".join(f"{line}\n" for line in lines))
-        typer.echo(f"wrote {output}", err=True)
+        echo(f"wrote {output}", err=True)
     _write_files(captions, figures or [], html)
 
 
@@ -157,7 +157,7 @@ def _write_files(captions: Sequence[Caption], figures: list[Path], html: Path | 
         attentions = [result.attention for result in captions]
         write_text(html, render_html(attentions, title="Captions"))
     for path in filter(None, (*figures, html)):
-        typer.echo(f"wrote {path}", err=True)
+        echo(f"wrote {path}", err=True)
 
 
 def _check_attention(result: Caption, option: str) -> None:

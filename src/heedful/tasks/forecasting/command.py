@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from typer import Argument, Option
 
 from heedful.errors import ConfigError, check
@@ -15,7 +14,13 @@ from heedful.tasks.command_line import (
     PredictorLoader,
     Split,
 )
-from heedful.terminal import figure_option, handle_stdout_errors, page_option, with_progress
+from heedful.terminal import (
+    echo,
+    figure_option,
+    handle_stdout_errors,
+    page_option,
+    with_progress,
+)
 
 _COLUMNS = {
     "time_column": "column of the times; default: time, timestamp, date or ds, else the first",
@@ -105,11 +110,11 @@ def forecast(
             write_text(path, render())
     write_figures(figures or (), lambda: pages.render_fan_chart(forecasts[0], levels))
     for path in filter(None, (*written, *(figures or ()))):
-        typer.echo(f"wrote {path}", err=True)
+        echo(f"wrote {path}", err=True)
     lines = pages.format_summary(forecasts) if output else format_rows(forecasts, levels)
     with handle_stdout_errors():
         for line in lines:
-            typer.echo(line)
+            echo(line)
 
 
 def _parse_levels(text: str) -> list[float]:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from typer import Argument, Option
 
 from heedful.tasks.command_line import (
@@ -15,7 +14,12 @@ from heedful.tasks.command_line import (
     PredictorLoader,
     Split,
 )
-from heedful.terminal import figure_option, handle_stdout_errors, page_option
+from heedful.terminal import (
+    echo,
+    figure_option,
+    handle_stdout_errors,
+    page_option,
+)
 
 _HELP: Mapping[Split, str] = {
     "train": "images for a glimpse model: an idx file as of MNIST, with its labels beside it",
@@ -76,12 +80,12 @@ def glimpse(
     if html:
         write_text(html, trails.render_page(predictions))
     for path in filter(None, (*(figures or ()), html)):
-        typer.echo(f"wrote {path}", err=True)
+        echo(f"wrote {path}", err=True)
     console = Console()
     with handle_stdout_errors():
         for prediction in predictions:
             if as_json:
-                typer.echo(json.dumps(prediction.to_json()))
+                echo(json.dumps(prediction.to_json()))
             else:
                 has_color = console.color_system is not None
                 drawn = trails.draw_in_terminal(
@@ -89,7 +93,7 @@ def glimpse(
                 )
                 console.print(drawn, highlight=False)
     if not as_json and trails.has_averaged_episodes(predictions):
-        typer.echo(trails.EPISODES_NOTE, err=True)
+        echo(trails.EPISODES_NOTE, err=True)
 
 
 COMMANDS = (glimpse,)

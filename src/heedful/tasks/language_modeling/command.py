@@ -4,11 +4,13 @@ import sys
 from itertools import chain
 from typing import Annotated
 
-import typer
 from typer import Argument, Option
 
 from heedful.tasks.command_line import TEXT_FILES, OutputFile, PredictorLoader
-from heedful.terminal import handle_stdout_errors
+from heedful.terminal import (
+    echo,
+    handle_stdout_errors,
+)
 
 _SEPARATOR = "\n----\n"
 
@@ -57,10 +59,10 @@ def generate(
     )
     if output is not None:
         write_text(output, _SEPARATOR.join(texts) + "\n")
-        typer.echo(f"wrote {output}", err=True)
+        echo(f"wrote {output}", err=True)
         return
     with handle_stdout_errors():
-        typer.echo(_SEPARATOR.join(texts))
+        echo(_SEPARATOR.join(texts))
 
 
 FILE_OPTIONS = TEXT_FILES

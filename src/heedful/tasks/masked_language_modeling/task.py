@@ -32,7 +32,7 @@ from heedful.tasks.default_recipe import DefaultRecipe
 from heedful.tasks.task import ExperimentConfig, LoadedRun, RunLoader
 from heedful.tasks.text_task import PredictedText, TextDataModule, TextPredictor, TextTask
 from heedful.tokenization.pretrained import PretrainedTokenizer
-from heedful.tokenization.subword import SPACE_MARK
+from heedful.tokenization.standalone import SPACE_MARK
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import EOS, UNK
 

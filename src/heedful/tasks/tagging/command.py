@@ -91,7 +91,7 @@ def _tag_text(
     tagger: Tagger, file: str, input_format: InputFormat, *, as_json: bool, as_conll: bool
 ) -> Iterator[str]:
     from heedful.data.text_files import display_name
-    from heedful.tokenization.tokenizer import split_words
+    from heedful.tokenization.standalone import split_words
 
     for chunk in read_chunks(file):
         sentences = (

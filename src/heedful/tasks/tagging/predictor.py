@@ -35,10 +35,11 @@ from heedful.pytree import map_tensors
 from heedful.shapes import Float, TargetMask
 from heedful.tasks.prediction import format_predictor
 from heedful.tasks.tagging.model import SequenceTagger, TagScheme
+from heedful.tokenization.standalone import split_spaces
 from heedful.tokenization.tokenizer import check_text
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
-from heedful.tokenization.whitespace import join_spaces, split_spaces
+from heedful.tokenization.whitespace import join_spaces
 
 _BATCH_SIZE = 64
 _DIGITS = 6
