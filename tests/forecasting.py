@@ -12,6 +12,10 @@ from heedful.tasks.forecasting.model import ForecastingModelConfig
 
 BACKBONES = {
     "lstm": {"backbone": {"type": "recurrent", "cell": {"type": "lstm"}, "hidden_size": 6}},
+    "lstm, series embedding": {
+        "backbone": {"type": "recurrent", "cell": {"type": "lstm"}, "hidden_size": 6},
+        "series_embedding": {"embedding_size": 4, "max_series": 5},
+    },
     "gru": {"backbone": {"type": "recurrent", "cell": {"type": "gru"}, "hidden_size": 6}},
     "transformer": {
         "backbone": {

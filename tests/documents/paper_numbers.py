@@ -662,6 +662,7 @@ DEEPAR: Sections = {
     "table 3, electricity": {
         "model.context_length": 168,
         "model.prediction_length": 24,
+        "model.series_embedding.embedding_size": 20,
         "model.backbone.type": "recurrent",
         "model.backbone.cell.type": "lstm",
         "model.backbone.num_layers": 3,

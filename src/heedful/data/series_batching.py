@@ -21,7 +21,7 @@ from heedful.config import BaseConfig
 from heedful.data.batching import DataCursor
 from heedful.data.series import Numbers, Series
 from heedful.errors import DataError, check, quote_names
-from heedful.shapes import Bool, Float
+from heedful.shapes import Bool, Float, Int
 
 CalendarFeature = Literal[
     "minute-of-hour", "hour-of-day", "day-of-week", "day-of-month", "day-of-year", "month-of-year"
@@ -118,6 +118,7 @@ class SeriesBatch(NamedTuple):
     values: Float[Tensor, "B L"]  # zero where missing
     is_observed: Bool[Tensor, "B L"]
     covariates: Float[Tensor, "B T K"]
+    series_keys: Int[Tensor, "B"]  # `series_key` of the series of each window
 
     @property
     def num_lagged(self) -> int:
@@ -138,6 +139,11 @@ class SeriesBatch(NamedTuple):
     def num_positions(self) -> int:
         """Values that are predicted, with missing ones."""
         return self.is_observed[:, self.num_lagged :].numel()
+
+
+def series_key(series: Series) -> int:
+    """Return a number of 62 bits that stands for the id of a series."""
+    return int.from_bytes(blake2b(series.id.encode(), digest_size=8).digest(), "big") >> 2
 
 
 class Window(NamedTuple):
@@ -162,7 +168,8 @@ class SeriesDataset:
             torch.from_numpy(np.stack(arrays)) for arrays in zip(*rows, strict=True)
         )
         is_observed = ~values.isnan()
-        return SeriesBatch(values.nan_to_num(0.0).float(), is_observed, covariates)
+        keys = torch.tensor([series_key(self.series[window.series_index]) for window in windows])
+        return SeriesBatch(values.nan_to_num(0.0).float(), is_observed, covariates, keys)
 
     def _row(self, index: int, forecast_start: int) -> tuple[Numbers, NDArray[np.float32]]:
         series, shape = self.series[index], self.shape

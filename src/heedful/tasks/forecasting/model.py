@@ -24,7 +24,7 @@ from heedful.models.language_model import (
     RecurrentBackboneConfig,
 )
 from heedful.pytree import select_rows
-from heedful.shapes import Bool, Float, Losses
+from heedful.shapes import Bool, Float, Int, Losses
 from heedful.tasks.forecasting.distributions import (
     DistributionHead,
     DistributionHeadConfig,
@@ -35,6 +35,7 @@ from heedful.tasks.forecasting.distributions import (
 
 Scaling = Literal["mean", "standard", "none"]
 _MIN_DEVIATION = 1e-6
+_NO_KEY = 2**63 - 1  # above the key of any series
 
 
 class ForecastingOutput(NamedTuple):
@@ -42,6 +43,48 @@ class ForecastingOutput(NamedTuple):
 
     log_probs: Float[Tensor, "B T"]  # of each value; zero where it is missing
     auxiliary_losses: Losses
+
+
+class SeriesEmbedding(nn.Module):
+    """A learned vector for each training series (Salinas et al. 2020, section 3.4).
+
+    A series that was not trained on has the zero vector.
+    """
+
+    keys: Int[Tensor, "N"]
+
+    def __init__(self, max_series: int, embedding_size: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(max_series + 1, embedding_size, padding_idx=0)
+        self.register_buffer("keys", torch.full((max_series,), _NO_KEY))
+
+    def set_series(self, keys: Sequence[int]) -> None:
+        """Set the series that have a vector."""
+        different = sorted(set(keys))
+        message = f"is {len(self.keys)}, but there are {len(different)} training series"
+        location, hint = "model.series_embedding.max_series", f"set it to {len(different)} or more"
+        check(len(different) <= len(self.keys), location, message, hint)
+        self.keys.fill_(_NO_KEY)
+        self.keys[: len(different)] = torch.tensor(different)
+
+    def forward(self, keys: Int[Tensor, "B"]) -> Float[Tensor, "B E"]:
+        """Return the vectors of series."""
+        positions = torch.searchsorted(self.keys, keys).clamp(max=len(self.keys) - 1)
+        is_known = self.keys[positions] == keys
+        output: Tensor = self.embedding((positions + 1).masked_fill(~is_known, 0))
+        return output
+
+
+class SeriesEmbeddingConfig(BaseConfig):
+    """A learned vector for each series, as an input of every step."""
+
+    embedding_size: PositiveInt = 20
+    """Size of a vector."""
+    max_series: PositiveInt = Field(default=1000, le=10_000_000)
+    """Training series that there may be."""
+
+    def build(self) -> SeriesEmbedding:
+        return SeriesEmbedding(self.max_series, self.embedding_size)
 
 
 class ForecastingModel(nn.Module):
@@ -54,6 +97,7 @@ class ForecastingModel(nn.Module):
         *,
         input_projection: nn.Linear | None,
         position_combiner: PositionCombiner | None,
+        series_embedding: SeriesEmbedding | None,
         lags: Sequence[int],
         shape: WindowShape,
         scaling: Scaling,
@@ -63,6 +107,7 @@ class ForecastingModel(nn.Module):
         super().__init__()
         self.input_projection = input_projection
         self.position_combiner = position_combiner
+        self.series_embedding = series_embedding
         self.backbone = backbone
         self.head = head
         self.dropout = nn.Dropout(dropout)
@@ -150,7 +195,7 @@ class ForecastingModel(nn.Module):
     def _embed(
         self, batch: SeriesBatch, scale: SeriesScale, start: int, stop: int
     ) -> Float[Tensor, "B T E"]:
-        """Return the inputs of positions: lagged values, whether they are observed, covariates."""
+        """Return the inputs of positions: lagged values, whether observed, covariates, series."""
         shifts = [batch.num_lagged - lag for lag in self.lags]
         is_observed = torch.stack(
             [batch.is_observed[:, start + shift : stop + shift] for shift in shifts], dim=-1
@@ -161,6 +206,9 @@ class ForecastingModel(nn.Module):
         location, nu = (part[:, None, None] for part in scale)
         lagged = ((lagged - location) / nu).masked_fill(~is_observed, 0)
         features = [lagged, is_observed.to(lagged.dtype), batch.covariates[:, start:stop]]
+        if self.series_embedding is not None:
+            vectors = self.series_embedding(batch.series_keys)
+            features.append(vectors.unsqueeze(1).expand(-1, stop - start, -1))
         inputs = torch.cat(features, dim=-1)
         if self.input_projection is not None:
             inputs = self.input_projection(inputs)
@@ -187,6 +235,8 @@ class ForecastingModelConfig(BaseConfig):
     before, in hourly data."""
     covariates: CovariatesConfig = CovariatesConfig()
     """What is known about each time."""
+    series_embedding: SeriesEmbeddingConfig | None = None
+    """Learned vectors of the training series, for forecasts of the same series; null for none."""
     backbone: BackboneConfig = RecurrentBackboneConfig(hidden_size=40, num_layers=3)
     """Recurrent or Transformer layers."""
     input_size: PositiveInt | None = None
@@ -219,6 +269,7 @@ class ForecastingModelConfig(BaseConfig):
     def build(self, *, source_vocab_size: int = 0, target_vocab_size: int = 0) -> ForecastingModel:
         del source_vocab_size, target_vocab_size
         num_inputs = 2 * len(self.lags) + self.covariates.size
+        num_inputs += self.series_embedding.embedding_size if self.series_embedding else 0
         size, positions = self.input_size or num_inputs, self.positional_encoding
         combiner = positions.build(embedding_size=size) if positions else None
         size = combiner.output_size if combiner else size
@@ -236,6 +287,7 @@ class ForecastingModelConfig(BaseConfig):
             self.head.build(input_size=backbone.output_size),
             input_projection=nn.Linear(num_inputs, self.input_size) if self.input_size else None,
             position_combiner=combiner,
+            series_embedding=self.series_embedding.build() if self.series_embedding else None,
             lags=self.lags,
             shape=self.shape,
             scaling=self.scaling,

@@ -13,7 +13,12 @@ from heedful.config import BaseConfig
 from heedful.data.batching import DataCursor
 from heedful.data.examples import SERIES, LocatedExamples
 from heedful.data.series import Series, SeriesFileConfig
-from heedful.data.series_batching import SeriesBatch, SeriesBatchStream, SeriesDataset
+from heedful.data.series_batching import (
+    SeriesBatch,
+    SeriesBatchStream,
+    SeriesDataset,
+    series_key,
+)
 from heedful.data.synthetic.series import BuiltInSeriesConfig
 from heedful.errors import DataError, RunError, check
 from heedful.evaluation.base import Direction
@@ -249,7 +254,15 @@ class ForecastingTask(TokenlessTask):
         length = model.shape.num_lagged + shape.target_length
         values = torch.randint(9, (rows, length), device=device).float()
         covariates = torch.rand(rows, shape.target_length, model.covariates.size, device=device)
-        return SeriesBatch(values, torch.ones_like(values, dtype=torch.bool), covariates)
+        keys = torch.zeros(rows, dtype=torch.long, device=device)
+        return SeriesBatch(values, torch.ones_like(values, dtype=torch.bool), covariates, keys)
+
+    @override
+    def initialize_model(self, model: nn.Module, data_module: SeriesDataModule) -> None:
+        """Assign the vectors of a series embedding to the training series."""
+        assert isinstance(model, ForecastingModel), type(model)
+        if model.series_embedding is not None:
+            model.series_embedding.set_series(list(map(series_key, data_module.train.series)))
 
     @override
     def build_objective(self, training: TrainingConfig) -> Objective:

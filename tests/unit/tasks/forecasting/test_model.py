@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from heedful.data.series_batching import series_key
+from heedful.errors import ConfigError
 from heedful.pytree import map_tensors
 from heedful.tasks.forecasting.predictor import Forecaster
 from tests.forecasting import BACKBONES, HEADS, collate, count_series, small_config, small_model
@@ -120,3 +122,42 @@ def test_transformer_needs_an_input_layer_of_its_size():
     config = small_config("transformer", input_size=None, positional_encoding=None)
     with pytest.raises(Exception, match=r"model.input_size: must be 8, the size of the Transf"):
         config.build()
+
+
+def embedded_model(series):
+    config = small_config("lstm, series embedding")
+    model = small_model(config)
+    model.series_embedding.set_series([series_key(single) for single in series])
+    return config, model
+
+
+def test_series_embedding_tells_series_of_equal_values_apart():
+    series = count_series(3)
+    same = [series[0]._replace(id=single.id) for single in series]
+    config, model = embedded_model(same)
+    vectors = model.series_embedding(collate(config, same).series_keys)
+    assert len({tuple(vector.tolist()) for vector in vectors}) == 3
+    log_probs = model(collate(config, same)).log_probs
+    assert not torch.equal(log_probs[0], log_probs[1])
+
+
+def test_series_that_was_not_trained_on_has_the_zero_vector():
+    series = count_series(3)
+    config, model = embedded_model(series[:2])
+    vectors = model.series_embedding(collate(config, series).series_keys)
+    assert (vectors[:2] != 0).all()
+    assert (vectors[2] == 0).all()
+
+
+def test_vector_of_a_series_does_not_depend_on_the_order_of_the_file():
+    series = count_series(3)
+    config, model = embedded_model(series)
+    vectors = model.series_embedding(collate(config, series).series_keys)
+    reversed_vectors = model.series_embedding(collate(config, series[::-1]).series_keys)
+    torch.testing.assert_close(reversed_vectors, vectors.flip(0))
+
+
+def test_more_series_than_vectors_are_reported():
+    message = "max_series: is 5, but there are 6 training series\n  set it to 6 or more"
+    with pytest.raises(ConfigError, match=message):
+        embedded_model(count_series(6))
