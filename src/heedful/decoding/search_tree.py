@@ -97,10 +97,10 @@ def _format_chain(
     for node_id in chain if len(chain) == 1 else filter(None, chain):
         line.append(labels[node_id])
         if node_id:
-            line.append(f" {nodes[node_id].log_prob:.2f}", style="cyan")
+            line.append(f" {nodes[node_id].log_prob:z.2f}", style="cyan")
         line.append("  ")
     if last.status != "continued":
-        result = f"{last.status} at {last.cumulative_log_prob:.2f}"
+        result = f"{last.status} at {last.cumulative_log_prob:z.2f}"
         line.append(result, style="green" if is_output else "")
     line.rstrip()
     return line
@@ -179,10 +179,10 @@ def render_svg(translation: Translation) -> str:
 
 
 def _format_note(node: Node[str]) -> str:
-    note = f"{node.log_prob:.2f}"
+    note = f"{node.log_prob:z.2f}"
     if node.status == "continued":
         return note
-    return f"{note}, {node.status} at {node.cumulative_log_prob:.2f}"
+    return f"{note}, {node.status} at {node.cumulative_log_prob:z.2f}"
 
 
 def _layout(
