@@ -151,7 +151,7 @@ def test_a_run_without_weights_yet(call, copied):
 
 
 def test_a_text_longer_than_the_limit(call, trained):
-    ended = call("translate", trained, stdin="a b\n" + "a " * 60 + "\n")
+    ended = call("translate", trained, "--too-long", "error", stdin="a b\n" + "a " * 60 + "\n")
     assert ended.code == 2
     assert ended.err == (
         "heedful: standard input:2: the text has 61 tokens, but max_source_length is 40\n"

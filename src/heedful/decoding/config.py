@@ -48,7 +48,7 @@ class DecodingConfig(BaseConfig):
     coverage_penalty: penalties.CoveragePenaltyConfig | None = None
     """Penalty for poorly covered source positions; default: none."""
     max_source_length: PositiveInt = 1000
-    """Maximum number of source tokens; longer texts are an error."""
+    """Maximum number of source tokens; longer texts are an error, or skipped or cut by choice."""
     max_length_ratio: float = Field(default=2.0, gt=0, le=1000)
     """Maximum output tokens per source token, before `max_length_offset`."""
     max_length_offset: PositiveInt = Field(default=20, le=1_000_000)

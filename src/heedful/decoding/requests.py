@@ -5,10 +5,11 @@ them. A phrase that starts with punctuation may also follow the previous word wi
 Invariant: whatever no output can satisfy is reported before decoding, with the index of its text.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import chain
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+from warnings import warn
 
 from heedful.decoding.config import DecodingConfig, Phrases, alternatives, has_empty_phrase
 from heedful.decoding.forbidden_text import ForbiddenText, VocabularyIndex, contains_phrase
@@ -18,6 +19,12 @@ from heedful.search.constraints import ConstraintSet
 from heedful.tokenization.tokenizer import CharacterTokenizer, Tokenizer, WordTokenizer
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import UNK
+
+TooLong = Literal["error", "skip", "cut"]
+"""What happens to a text of more than `max_source_length` tokens: a DataError; an empty output; or
+the output of its beginning, in whole words where it has several."""
+
+_SHOWN_LENGTH = 20  # characters of a text that was cut, in messages
 
 _check_data = partial(check, error=DataError)
 
@@ -54,13 +61,14 @@ class EncodedRequest(NamedTuple):
     constraints: Sequence[DisjunctiveConstraint] = ()
     forbidden_phrases: LogitsProcessor | None = None
     target: list[int] | None = None
+    is_skipped: bool = False  # because the text is too long; `request` is then the text alone
 
     @property
     def is_empty(self) -> bool:
-        """True if the text is empty and the output has no constraints: it is then empty."""
+        """True if the text is skipped, or empty without constraints: its output is then empty."""
         request = self.request
         is_free = not request.prefix and not request.required_phrases and request.target is None
-        return not self.source and is_free
+        return self.is_skipped or (not self.source and is_free)
 
 
 class RequestEncoder:
@@ -82,14 +90,51 @@ class RequestEncoder:
             raise ConfigError(error.location, error.message, error.hint) from None
 
     def encode(
-        self, requests: Sequence[Request], *, location: str, start_index: int
+        self,
+        requests: Sequence[Request],
+        *,
+        location: str,
+        start_index: int,
+        too_long: TooLong = "error",
+        report: Callable[[str], None] = warn,
     ) -> list[EncodedRequest]:
-        """Encode requests, numbered from `start_index`."""
-        sources = self.encode_sources(requests)
-        return [
-            self._encode(request, source, start_index + index, f"{location}:{start_index + index}")
-            for index, (request, source) in enumerate(zip(requests, sources, strict=True))
-        ]
+        """Encode requests, numbered from `start_index`; report those that are skipped or cut."""
+        sources, limit, encoded = self.encode_sources(requests), self.config.max_source_length, []
+        for index, (request, source) in enumerate(
+            zip(requests, sources, strict=True), start=start_index
+        ):
+            text_location = f"{location}:{index}"
+            if too_long == "error" or len(source) <= limit:
+                encoded.append(self._encode(request, source, index, text_location))
+                continue
+            size = f"{text_location}: the text has {len(source)} tokens, but the limit is {limit}"
+            if too_long == "skip":
+                report(f"{size}: its output is empty")
+                text = Request(request.text)
+                encoded.append(EncodedRequest(text, index, source, 0, 0, is_skipped=True))
+            else:
+                shorter = self._cut(request)
+                report(f"{size}: cut after {shorter.text[-_SHOWN_LENGTH:]!r}")
+                (shorter_source,) = self.encode_sources([shorter])
+                encoded.append(self._encode(shorter, shorter_source, index, text_location))
+        return encoded
+
+    def _cut(self, request: Request) -> Request:
+        """Return a request with the beginning of its text that `max_source_length` allows."""
+
+        def fits(text: str) -> bool:
+            (source,) = self.encode_sources([request._replace(text=text)])
+            return len(source) <= self.config.max_source_length
+
+        text, length, too_many = request.text, 0, len(request.text)
+        while too_many - length > 1:  # text[:length] fits, and text[:too_many] does not
+            middle = (length + too_many) // 2
+            length, too_many = (middle, too_many) if fits(text[:middle]) else (length, middle)
+        beginning = text[:length]
+        words = beginning.rsplit(None, 1)
+        if len(words) == 2 and not text[length].isspace() and fits(words[0]):
+            beginning = words[0]
+        return request._replace(text=beginning.rstrip())
 
     def encode_sources(self, requests: Sequence[Request]) -> list[list[int]]:
         """Return the source ids of requests, without EOS."""

@@ -158,9 +158,10 @@ class TranslationBuilder:
         return "".join(mapper.token_texts(tokens))
 
     def build_empty(self, request: EncodedRequest, *, need_tree: bool) -> Translation:
-        """Return the empty output of an empty text."""
+        """Return the empty output of an empty text, or of one that is skipped: it has no score."""
+        score = math.nan if request.is_skipped else 0.0
         weights = np.zeros((1, len(request.source) + 1), np.float32)
-        empty = Hypothesis([], 0.0, 0.0, weights[:0], np.zeros(1), weights[0])
+        empty = Hypothesis([], score, score, weights[:0], np.full(1, score), weights[0])
         return self.build(request, DecodingOutput([empty], [] if need_tree else None))
 
     def token_axes(

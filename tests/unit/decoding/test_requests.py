@@ -78,6 +78,26 @@ def test_requests_without_forbidden_phrases_share_one_processor():
     assert second.prefix == tokenizers.target.encode("the")
 
 
+@pytest.mark.parametrize("tokenizer", ["word", "character"])
+@pytest.mark.parametrize(
+    "text", ["the dog is in the garden", "thedogisinthegarden", " the  dog \u3000 is", "x" * 40]
+)
+@pytest.mark.parametrize("limit", [1, 2, 5, 17])
+def test_text_is_cut_to_the_limit_in_whole_words(tokenizer, text, limit):
+    encoder = RequestEncoder(train_tokenizers(tokenizer), build_config(max_source_length=limit))
+    reports = []
+    (encoded,) = encoder.encode(
+        [Request(text)], location="x", start_index=7, too_long="cut", report=reports.append
+    )
+    (whole,) = encoder.encode_sources([Request(text)])
+    cut = encoded.request.text
+    assert len(encoded.source) == len(encoder.encode_sources([Request(cut)])[0]) <= limit
+    assert text.startswith(cut)
+    assert bool(reports) == (len(whole) > limit)
+    assert all(report.startswith(f"x:7: the text has {len(whole)} tokens") for report in reports)
+    assert text == cut or " " not in cut.strip() or text[len(cut)].isspace()
+
+
 EMPTY_PHRASE = "a phrase is empty\n  remove the empty phrase"
 CONTRADICTION = "'the dog' is required, but 'dog' is forbidden\n  remove one of them"
 INVALID_REQUESTS = {

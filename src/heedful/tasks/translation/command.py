@@ -13,7 +13,7 @@ from itertools import chain, islice
 from math import ceil
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from typer import Argument, Option
 
@@ -24,13 +24,14 @@ from heedful.terminal import (
     BeamSize,
     Overrides,
     backend_overrides,
+    echo,
     is_typed,
     prompt,
     with_progress,
 )
 
 if TYPE_CHECKING:
-    from heedful.decoding.requests import Request
+    from heedful.decoding.requests import Request, TooLong
     from heedful.decoding.word_alignment import Aligner
     from heedful.tasks.translation.files import RequestFiles
 
@@ -73,6 +74,13 @@ AlignmentMethod = Annotated[
     str | None,
     Option(metavar="METHOD", help="argmax, symmetrized, or threshold=0.2", show_default="argmax"),
 ]
+TooLongOption = Annotated[
+    Literal["error", "skip", "cut"],
+    Option(
+        help="a text of more than decoding.max_source_length tokens: its output is empty (skip), "
+        "its beginning is translated (cut), or nothing more is (error)"
+    ),
+]
 NumWorkers = Annotated[int, Option(min=0, help="number of processes; 0: one per core")]
 
 
@@ -92,6 +100,7 @@ def translate(
     alignment_method: AlignmentMethod = None,
     save_scores: SaveScores = None,
     search_tree: SearchTree = None,
+    too_long: TooLongOption = "skip",
     num_workers: NumWorkers = 1,
     backend: Backend = None,
     overrides: Overrides = None,
@@ -130,6 +139,7 @@ def translate(
         n_best=n_best,
         input_name=display_name(file),
         is_forced=force_target is not None,
+        too_long=too_long,
     )
     request_files = RequestFiles(file, force_target, constraints)
     _run_job(job, request_files, output_files, output=output, num_workers=num_workers)
@@ -162,6 +172,7 @@ class OutputBlock(NamedTuple):
 
     num_texts: int
     parts: list[str]
+    reports: list[str]  # of texts that are too long
 
 
 @dataclass(frozen=True)
@@ -177,6 +188,7 @@ class TranslationJob:
     n_best: int | None = None
     input_name: str = "text"
     is_forced: bool = False  # whether every text has a given target
+    too_long: TooLong = "error"
 
     def setup(self, *, is_shared: bool) -> Callable[[RequestChunk], OutputBlock]:
         """Load the model; next to other processes it uses one thread."""
@@ -196,21 +208,26 @@ class TranslationJob:
 
         def run(chunk: RequestChunk) -> OutputBlock:
             start_index, requests = chunk
+            reports: list[str] = []
             if self.output_types == ("text",) and n_best == 1 and not self.is_forced:
                 texts = translator.predict_texts(
                     requests,
                     location=self.input_name,
                     start_index=start_index,
                     beam_size=self.beam_size,
+                    too_long=self.too_long,
+                    report=reports.append,
                 )
                 lines = [f"{to_line(text)}\n" for text in texts]
-                return OutputBlock(len(lines), ["".join(lines)])
+                return OutputBlock(len(lines), ["".join(lines)], reports)
             translations = list(
                 translator.predict(
                     requests,
                     location=self.input_name,
                     start_index=start_index,
                     need_tree=need_tree,
+                    too_long=self.too_long,
+                    report=reports.append,
                     **sizes,
                 )
             )
@@ -222,7 +239,7 @@ class TranslationJob:
                 )
                 for output_type in self.output_types
             ]
-            return OutputBlock(len(translations), parts)
+            return OutputBlock(len(translations), parts, reports)
 
         return run
 
@@ -262,8 +279,23 @@ def _run_job(
         ):  # else the progress bar would cut through the lines
             blocks = with_progress(blocks, total=num_texts, count_of=attrgetter("num_texts"))
         with files.open_outputs(list(output_files.values()), output=output) as write:
+            num_read = num_too_long = 0
             for block in blocks:
                 write(block.parts)
+                for report in block.reports:
+                    echo(f"warning: {report}", err=True)
+                num_read += block.num_texts
+                num_too_long += len(block.reports)
+    if num_too_long:
+        echo(_format_too_long(num_too_long, num_read, job.too_long), err=True)
+
+
+def _format_too_long(num_too_long: int, num_texts: int, too_long: TooLong) -> str:
+    """Return the summary of the texts that are too long."""
+    effect, other = ("cut", "skip") if too_long == "cut" else ("skipped", "cut")
+    subject = f"{num_too_long} of {num_texts} texts {'was' if num_too_long == 1 else 'were'}"
+    hint = f"split long texts, or add --too-long {other} or --set decoding.max_source_length=N"
+    return f"{subject} too long and {effect}\n  {hint}"
 
 
 def number_chunks(chunks: Iterable[list[Request]]) -> Iterator[RequestChunk]:

@@ -4,9 +4,10 @@ Texts are sorted by length and batched for speed, and returned in their order. I
 of a text does not depend on the other texts; with sampling it depends on the seed and its index.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import overload
+from warnings import warn
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from heedful.decoding.requests import (
     EncodedRequest,
     Request,
     RequestEncoder,
+    TooLong,
     batch_requests,
     to_request,
 )
@@ -92,6 +94,7 @@ class Translator:
         beam_size: int | None = None,
         n_best: int | None = None,
         need_tree: bool = False,
+        too_long: TooLong = "error",
     ) -> Translation: ...
     @overload
     def translate(
@@ -101,6 +104,7 @@ class Translator:
         beam_size: int | None = None,
         n_best: int | None = None,
         need_tree: bool = False,
+        too_long: TooLong = "error",
     ) -> list[Translation]: ...
     @check_types
     def translate(
@@ -110,11 +114,18 @@ class Translator:
         beam_size: int | None = None,
         n_best: int | None = None,
         need_tree: bool = False,
+        too_long: TooLong = "error",
     ) -> Translation | list[Translation]:
-        """Translate a text, or texts; an empty text without constraints has an empty output."""
+        """Translate a text, or texts; an empty text without constraints has an empty output.
+
+        Texts of more than `decoding.max_source_length` tokens are an error, or, with a warning,
+        `too_long="skip"` gives them an empty output, and `"cut"` translates their beginning.
+        """
         is_one = isinstance(texts, str | Request)
         requests = [texts] if isinstance(texts, str | Request) else texts
-        results = self.predict(requests, beam_size=beam_size, n_best=n_best, need_tree=need_tree)
+        results = self.predict(
+            requests, beam_size=beam_size, n_best=n_best, need_tree=need_tree, too_long=too_long
+        )
         return next(results) if is_one else list(results)
 
     @check_types
@@ -132,11 +143,13 @@ class Translator:
         n_best: int | None = None,
         need_tree: bool = False,
         need_layers: bool = False,
+        too_long: TooLong = "error",
+        report: Callable[[str], None] = warn,
     ) -> Iterator[Translation]:
         """Translate texts as they arrive, in order, a bounded number at a time.
 
-        Texts are numbered from `start_index`: errors name a text by `location` and index, and its
-        samples depend on the index.
+        Texts are numbered from `start_index`: errors and reports name a text by `location` and
+        index, and its samples depend on the index.
         """
         config = self.decoding.with_beam_size(beam_size=beam_size, n_best=n_best)
         if need_tree:
@@ -147,7 +160,11 @@ class Translator:
         stream = map(to_request, requests)
         while window := list(islice(stream, _SORT_WINDOW)):
             encoded = self._request_encoder.encode(
-                window, location=location, start_index=start_index
+                window,
+                location=location,
+                start_index=start_index,
+                too_long=too_long,
+                report=report,
             )
             yield from self._translate(
                 encoded, strategy, need_tree=need_tree, need_layers=need_layers
@@ -161,6 +178,8 @@ class Translator:
         location: str = "text",
         start_index: int = 1,
         beam_size: int | None = None,
+        too_long: TooLong = "error",
+        report: Callable[[str], None] = warn,
     ) -> Iterator[str]:
         """Yield only the texts of translations, from the backend that the settings choose."""
         config = self.decoding.with_beam_size(beam_size=beam_size)
@@ -170,7 +189,11 @@ class Translator:
         stream = map(to_request, requests)
         while window := list(islice(stream, _SORT_WINDOW)):
             encoded = self._request_encoder.encode(
-                window, location=location, start_index=start_index
+                window,
+                location=location,
+                start_index=start_index,
+                too_long=too_long,
+                report=report,
             )
             empty = (item for item in encoded if item.is_empty)
             texts = {request.request_index: "" for request in empty}

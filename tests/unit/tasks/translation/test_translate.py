@@ -55,6 +55,33 @@ def test_every_line_gives_one_line(translate):
     assert [outputs[index] for index in (0, 1, 2, 5)] == ["a b", "", "c d e", "f"]
 
 
+LONG = "a b c d " * 20
+
+
+@pytest.mark.parametrize("output_options", [(), ("--json",)])
+def test_long_lines_are_skipped_and_reported_and_the_rest_is_translated(translate, output_options):
+    result = translate(*output_options, stdin=f"a b\n{LONG}\nc d e\n{LONG}\n")
+    assert result.code == 0
+    lines = result.out.splitlines()
+    texts = [json.loads(line)["text"] for line in lines] if output_options else lines
+    assert texts == ["a b", "", "c d e", ""]
+    second, fourth, *summary = result.err.splitlines()
+    assert second.startswith("warning: standard input:2: the text has ")
+    assert fourth.startswith("warning: standard input:4: the text has ")
+    assert summary == [
+        "2 of 4 texts were too long and skipped",
+        "  split long texts, or add --too-long cut or --set decoding.max_source_length=N",
+    ]
+
+
+def test_long_lines_may_be_cut(translate):
+    result = translate("--too-long", "cut", stdin=f"{LONG}\nc\n")
+    cut, short = result.out.splitlines()
+    assert cut.startswith("a b")
+    assert short == "c"
+    assert "1 of 2 texts was too long and cut\n" in result.err
+
+
 def test_int8_outputs_of_a_confident_model_are_those_of_fp32(translate, monkeypatch):
     monkeypatch.setattr("heedful.acceleration.precision._MIN_INT8_ELEMENTS", 2)
     monkeypatch.setattr("heedful.runs.check_dtype", lambda *_: None)  # any processor can emulate it

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from heedful import load
+from heedful.decoding.requests import Request
 from heedful.errors import DataError
 
 TEXTS = ["a b c", "", "h", "e d c b a", "b", "   ", "c c", "d e f g", "a h"]
@@ -77,6 +78,36 @@ def test_long_text_is_reported_with_its_index(translator):
         "  split the text into sentences, or raise the limit with "
         "--set decoding.max_source_length=N"
     )
+
+
+LONG = "a b c d e f g h " * 8  # 64 letters; the limit is 40 tokens
+
+
+def test_long_text_is_skipped_with_a_warning(translator):
+    with pytest.warns(
+        UserWarning, match=r"^text:2: the text has \d+ tokens, but the limit is 40: "
+    ):
+        first, skipped, last = translator.translate(["a b", LONG, "c"], too_long="skip", n_best=2)
+    assert (first.text, skipped.text, last.text) == ("a b", "", "c")
+    assert skipped.source == LONG
+    assert skipped.to_json()["score"] is None
+    assert len(skipped.source_word_ids) == len(skipped.source_tokens) == skipped.weights.shape[1]
+
+
+def test_beginning_of_a_long_text_is_translated(translator):
+    with pytest.warns(UserWarning, match=r"cut after '.* h'$"):
+        cut = translator.translate(LONG, too_long="cut")
+    assert LONG.startswith(cut.source)
+    assert 35 <= len(cut.source_tokens) - 1 <= 40
+    assert cut.text == translator.translate(cut.source).text
+
+
+def test_given_output_of_a_skipped_text_has_no_score(translator):
+    requests = [Request(LONG, target="a"), Request("a", target="a")]
+    with pytest.warns(UserWarning, match="its output is empty"):
+        skipped, scored = translator.translate(requests, too_long="skip")
+    assert np.isnan(skipped.score)
+    assert scored.score < 0
 
 
 def test_result_is_drawn_in_notebooks(translator):
