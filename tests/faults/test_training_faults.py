@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import subprocess
+import time
 from contextlib import contextmanager
 
 import pytest
@@ -350,3 +351,35 @@ class TestAPoisonedRow:
         assert "(first in encoder." in finished.stderr
         assert "3 consecutive steps were skipped" in finished.stderr
         assert str(run / "bad-steps" / "step-00000003") in finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("moment", "gap"), [("starting", 0.02), ("training", 0), ("training", 0.2)]
+)
+def test_ctrl_c_twice_logs_one_line_for_each_and_exits_as_logged(tmp_path, moment, gap):
+    """At once (Python runs one handler for both), while it stops, and while Python exits."""
+    recipe, run = write_recipe(tmp_path, steps=30_000, every=1000), tmp_path / "run"
+    command = ["train", recipe, "--run", run, "--set", "training.max_steps=30000"]
+    process = start_heedful(
+        *command,
+        stdout=-1,
+        stderr=-1,
+        # Background processes inherit SIGINT as ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    awaited = run / ("train.log" if moment == "starting" else "metrics.jsonl")
+    wait_for(awaited.exists, process)
+    process.send_signal(signal.SIGINT)
+    time.sleep(gap)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    lines = [line for line in err.splitlines() if line.startswith(("stopping", "finishing"))]
+    assert "Traceback" not in err
+    if moment == "starting":
+        assert (process.returncode, out, len(lines)) == (130, "", 1)
+        return
+    assert "press again to stop without saving" in lines[0]
+    is_saved = f"{run}: saved at step" in out
+    assert lines[1:] == ([] if is_saved else ["stopping without saving"])
+    assert process.returncode == (0 if is_saved else 130)
+    assert gap > 0 or not is_saved

@@ -5,9 +5,11 @@ non-finite losses in a row; 130 interrupted with nothing to save; 141 the reader
 closed the pipe; 143 interrupted and not saved. HeedfulError is printed without a traceback.
 """
 
+import atexit
 import inspect
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -46,6 +48,7 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
+_INTERRUPTED = 128 + signal.SIGINT
 _OUT_OF_MEMORY = re.compile(
     "allocate|out of memory|failed to map segment|start new thread|size calculation overflow", re.I
 )
@@ -148,6 +151,8 @@ def main() -> None:
             with handle_stdout_errors():  # of what is still buffered
                 sys.stdout.flush()
             _exit_process(ending.code)
+    except KeyboardInterrupt:  # a second one, while the first one ends the command
+        _exit_process(_INTERRUPTED)
     except OutputClosedError as closed:
         _exit_process(closed.exit_code)
     except Exception as failure:
@@ -183,7 +188,7 @@ def _explain(error: Exception) -> HeedfulError:
 
 
 def _exit_process(code: str | int | None) -> NoReturn:
-    """Exit; in a distributed run, without Python's cleanup.
+    """Exit; in a distributed run, without Python's cleanup, which Ctrl-C does not interrupt.
 
     Threads of gloo may still hold tensors, and releasing them late aborts a process that has
     finished its work (pytorch pull request 179291).
@@ -192,4 +197,5 @@ def _exit_process(code: str | int | None) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the first to run
     sys.exit(code)

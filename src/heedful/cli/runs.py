@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 
 from typer import Argument
 
-from heedful.errors import ConfigError, check
+from heedful.errors import ConfigError, check, format_count
 from heedful.terminal import (
     AsJSON,
     echo,
@@ -27,7 +27,8 @@ def runs(folder: FoldersOfRuns = Path("runs"), *, as_json: AsJSON = False) -> No
     """List the runs in a folder: recipe, step, best score, state and date.
 
     The state is `training`, `interrupted` (the same command resumes), `no checkpoint` (a new
-    command may start over), or why training ended. The best score is that of the dev data.
+    command may start over), or why training ended. The best score is that of the dev data, by
+    the metric that chooses the best checkpoint; the date is that of the last change.
 
     Example: heedful runs
     Example: heedful runs comparison
@@ -41,7 +42,7 @@ def runs(folder: FoldersOfRuns = Path("runs"), *, as_json: AsJSON = False) -> No
         if as_json:
             echo(json.dumps([summary._asdict() for summary in summaries], indent=2))
             return
-        header = ("run", "recipe", "step", "best score", "state", "date")
+        header = ("run", "recipe", "trained", "best dev score", "state", "last change")
         rows = [header, *(summary.cells() for summary in summaries)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
@@ -61,9 +62,16 @@ class RunSummary(NamedTuple):
     date: str  # of the last entry in its logs
 
     def cells(self) -> tuple[str, ...]:
-        """Return the cells of a table."""
-        score = "" if self.best_score is None else f"{self.metric} {self.best_score:.4g}"
-        return self.run, self.recipe, str(self.step), score, self.state, self.date
+        """Return the cells of a table, numbers with their units."""
+        score = "" if self.best_score is None else f"{self.metric} {self._format_score()}"
+        return self.run, self.recipe, format_count(self.step, "step"), score, self.state, self.date
+
+    def _format_score(self) -> str:
+        from heedful.tasks.registry import all_metrics
+
+        spec = all_metrics().get(self.metric)
+        is_fraction = spec is not None and spec.unit == "fraction"
+        return f"{self.best_score:{'.1%' if is_fraction else '.4g'}}"
 
 
 def find_runs(folder: Path) -> Iterator[Path]:
@@ -118,11 +126,11 @@ def _last_checkpoint(run: Path) -> tuple[int, str]:
 
 
 def _best_score(entries: list[dict[str, Any]], metric: str) -> float | None:
-    from heedful.evaluation.registry import VALIDATION_METRICS
+    from heedful.tasks.registry import all_metrics
 
     validations = [entry for entry in entries if entry.get("type") == "validation"]
     scores = _numbers(validations, metric)
-    spec = VALIDATION_METRICS.get(metric)
+    spec = all_metrics().get(metric)
     best = max if spec is not None and spec.higher_is_better else min
     return best(scores) if scores else None
 

@@ -228,3 +228,44 @@ def notify_on_signal(notify: Callable[[int], None]) -> Iterator[None]:
         thread.join()
         reader.close()
         writer.close()
+
+
+class StopNotice:
+    """Logs a line for each signal to stop; there is something to save once `get_step` is set.
+
+    Python runs a handler once for signals that arrive during one operation, so it is this class
+    that counts them: what it logs about the second one is what `raise_second_signal` does.
+    """
+
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self._log = log
+        self._lock = threading.Lock()
+        self._is_stopping = self._is_saved = False
+        self._second_signal: int | None = None
+        self.get_step: Callable[[], int] | None = None
+
+    def __call__(self, number: int) -> None:
+        """Handle a signal: log how training stops."""
+        with self._lock:
+            if number in STOP_SIGNALS and not self._is_saved and self._second_signal is None:
+                self._log_signal(number)
+
+    def _log_signal(self, number: int) -> None:
+        if self.get_step is None:
+            if not self._is_stopping:  # worker processes may report the same signal
+                self._log("stopping before the first step: there is nothing to save")
+        elif self._is_stopping:
+            self._second_signal = number
+            self._log("stopping without saving")
+        else:
+            again = "press again" if number == signal.SIGINT else "a second signal is needed"
+            saving = f"finishing step {self.get_step()}, saving a checkpoint"
+            self._log(f"{saving}; {again} to stop without saving")
+        self._is_stopping = True
+
+    def raise_second_signal(self, *, is_saved: bool = False) -> None:
+        """Let a second signal act as without handlers; once training is saved, none is logged."""
+        with self._lock:
+            self._is_saved = is_saved
+        if self._second_signal is not None:
+            signal.raise_signal(self._second_signal)

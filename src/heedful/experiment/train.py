@@ -6,7 +6,6 @@ takes the same steps, and validates and saves at the same steps, as one that was
 """
 
 import os
-import signal
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import wraps
@@ -36,8 +35,8 @@ from heedful.experiment.batch_size import with_largest_batch_size, with_saved_ba
 from heedful.experiment.data_modules import load_data, require_training_data
 from heedful.experiment.debug_dumps import BAD_STEPS_FOLDER
 from heedful.experiment.environment import (
-    STOP_SIGNALS,
     InterruptedUnsavedError,
+    StopNotice,
     handle_stop_signals,
     notify_on_signal,
 )
@@ -211,30 +210,6 @@ def _warn_if_threads_spin(device: torch.device, log: Callable[[str], None]) -> N
         log("  machine that is slow: import heedful first, or set OMP_WAIT_POLICY=PASSIVE")
 
 
-class StopNotice:
-    """Logs a line for each signal to stop; there is something to save once `job` is set."""
-
-    def __init__(self, log: Callable[[str], None]) -> None:
-        self._log = log
-        self._is_stopping = False
-        self.job: TrainingJob | None = None
-
-    def __call__(self, number: int) -> None:
-        """Handle a signal: log how training stops."""
-        if number not in STOP_SIGNALS:
-            return
-        if self.job is None:
-            if not self._is_stopping:  # worker processes may report the same signal
-                self._log("stopping before the first step: there is nothing to save")
-        elif self._is_stopping:
-            self._log("stopping without saving")
-        else:
-            again = "press again" if number == signal.SIGINT else "a second signal is needed"
-            saving = f"finishing step {self.job.trainer.step}, saving a checkpoint"
-            self._log(f"{saving}; {again} to stop without saving")
-        self._is_stopping = True
-
-
 def _run_job(
     job: TrainingJob,
     snapshot: Snapshot | None,
@@ -250,14 +225,20 @@ def _run_job(
     update_recipe(job.run, job.recipe, job.dist_context)  # not before: it may fail above
     batches = prefetch(job.data_module.train_batches(job.progress.cursor), job.trainer)
     all_callbacks = job.callbacks(report_to, user_callbacks)
-    with handle_stop_signals() as job.stop_requested, all_callbacks as callbacks:
-        notice.job = job
+    with handle_stop_signals() as stop_requested, all_callbacks as callbacks:
+
+        def check_stop_requested() -> bool:
+            notice.raise_second_signal()
+            return stop_requested()
+
+        notice.get_step, job.stop_requested = lambda: job.trainer.step, check_stop_requested
         try:
             result = run_training(job, batches, callbacks)
+            notice.raise_second_signal(is_saved=True)
             end = result.stop_reason or "saved; training was interrupted"
             log_line(f"step {result.step}: {end}")
         except StorageError as error:
-            if job.stop_requested():
+            if stop_requested():
                 raise InterruptedUnsavedError(error.location, error.message, error.hint) from error
             raise
         return result

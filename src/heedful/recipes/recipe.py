@@ -20,6 +20,7 @@ from heedful.config import (
     LocatedSettings,
     Settings,
     SettingsArgument,
+    flatten_settings,
     read_settings,
     read_yaml,
     to_overrides,
@@ -206,7 +207,8 @@ RecipeArgument = str | Path | Mapping[str, Any] | Recipe
 def load_recipe(recipe: RecipeArgument, settings: SettingsArgument = ()) -> Recipe:
     """Return a recipe, changed by `settings`.
 
-    Its key `extends` names another recipe, or a file relative to its own, that it changes.
+    Its key `extends` names another recipe, or a file relative to its own, that it changes. What
+    `info` says of training data ends where other data replaces them.
     """
     if isinstance(recipe, str | Path):
         layers = _read_layers(str(recipe))
@@ -217,7 +219,25 @@ def load_recipe(recipe: RecipeArgument, settings: SettingsArgument = ()) -> Reci
         layers = _add_bases("recipe", values)
     *bases, (location, values) = layers
     overrides = to_overrides(settings)
-    return validate_settings(Recipe, values, location=location, overrides=overrides, bases=bases)
+    changes = {".".join(path): value for path, value in overrides}
+    config = validate_settings(Recipe, values, location=location, overrides=overrides, bases=bases)
+    return _describe_own_data(config, [*(layer.settings for layer in layers), changes])
+
+
+def _describe_own_data(recipe: Recipe, layers: Iterable[Settings]) -> Recipe:
+    """Replace summary and expected score that were written for other training data."""
+    stated = [{name for name, value in flatten_settings(layer) if value} for layer in layers]
+    is_data = [any(f"{name}.".startswith("data.train.") for name in names) for names in stated]
+    if recipe.data.train is None or not any(is_data):
+        return recipe
+    last = max(index for index, has_data in enumerate(is_data) if has_data)
+    own, stale = set[str]().union(*stated[last:]), dict[str, str]()
+    if recipe.info.expected and "info.expected" not in own:
+        stale["expected"] = ""
+    if sum(is_data) > 1 and "info.summary" not in own:
+        stale["summary"] = f"{recipe.info.name or 'model'} with {recipe.data.train.describe()}"
+    info = recipe.info.model_copy(update=stale)
+    return recipe.model_copy(update={"info": info}) if stale else recipe
 
 
 def _read_layers(name_or_path: str, extended_by: Sequence[str] = ()) -> list[LocatedSettings]:

@@ -1,6 +1,7 @@
 """`heedful runs`: what it lists, from the files that training writes."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -30,8 +31,10 @@ def test_finished_run_has_recipe_step_score_state_and_date(listed, capsys, monke
     assert (row["metric"], row["best_score"]) == ("loss", min(losses))
     assert row["state"] == "reached max_steps=250"
     header, line = heedful(capsys, monkeypatch, "runs", copied.parent).out.splitlines()
-    assert header.split() == ["run", "recipe", "step", "best", "score", "state", "date"]
-    assert line.startswith(f"{copied}  letters  250   loss {min(losses):.4g}")
+    assert re.split(" {2,}", header) == [
+        *("run", "recipe", "trained", "best dev score", "state", "last change")
+    ]
+    assert line.startswith(f"{copied}  letters  250 steps  loss {min(losses):.4g}")
     assert line.endswith(row["date"])
 
 
@@ -57,14 +60,25 @@ def test_states_of_runs(listed, copied):
     assert listed(copied)[str(copied)]["state"] == "reached max_steps=250"
 
 
-def test_best_score_is_the_highest_of_a_metric_that_should_be_high(listed, copied):
+@pytest.mark.parametrize(
+    ("metric", "best", "shown"),
+    [("bleu", 6, "bleu 6"), ("macro-f1", 0.6, "macro-f1 60.0%"), ("mase", 0.1, "mase 0.1")],
+)
+def test_best_score_has_the_direction_and_unit_of_its_metric(
+    listed, capsys, monkeypatch, copied, metric, best, shown
+):
+    """Metrics of every task, not of texts only."""
     config = copied / "config.yaml"
-    text = config.read_text().replace("metric_for_best_model: loss", "metric_for_best_model: bleu")
-    config.write_text(text)
-    entries = [{"type": "validation", "step": step, "bleu": step * 3 % 7} for step in range(1, 7)]
+    previous, new = (f"metric_for_best_model: {name}" for name in ("loss", metric))
+    config.write_text(config.read_text().replace(previous, new))
+    scores = [step * 3 % 7 if metric == "bleu" else step * 3 % 7 / 10 for step in range(1, 7)]
+    entries = [
+        {"type": "validation", "step": step, metric: score} for step, score in enumerate(scores, 1)
+    ]
     (copied / "metrics.jsonl").write_text("".join(f"{json.dumps(entry)}\n" for entry in entries))
     row = listed(copied)[str(copied)]
-    assert (row["metric"], row["best_score"]) == ("bleu", 6)
+    assert (row["metric"], row["best_score"]) == (metric, best)
+    assert f"  {shown}  " in heedful(capsys, monkeypatch, "runs", copied).out
 
 
 @pytest.mark.parametrize("name", ["missing", "empty"])

@@ -274,6 +274,37 @@ def test_recipe_has_its_name(tmp_path):
     assert load_recipe(write_files(tmp_path, mine="extends: default")).info.name == "mine"
 
 
+def test_recipe_with_other_training_data_does_not_describe_its_former_data(tmp_path):
+    """By overrides, as of files and `compare --data`, and by `extends`."""
+    name, data = "bahdanau-2015-small", "data.train={type: parallel-files, source: a, target: b}"
+    original, changed = load_recipe(name).info, load_recipe(name, [data]).info
+    assert original.expected
+    assert load_recipe(name, ["training.max_steps=7"]).info == original
+    assert changed == original.model_copy(
+        update={"summary": f"{name} with a and b", "expected": ""}
+    )
+    mine = "data: {train: {type: parallel-files, source: a, target: b}}"
+    path = write_files(tmp_path, mine=f"extends: {name}\n{mine}")
+    assert (load_recipe(path).info.summary, load_recipe(path).info.expected) == (
+        *("mine with a and b", ""),
+    )
+    path = write_files(tmp_path, mine=f"extends: {name}\ninfo: {{summary: Mine}}\n{mine}")
+    assert load_recipe(path).info.summary == "Mine"
+
+
+def test_recipe_without_training_data_keeps_its_summary_with_any():
+    data = "data.train={type: parallel-files, source: a, target: b}"
+    original, changed = load_recipe("default").info, load_recipe("default", [data]).info
+    assert changed == original.model_copy(update={"expected": ""})
+
+
+def test_bundled_recipes_describe_themselves():
+    for name in recipe_names():
+        info = load_recipe(name).info
+        assert all([info.summary, info.expected])
+        assert not info.summary.startswith(f"{name} with")
+
+
 @pytest.mark.parametrize(
     ("override", "message", "hint"),
     [
