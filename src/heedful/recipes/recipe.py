@@ -221,20 +221,21 @@ def load_recipe(recipe: RecipeArgument, settings: SettingsArgument = ()) -> Reci
     overrides = to_overrides(settings)
     changes = {".".join(path): value for path, value in overrides}
     config = validate_settings(Recipe, values, location=location, overrides=overrides, bases=bases)
-    return _describe_own_data(config, [*(layer.settings for layer in layers), changes])
+    return _describe_new_data(config, [*(layer.settings for layer in layers), changes])
 
 
-def _describe_own_data(recipe: Recipe, layers: Iterable[Settings]) -> Recipe:
+def _describe_new_data(recipe: Recipe, layers: Iterable[Settings]) -> Recipe:
     """Replace summary and expected score that were written for other training data."""
     stated = [{name for name, value in flatten_settings(layer) if value} for layer in layers]
     is_data = [any(f"{name}.".startswith("data.train.") for name in names) for names in stated]
     if recipe.data.train is None or not any(is_data):
         return recipe
     last = max(index for index, has_data in enumerate(is_data) if has_data)
-    own, stale = set[str]().union(*stated[last:]), dict[str, str]()
-    if recipe.info.expected and "info.expected" not in own:
+    current = {name for names in stated[last:] for name in names}
+    stale: dict[str, str] = {}
+    if recipe.info.expected and "info.expected" not in current:
         stale["expected"] = ""
-    if sum(is_data) > 1 and "info.summary" not in own:
+    if sum(is_data) > 1 and "info.summary" not in current:
         stale["summary"] = f"{recipe.info.name or 'model'} with {recipe.data.train.describe()}"
     info = recipe.info.model_copy(update=stale)
     return recipe.model_copy(update={"info": info}) if stale else recipe
