@@ -30,15 +30,17 @@ def sinusoids(length, size):
 class Tensors(dict):
     """The tensors of a checkpoint; `linear` and `norm` apply a layer by its name."""
 
+    eps = 1e-6
+
     def linear(self, name, inputs):
         return linear(inputs, self[f"{name}.weight"], self.get(f"{name}.bias"))
 
     def norm(self, name, inputs):
         weight, bias = self[f"{name}.weight"], self.get(f"{name}.bias")
         if bias is None:  # RMS norm
-            scale = inputs.square().mean(dim=-1, keepdim=True).add(1e-6).rsqrt()
+            scale = inputs.square().mean(dim=-1, keepdim=True).add(self.eps).rsqrt()
             return inputs * scale * weight
-        return layer_norm(inputs, weight.shape, weight, bias, eps=1e-6)
+        return layer_norm(inputs, weight.shape, weight, bias, eps=self.eps)
 
     def attend(self, name, names, queries, memory, *, is_causal=False):
         """Return multi-head attention of one sentence (T, D), and the weights of each head."""

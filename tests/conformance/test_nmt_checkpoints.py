@@ -1,8 +1,10 @@
-"""Imported checkpoints of JoeyNMT and OpenNMT-py compute what their forward passes compute.
+"""Imported models of JoeyNMT, OpenNMT-py and Eole compute what their forward passes compute.
 
 The forward passes are written again in `tests/nmt_checkpoints.py`, one sentence at a time without
 padding, from the published tensor names.
 """
+
+import json
 
 import pytest
 import torch
@@ -18,6 +20,14 @@ from heedful.search.penalties import LengthPenalty
 from heedful.storage.state_dict import load_into_model
 from heedful.tokenization.vocabulary import BOS, EOS, PAD
 from tests import nmt_checkpoints as theirs
+from tests.eole_folders import (
+    EOLE_RECURRENT,
+    EOLE_TRANSFORMERS,
+    eole_recurrent,
+    eole_transformer,
+    transformer_settings,
+    write_eole,
+)
 
 SOURCES = ["w1 w2 w3 w4 w5", "w8 w0", "w7"]
 TARGETS = ["w3 w1", "w2 w2 w5 w8", "w6"]
@@ -109,6 +119,8 @@ CASES = [
     *((joey_recurrent, case) for case in JOEY_RECURRENT),
     *((onmt_transformer, case) for case in ONMT_TRANSFORMERS),
     *((onmt_recurrent, case) for case in ONMT_RECURRENT),
+    *((eole_transformer, case) for case in EOLE_TRANSFORMERS),
+    *((eole_recurrent, case) for case in EOLE_RECURRENT),
 ]
 
 
@@ -227,6 +239,51 @@ def test_unknown_settings_of_opennmt_are_rejected_by_name(tmp_path):
         tensors = onmt_tables({}, (8, 8), options)
         theirs.write_onmt(path, tensors, options)
         assert refused(path).startswith(f"{path}: {message}")
+
+
+@pytest.mark.parametrize(
+    ("section", "change", "message"),
+    [
+        ("decoder", {"num_experts": 4}, "model.decoder.num_experts is 4"),
+        ("decoder", {"decoder_type": "cnn"}, "model.decoder.decoder_type is 'cnn'"),
+        ("encoder", {"encoder_layer_style": "postnorm"}, "model.encoder.encoder_layer_style is"),
+        ("embeddings", {"position_encoding_type": "Rotary"}, "model.embeddings.position_encoding"),
+        ("embeddings", {"position_encoding_type": None}, "model.embeddings.position_encoding"),
+        ("", {"architecture": "transformer_lm"}, "model.architecture is 'transformer_lm'"),
+        ("", {"layer_norm": "gemma-rms"}, "model.encoder.layer_norm is 'gemma-rms'"),
+        ("", {"parallel_residual": True}, "model.encoder.parallel_residual is True"),
+        ("", {"add_estimator": True}, "model.add_estimator is True"),
+    ],
+)
+def test_unknown_settings_of_eole_are_rejected_by_name(tmp_path, section, change, message):
+    model = transformer_settings({})
+    model |= {section: model[section] | change} if section else change
+    folder = write_eole(tmp_path, {"generator.bias": torch.ones(2)}, model)
+    found = refused(folder)
+    assert found.startswith(f"{folder}/config.json: {message}")
+    assert "which heedful has no counterpart of" in found
+
+
+def test_eole_folder_without_weights_is_reported(tmp_path):
+    folder, _ = eole_transformer(tmp_path, {})
+    (folder / "model.00.safetensors").unlink()
+    assert refused(folder) == (
+        f"{folder}: has no model.00.safetensors\n  copy the whole folder of the model"
+    )
+
+
+def test_subword_codes_of_an_eole_folder_are_carried_over(tmp_path):
+    folder, _ = eole_transformer(tmp_path, {})
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"share_vocab": True, "transforms": ["bpe", "prefix"]}
+    details = {"bpe": {"src_subword_model": "${MODEL_PATH}/my.codes"}}
+    (folder / "config.json").write_text(json.dumps(config | {"transforms_configs": details}))
+    assert "the file my.codes is missing" in refused(folder)
+    (folder / "my.codes").write_text("#version: 0.2\nw 1</w>\n")
+    run = read_run(folder)
+    assert run.tokenizers.target.tokenize("w1 w2") == ["w1", "w@@", "2"]
+    assert run.notes[1:] == ["apply these transforms to texts yourself: prefix"]
+    assert (run.recipe.decoding.max_length_ratio, run.recipe.info.name) == (2.0, folder.name)
 
 
 def test_unknown_settings_of_joeynmt_are_rejected_by_name(tmp_path):

@@ -16,7 +16,7 @@ from heedful.terminal import (
 )
 
 ModelToImport = Annotated[
-    Path, Argument(metavar="FOLDER|FILE", help="folder of a Hugging Face model, or a checkpoint")
+    Path, Argument(metavar="FOLDER|FILE", help="model folder (Hugging Face, Eole), or a checkpoint")
 ]
 RunToWrite = Annotated[Path, Option("--run", "-o", help="run folder to write")]
 
@@ -26,9 +26,9 @@ def import_(model: ModelToImport, *, run: RunToWrite, quiet: Quiet = False) -> N
 
     A Hugging Face folder has config.json, model.safetensors (or shards with an index) and the
     files of its tokenizer. Pickled weights are never opened; checkpoints of JoeyNMT (.ckpt) and
-    OpenNMT-py (.pt) are read without executing anything in them. The run is complete in itself:
-    the folder is not needed afterwards. Everything is checked first: a model that is not
-    understood is refused by name, and nothing is written.
+    OpenNMT-py (.pt) are read without executing anything in them, and so are folders of Eole. The
+    run is complete in itself: the folder is not needed afterwards. Everything is checked first: a
+    model that is not understood is refused by name, and nothing is written.
 
     Example: heedful import opus-mt-en-de --run runs/opus-en-de
     Example: heedful import bart-large-cnn --run runs/bart

@@ -82,7 +82,7 @@ class HFFolder:
     def read_tensors(self) -> dict[str, Tensor]:
         """Read all tensors, of all shards."""
         if self.has(WEIGHTS):
-            return _read_safetensors(self.path / WEIGHTS)
+            return read_safetensors(self.path / WEIGHTS)
         if not self.has(INDEX):
             raise self._no_safetensors()
         weight_map = self.read_json(INDEX).get("weight_map")
@@ -95,7 +95,7 @@ class HFFolder:
             message = f"a shard that {INDEX} names is missing"
             is_inside = path.parent == self.path and path.is_file()
             check(is_inside, str(path), message, _AGAIN_HINT, DataError)
-            tensors |= _read_safetensors(path)
+            tensors |= read_safetensors(path)
         for name, shard in weight_map.items():
             message = f"the tensor {name}, which {INDEX} names, is missing"
             check(name in tensors, str(self.path / str(shard)), message, _AGAIN_HINT, DataError)
@@ -119,7 +119,8 @@ _TYPE_NAMES = {
 }
 
 
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Read all tensors of a file; raise DataError if it is not complete."""
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:

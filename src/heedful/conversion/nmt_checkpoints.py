@@ -1,4 +1,4 @@
-"""Checkpoints of JoeyNMT and OpenNMT-py: which one a file is, and shared code of both importers.
+"""Checkpoints of JoeyNMT and OpenNMT-py: which one a file is, and code that Eole's shares, too.
 
 Invariant: a setting that changes the outputs of a model is converted, or an error names it.
 """

@@ -5,15 +5,14 @@ are pre-norm; "general" attention projects the query, not the key; with "mlp" at
 has the bias, and the attentional layer no tanh; the states of all encoder layers start the decoder.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
+from heedful.conversion.hf_folder import read_safetensors
 from heedful.conversion.importing import ImportedRun
 from heedful.conversion.nmt_checkpoints import (
     Side,
@@ -33,8 +32,8 @@ from heedful.tokenization.whitespace import WhitespaceTokenizerConfig
 
 _TABLE = "{}.embeddings.make_embedding.emb_luts.0.weight"
 _SOURCE_TABLE, _TARGET_TABLE = _TABLE.format("encoder"), _TABLE.format("decoder")
-_HEAD, _HEAD_BIAS = "generator.weight", "generator.bias"
-_ATTENTION = {
+HEAD, HEAD_BIAS = "generator.weight", "generator.bias"
+ATTENTION_NAMES = {
     "query": "linear_query",
     "key": "linear_keys",
     "value": "linear_values",
@@ -46,13 +45,13 @@ _ACTIVATIONS = {  # and whether they are gated
     "silu": ("swish", True),
     "gated-gelu": ("gelu", True),
 }
-_OFF: tuple[Any, ...] = (0, 0.0, False, "", "none", [], None)
+OFF: tuple[Any, ...] = (0, 0.0, False, "", "none", [], None)
 _UNSUPPORTED = (  # options that must be off
     *("copy_attn", "coverage_attn", "context_gate", "parallel_residual", "lora_layers"),
     *("quant_layers", "num_experts", "sliding_window", "n_src_feats", "max_relative_positions"),
     *("relative_positions_buckets", "full_context_alignment"),
 )
-_DECODING = {  # the defaults of onmt_translate; its length counts one token more
+DECODING = {  # the defaults of onmt_translate; its length counts one token more
     "beam_size": 5,
     "length_penalty": {"type": "mean"},
     "max_length_ratio": 1.25,
@@ -63,8 +62,18 @@ _SEARCH_NOTE = (
     "decoding has the defaults of onmt_translate (beam 5, length_penalty avg, max_length_ratio "
     "1.25); a checkpoint does not contain others: set them with --set decoding"
 )
+_SPECIAL_TOKENS = {"pad_token": "<blank>", "unk_token": "<unk>", "eos_token": "</s>"}
 _WITHOUT_EFFECT = {  # transforms that change training data alone
-    *("filtertoolong", "clean", "switchout", "tokendrop", "tokenmask", "bart", "fuzzymatch"),
+    *(
+        "filtertoolong",
+        "filtertooshort",
+        "clean",
+        "switchout",
+        "tokendrop",
+        "tokenmask",
+        "bart",
+        "fuzzymatch",
+    ),
 }
 
 
@@ -75,26 +84,26 @@ def read_run(path: Path, checkpoint: Mapping[str, Any]) -> ImportedRun:
     options.refuse_unless("model_type", ("text",))
     options.refuse_unless("generator_function", ("softmax",))
     for name in _UNSUPPORTED:
-        options.refuse_unless(name, _OFF)
+        options.refuse_unless(name, OFF)
     tensors = _read_tensors(path, checkpoint)
     notes = [_SEARCH_NOTE]
-    sides = (_read_side(path, checkpoint, "src", notes), _read_side(path, checkpoint, "tgt", notes))
+    sides = _read_sides(path, checkpoint["vocab"], options, notes)
     options.refuse_unless("decoder_type", ("rnn", "transformer"))
     is_recurrent = options.get("decoder_type", str) == "rnn"
-    read_model = _recurrent_model if is_recurrent else _transformer_model
+    read_model = recurrent_model if is_recurrent else _transformer_model
     settings, rules = read_model(options, tensors)
     summary = f"OpenNMT-py, {'recurrent' if is_recurrent else 'Transformer'}"
     recipe = {
         "info": {"name": path.stem, "summary": summary},
         "model": {
             **settings,
-            "embeddings": _embedding_sharing(options, notes),
+            "embeddings": embedding_sharing(options, notes),
             "source_eos": False,
         },
-        "decoding": _DECODING,
+        "decoding": DECODING,
     }
-    rules += _table_rules(sides)
-    ignored = [_SOURCE_TABLE, _TARGET_TABLE, _HEAD, r".*\.make_embedding\.pe\.pe"]
+    rules += table_rules(sides, _SOURCE_TABLE, _TARGET_TABLE)
+    ignored = [_SOURCE_TABLE, _TARGET_TABLE, HEAD, r".*\.make_embedding\.pe\.pe"]
     return build_run(path, recipe, sides, rules, tensors, ignored=ignored, notes=notes)
 
 
@@ -104,23 +113,20 @@ def _read_tensors(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, Tensor
         other = path.with_suffix(".safetensors")
         message = f"has no tensors, and there is no {other.name} beside it"
         check(other.is_file(), str(path), message, "copy both files", DataError)
-        try:
-            tensors = load_file(other)
-        except SafetensorError as error:
-            message = f"not a complete safetensors file ({error})"
-            raise DataError(str(other), message, "copy the file again") from None
+        tensors = read_safetensors(other)
     else:
         generator = {
             f"generator.{name.removeprefix('0.')}": value  # version 2 had a sequence
             for name, value in (checkpoint.get("generator") or {}).items()
         }
         tensors = {**checkpoint["model"], **generator}
-    if _HEAD_BIAS in tensors:
-        tensors[_HEAD_BIAS] = tensors[_HEAD_BIAS].unsqueeze(0)
+    if HEAD_BIAS in tensors:
+        tensors[HEAD_BIAS] = tensors[HEAD_BIAS].unsqueeze(0)
     return tensors
 
 
-def _embedding_sharing(options: TheirSettings, notes: list[str]) -> str:
+def embedding_sharing(options: TheirSettings, notes: list[str]) -> str:
+    """Return which tables are one; both programs have the same two options."""
     is_shared = options.get("share_embeddings", bool, False)
     if options.get("share_decoder_embeddings", bool, False):
         return "shared" if is_shared else "tied"
@@ -129,18 +135,20 @@ def _embedding_sharing(options: TheirSettings, notes: list[str]) -> str:
     return "separate"
 
 
-def _table_rules(sides: tuple[Side, Side]) -> list[TensorRule]:
+def table_rules(sides: tuple[Side, Side], source_table: str, target_table: str) -> list[TensorRule]:
+    """Return the rules of the embeddings, whose names are given, and of the output layer."""
     source, target = (side.order for side in sides)
     return [
-        tensor("encoder.embedding.embedding.weight", _SOURCE_TABLE, source.table_layout),
-        tensor("decoder.embedding.embedding.weight", _TARGET_TABLE, target.table_layout),
-        tensor("decoder.output_head.projection.weight", _HEAD, target.table_layout),
-        tensor("decoder.output_head.projection.bias", _HEAD_BIAS, target.bias_layout),
+        tensor("encoder.embedding.embedding.weight", source_table, source.table_layout),
+        tensor("decoder.embedding.embedding.weight", target_table, target.table_layout),
+        tensor("decoder.output_head.projection.weight", HEAD, target.table_layout),
+        tensor("decoder.output_head.projection.bias", HEAD_BIAS, target.bias_layout),
     ]
 
 
-def _dropout(options: TheirSettings, name: str = "dropout") -> float:
-    value = options.get(name, (float, int, list), 0.0)
+def read_dropout(options: TheirSettings, name: str = "dropout", default: float = 0.0) -> float:
+    """Return the first of the dropout rates, which may change with the step."""
+    value = options.get(name, (float, int, list), default)
     return float(value[0] if isinstance(value, list) else value)
 
 
@@ -182,7 +190,7 @@ def _transformer_side(
 ) -> dict[str, Any]:
     options.refuse_unless("pos_ffn_activation_fn", tuple(_ACTIVATIONS))
     activation, is_gated = _ACTIVATIONS[options.get("pos_ffn_activation_fn", str, "relu")]
-    dropout, num_kv = _dropout(options), options.get("num_kv", int, 0)
+    dropout, num_kv = read_dropout(options), options.get("num_kv", int, 0)
     return {
         "type": "transformer",
         "hidden_size": _size(options, side, "hid_size", "hidden_size"),
@@ -194,7 +202,7 @@ def _transformer_side(
                 "num_kv_heads": num_kv or None,
                 "bias": any(name.endswith("linear_query.bias") for name in tensors),
             },
-            "dropout": _dropout(options, "attention_dropout"),
+            "dropout": read_dropout(options, "attention_dropout"),
         },
         "feed_forward": [
             {
@@ -215,7 +223,7 @@ def _transformer_side(
 
 def _layer_rules(*, is_decoder: bool) -> list[TensorRule]:
     rules = [
-        *attention_rules("self_attention.attention", "self_attn", _ATTENTION),
+        *attention_rules("self_attention.attention", "self_attn", ATTENTION_NAMES),
         *affine("self_attention_residual.norm", "layer_norm_1" if is_decoder else "layer_norm"),
         *affine("feed_forward.input_projection", "feed_forward.w_1"),
         *affine("feed_forward.output_projection", "feed_forward.w_2"),
@@ -223,7 +231,7 @@ def _layer_rules(*, is_decoder: bool) -> list[TensorRule]:
         *affine("feed_forward_residual.norm", "feed_forward.layer_norm"),
     ]
     if is_decoder:
-        rules += attention_rules("cross_attention.attention", "context_attn", _ATTENTION)
+        rules += attention_rules("cross_attention.attention", "context_attn", ATTENTION_NAMES)
         rules += affine("cross_attention.residual.norm", "layer_norm_2")
     return rules
 
@@ -236,9 +244,10 @@ def _rename_old_norms(tensors: dict[str, Tensor]) -> None:
                 tensors[name.removesuffix(old) + new] = tensors.pop(name)
 
 
-def _recurrent_model(
+def recurrent_model(
     options: TheirSettings, tensors: dict[str, Tensor]
 ) -> tuple[dict[str, Any], list[TensorRule]]:
+    """Return settings and rules of a recurrent model; a bias that is missing becomes zero."""
     options.refuse_unless("encoder_type", ("rnn", "brnn"))
     options.refuse_unless("position_encoding", (False,))
     options.refuse_unless("rnn_type", ("LSTM", "GRU"))
@@ -286,7 +295,7 @@ def _cells(options: TheirSettings, side: str, text: str) -> dict[str, Any]:
         "num_layers": _size(options, side, "layers", "layers"),
         "hidden_size": _size(options, side, "hid_size", "hidden_size"),
         "embedding_size": _size(options, text, "word_vec_size", "word_vec_size"),
-        "dropout": _dropout(options),
+        "dropout": read_dropout(options),
     }
 
 
@@ -314,37 +323,62 @@ def _recurrent_rules(options: TheirSettings, attention: str) -> list[TensorRule]
 # ----- tokenizers
 
 
-def _read_side(path: Path, checkpoint: Mapping[str, Any], side: str, notes: list[str]) -> Side:
-    vocab, options = checkpoint["vocab"], TheirSettings(checkpoint["opt"], str(path), "opt.")
-    tokens = vocab.get(side) if isinstance(vocab, dict) else None
+def _read_sides(
+    path: Path, vocab: Any, options: TheirSettings, notes: list[str]
+) -> tuple[Side, Side]:
+    transforms = read_transforms(options, notes)
+    vocab = vocab if isinstance(vocab, dict) else {}
+    source, target = (
+        read_side(path, vocab, name, options, transforms=transforms, notes=notes)
+        for name in ("src", "tgt")
+    )
+    return source, target
+
+
+def read_side(
+    path: Path,
+    vocab: Mapping[str, Any],
+    side: str,
+    subwords: TheirSettings,
+    *,
+    transforms: Collection[str],
+    notes: list[str],
+) -> Side:
+    """Return a side from its list of tokens; `subwords` names the files of its transform."""
+    tokens = vocab.get(side)
     is_list = isinstance(tokens, list) and all(isinstance(token, str) for token in tokens)
     message = f"vocab.{side} is not a list of tokens, as OpenNMT-py writes since version 3"
     check(is_list, str(path), message, "convert the checkpoint with OpenNMT-py 3", DataError)
     assert isinstance(tokens, list)
-    start = vocab.get("decoder_start_token", "<s>")
+    specials = {**_SPECIAL_TOKENS, **vocab.get("specials", {})}
     order, others = order_vocabulary(
-        tokens, pad="<blank>", unk="<unk>", bos=start, eos="</s>", location=f"{path}, vocab.{side}"
+        tokens,
+        pad=specials["pad_token"],
+        unk=specials["unk_token"],
+        bos=vocab.get("decoder_start_token", "<s>"),
+        eos=specials["eos_token"],
+        location=f"{path}, vocab.{side}",
     )
-    transforms = _transforms(options)
-    unknown = sorted(set(transforms) - _WITHOUT_EFFECT - {"sentencepiece", "bpe"})
-    if unknown and side == "src":
-        notes.append(f"apply these transforms to texts yourself: {', '.join(unknown)}")
-    model = options.get(f"{side}_subword_model", str, "")
+    model = subwords.get(f"{side}_subword_model", str, "")
     if "sentencepiece" in transforms:
         file = find_file(path.parent, model, "sentencepiece.model")
         return build_side(SentencePieceTokenizerConfig(), order, others, file, file.read_bytes())
     if "bpe" in transforms:
         file = find_file(path.parent, model, "codes.bpe")
-        is_limited = bool(options.get(f"{side}_subword_vocab", str, ""))
+        is_limited = bool(subwords.get(f"{side}_subword_vocab", str, ""))
         config = SubwordNMTTokenizerConfig(only_listed_pieces=is_limited)
         return build_side(config, order, others, file, file.read_bytes())
     notes.append(f"{side}: tokens are separated by spaces, as in the training files")
     return build_side(WhitespaceTokenizerConfig(), order, others)
 
 
-def _transforms(options: TheirSettings) -> list[str]:
-    """Return the transforms of all corpora, in order."""
+def read_transforms(options: TheirSettings, notes: list[str]) -> list[str]:
+    """Return the transforms of all corpora, in order; those without a counterpart are noted."""
     corpora = options.get("data", (dict, str), {})
     corpora = corpora if isinstance(corpora, dict) else {}
     lists = [options.get("transforms", list, []), *(c.get("transforms") for c in corpora.values())]
-    return list(dict.fromkeys(str(name) for names in lists for name in names or []))
+    transforms = list(dict.fromkeys(str(name) for names in lists for name in names or []))
+    unknown = sorted(set(transforms) - _WITHOUT_EFFECT - {"sentencepiece", "bpe"})
+    if unknown:
+        notes.append(f"apply these transforms to texts yourself: {', '.join(unknown)}")
+    return transforms

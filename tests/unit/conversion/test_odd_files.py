@@ -29,6 +29,7 @@ from tests.conformance.test_nmt_checkpoints import (
     onmt_recurrent,
     onmt_transformer,
 )
+from tests.eole_folders import EOLE_RECURRENT, EOLE_TRANSFORMERS, eole_recurrent, eole_transformer
 from tests.hf_encoders import write_encoder, write_gpt2
 from tests.hf_models import (
     SOURCE_TEXTS,
@@ -66,6 +67,8 @@ MODELS = {
     "JoeyNMT, recurrent": lambda folder: joey_recurrent(folder, JOEY_RECURRENT[2]),
     "OpenNMT-py, Transformer": lambda folder: onmt_transformer(folder, ONMT_TRANSFORMERS[0]),
     "OpenNMT-py, recurrent": lambda folder: onmt_recurrent(folder, ONMT_RECURRENT[0]),
+    "Eole, Transformer": lambda folder: eole_transformer(folder, EOLE_TRANSFORMERS[0]),
+    "Eole, recurrent": lambda folder: eole_recurrent(folder, EOLE_RECURRENT[0]),
 }
 
 
