@@ -167,7 +167,7 @@ def test_all_pictures_that_cannot_be_captioned_are_listed(call, tmp_path):
         (tmp_path / "pictures" / name).write_bytes(content)
     ended = call("caption", "trained", "pictures")
     expected = (
-        "heedful: 2 of 12 pictures: cannot be read\n"
+        "heedful: 2 of 12 images: cannot be read\n"
         "  pictures/1.png: the file is empty\n"
         "  pictures/10.png: not a picture but a web page\n"
         "  replace or remove them\n"

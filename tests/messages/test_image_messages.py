@@ -512,7 +512,7 @@ def test_missing_pictures_and_folders():
     write("b.png", picture())
     write("b.jpg", picture())
     assert captions("c.tsv", "a.jpg\tx\nb.png\ty\nb\tz\n") == (
-        "c.tsv: 2 of 3 pictures are missing in '.'\n"
+        "c.tsv: 2 of 3 images missing in '.'\n"
         "  a.jpg\n"
         "  b: several pictures: b.jpg, b.png\n"
         "  copy them there, remove their lines, or name their folder with `images` (--images)"
@@ -583,7 +583,7 @@ def test_folders():
     write("p/b.png", picture())
     write("p/b.txt", b"\n  \n")
     assert message_of(ImageFolderConfig(path="p").read) == (
-        "p: 2 of 2 pictures have no caption\n"
+        "p: 2 of 2 images without a caption\n"
         "  a.png\n  b.png\n"
         "  add a text file beside each, with a caption per line; or set `captions: names`"
     )

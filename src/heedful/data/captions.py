@@ -234,7 +234,7 @@ class ImageFolderConfig(CaptionSourceConfig):
             hint = "add a text file beside each, with a caption per line; or set `captions: names`"
             if tables := sorted(Path(self.path).glob("*.tsv")):
                 hint = f"name the file of captions instead of the folder: {tables[0]}"
-            message = f"{len(empty)} of {len(pictures)} pictures have no caption"
+            message = f"{len(empty):,} of {format_count(len(pictures), 'image')} without a caption"
             raise FileListError(self.path, message, hint, empty)
         return captions
 
@@ -297,7 +297,7 @@ def find_pictures(names: Sequence[str], folder: str, *, location: str) -> list[s
             missing.append(f"{name}: several pictures{choices}" if candidates else name)
     if missing:
         is_folder = os.path.isdir(folder)
-        message = f"{len(missing)} of {len(names)} pictures are missing in {folder!r}"
+        message = f"{len(missing):,} of {format_count(len(names), 'image')} missing in {folder!r}"
         hint = "copy them there, remove their lines, or name their folder with `images` (--images)"
         if not is_folder:
             raise DataError(location, f"there is no folder {folder!r}", _FOLDER_HINT)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from heedful.data.pair_dataset import Hashes, SideHashes, permute_indices
+from heedful.errors import format_count
 from heedful.tokenization.ragged_array import Integers
 
 MAX_HELD_OUT_PAIRS = 1000
@@ -68,7 +69,7 @@ def _note(num_excluded: int, num_sides: int, sides: int) -> str:
     if not num_excluded:
         return ""
     texts = " or ".join(f"a {side}" for side in _SIDES[:sides])
-    return f"{num_excluded} pairs left out: they share {texts} with a dev pair"
+    return f"{format_count(num_excluded, 'pair')} left out: {texts} in common with a dev pair"
 
 
 def _blocks(hashes: SideHashes) -> Iterator[tuple[int, SideHashes]]:

@@ -22,7 +22,7 @@ from torch.nn.functional import interpolate
 
 from heedful.data.array_files import open_array_file
 from heedful.data.text_files import read_error
-from heedful.errors import DataError, HeedfulError, check
+from heedful.errors import DataError, HeedfulError, check, format_count
 
 Pixels = NDArray[np.uint8]
 ImageMode = Literal["RGB", "L"]
@@ -158,7 +158,8 @@ def read_all(keys: Sequence[Key], read: Callable[[Key], Picture]) -> list[Pictur
             errors.append(error)
     if len(errors) > 1:
         problems = [f"{error.location}: {error.message}" for error in errors]
-        location, hint = f"{len(errors)} of {len(keys)} pictures", "replace or remove them"
+        location = f"{len(errors):,} of {format_count(len(keys), 'image')}"
+        hint = "replace or remove them"
         raise FileListError(location, "cannot be read", hint, problems)
     if errors:
         raise errors[0]

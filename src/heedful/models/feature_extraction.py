@@ -128,7 +128,7 @@ def extract_features(
             writer.append(list(readable), _encode(encoder, pixels, device))
         problems = [f"{error.location}: {error.message}" for error in errors]
         if errors and not (options.skip_broken and writer.images):
-            location = f"{len(errors)} of {len(pictures)} pictures"
+            location = f"{len(errors):,} of {format_count(len(pictures), 'image')}"
             hint = "replace or remove them, or leave them out with --skip-broken"
             raise FileListError(location, "cannot be read", hint, problems)
     return ExtractionOutput(

@@ -53,7 +53,7 @@ def test_notes_and_broken_pictures_are_printed(folder, extract):
     ended = extract(*words)
     assert ended.code == 2
     assert ended.err == (
-        "heedful: 1 of 4 pictures: cannot be read\n"
+        "heedful: 1 of 4 images: cannot be read\n"
         "  photos/d.png: the file is empty\n"
         "  replace or remove them, or leave them out with --skip-broken\n"
     )

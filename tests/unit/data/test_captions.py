@@ -128,7 +128,7 @@ def test_all_missing_pictures_are_listed(folder):
         read(folder / "c.tsv", text, **NUMBERS)
     assert len(error.value.problems) == 500
     lines = str(error.value).splitlines()
-    assert lines[0] == f"{folder}/c.tsv: 500 of 503 pictures are missing in '{folder}'"
+    assert lines[0] == f"{folder}/c.tsv: 500 of 503 images missing in '{folder}'"
     assert lines[1:-1] == [f"  x{row}.png" for row in range(500)]
 
 

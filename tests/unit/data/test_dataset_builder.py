@@ -127,7 +127,7 @@ def test_builder_reports_progress(pairs, tmp_path):
     assert ("reading", 100, None) in build.progress
     assert build.progress[-1] == ("tokenizing", 100, 100)
     assert build.messages == [
-        "5 pairs left out: they share a source or a target with a dev pair",
+        "5 pairs left out: a source or a target in common with a dev pair",
         "training the tokenizers on 90 of 100 pairs",
     ]
 

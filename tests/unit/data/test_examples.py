@@ -59,7 +59,7 @@ def test_copies_of_held_out_pairs_are_dropped():
     assert set(held_out.excluded) == set(copies) - set(held_out.rows)
     count = len(held_out.excluded)
     assert (
-        held_out.note == f"{count} pairs left out: they share a source or a target with a dev pair"
+        held_out.note == f"{count} pairs left out: a source or a target in common with a dev pair"
     )
 
 

@@ -172,7 +172,7 @@ def test_all_broken_pictures_are_listed(tmp_path):
     with pytest.raises(FileListError) as error:
         ImageFiles().read([str(path) for path in paths])
     assert str(error.value) == (
-        "2 of 3 pictures: cannot be read\n"
+        "2 of 3 images: cannot be read\n"
         f"  {paths[1]}: the file is empty\n"
         f"  {paths[2]}: no such file\n"
         "  replace or remove them"

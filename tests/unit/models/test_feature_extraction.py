@@ -74,7 +74,7 @@ def test_all_broken_pictures_are_listed_and_nothing_is_written(tmp_path, picture
     with pytest.raises(FileListError) as error:
         extract_features(files, tmp_path / "f.npy", network, SMALL)
     assert str(error.value) == (
-        "2 of 7 pictures: cannot be read\n"
+        "2 of 7 images: cannot be read\n"
         f"  {pictures}/0.jpg: not a picture but text\n"
         f"  {pictures}/f.png: the file is empty\n"
         "  replace or remove them, or leave them out with --skip-broken"
@@ -91,7 +91,7 @@ def test_broken_pictures_may_be_skipped(tmp_path, pictures, network):
     assert output.problems == (f"{pictures}/0.jpg: not a picture but text",)
     features = ImageFeatures.open(str(tmp_path / "f.npy"))
     assert features.images == tuple(files[1:])
-    with pytest.raises(FileListError, match="1 of 1 pictures: cannot be read"):
+    with pytest.raises(FileListError, match="1 of 1 image: cannot be read"):
         extract_features(files[:1], tmp_path / "g.npy", network, options)
 
 
