@@ -21,8 +21,8 @@ class HeedfulError(Exception):
     exit_code = 2
 
     def __init__(self, location: str, message: str, hint: str) -> None:
-        location = printable(shorten(location)).replace("\n", "\\n")
-        message, hint = printable(shorten(message)), printable(shorten(hint, 1800))
+        location = shorten(printable(location)).replace("\n", "\\n")
+        message, hint = shorten(printable(message)), shorten(printable(hint), 1800)
         super().__init__(f"{location}: {message}\n  {hint}")
         self.location, self.message, self.hint = location, message, hint
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from functools import wraps
 from itertools import islice
 from pathlib import Path
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 import torch
 from rich.console import Console
@@ -264,8 +264,9 @@ class UnfinishedSteps:
         self._steps.clear()
 
 
-def announce_long_step(job: TrainingJob, num_targets: int) -> None:
+def announce_long_step(job: TrainingJob, micro_batches: Sequence[Any]) -> None:
     """Log, before the first step, that steps will take more than a minute, or all of the time."""
+    num_targets = sum(batch.num_targets for batch in micro_batches)
     flops, minutes = num_targets * job.flops_per_target, job.config.max_minutes
     if flops < _SHORT_STEP_FLOPS:
         return
@@ -291,7 +292,7 @@ def run_training(
     unfinished = UnfinishedSteps(job, callbacks)
     while micro_batches := list(islice(stream, config.gradient_accumulation_steps)):
         if trainer.step == 0:
-            announce_long_step(job, sum(batch.num_targets for batch in micro_batches))
+            announce_long_step(job, micro_batches)
         trainer.model.train()
         started = trainer.start_step(micro_batches)
         job.record_step(started, batches.cursor)

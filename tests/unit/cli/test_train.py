@@ -86,7 +86,7 @@ def test_progress_is_plain_lines_without_a_terminal(capsys, monkeypatch, tmp_pat
     recipe = write_recipe(tmp_path, steps=3, every=2)
     ended = heedful(capsys, monkeypatch, "train", recipe, "--run", tmp_path / "run")
     assert "train: 570 of 570 pairs kept\n" in ended.err
-    assert "step 3 (100 %)  loss " in ended.err
+    assert "step 3 (100 %)  smoothed loss " in ended.err
     assert "\x1b" not in ended.err
 
 

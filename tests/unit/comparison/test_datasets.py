@@ -1,3 +1,5 @@
+import gzip
+
 import pytest
 
 from heedful.comparison.datasets import find_dataset
@@ -104,7 +106,8 @@ def test_lm_batching_of_the_dataset_is_used_if_set(tmp_path):
 )
 def test_folder_files_are_found_by_split_and_suffix(tmp_path, files, types):
     for name in files:
-        (tmp_path / name).touch()
+        content = gzip.compress(b"a\tb\n") if name.endswith(".gz") else b"a\tb\n"
+        (tmp_path / name).write_bytes(content)
     data = on(str(tmp_path), "luong-2015-dot-small").data
     adapted = [data.train, data.dev, data.test]
     assert [source and source.type for source in adapted] == types
@@ -121,7 +124,7 @@ def test_folder_files_are_read_as_the_option_of_the_task_reads_them(tmp_path, ta
             path.mkdir(parents=True)
         else:
             folder.mkdir()
-            path.touch()
+            path.write_text("a\tb\n")
         expected = task.file_options.data_setting({option.name: str(path)})
         assert task.file_options.folder_setting(folder, "train") == expected
 

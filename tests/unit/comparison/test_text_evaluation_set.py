@@ -34,10 +34,10 @@ def evaluate(*systems):
 
 def test_models_are_compared_by_the_scores_of_evaluate(texts):
     results = evaluate([texts / "characters"], [texts / "words"])
-    names = ["perplexity per word", "bits per character", "perplexity per token"]
     for result, name in zip(results, ("characters", "words"), strict=True):
-        expected = {metric.name: metric for metric in load(texts / name).evaluate(LINES)}
-        assert [each.score for each in result.scores] == [expected[each] for each in names]
+        expected = {score.name: score for score in load(texts / name).evaluate(LINES)}
+        assert {compared.score.name: compared.score for compared in result.scores} == expected
+        assert result.scores[0].score.name == "perplexity per word"
         assert {each.direction for each in result.scores} == {"lower"}
         assert all(each.difference is None for each in result.scores)
         assert result.outputs == ()
@@ -51,8 +51,12 @@ def test_models_are_compared_by_the_scores_of_evaluate(texts):
 
 def test_masked_models_with_equal_masks_are_compared(texts):
     one, other = evaluate([texts / "masked"], [texts / "masked"])
-    assert [each.score.name for each in one.scores] == ["perplexity per token", "token accuracy"]
-    assert [each.direction for each in one.scores] == ["lower", "higher"]
+    assert [each.score.name for each in one.scores] == [
+        "perplexity per token",
+        "nats per token",
+        "token accuracy",
+    ]
+    assert [each.direction for each in one.scores] == ["lower", "lower", "higher"]
     assert one.scores == other.scores
 
 

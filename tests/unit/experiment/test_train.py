@@ -389,6 +389,7 @@ def test_roles_of_training_settings():
         "max_minutes",
         "max_flops",
         "patience",
+        "target_score",
     ]
     assert fields_with_role(TrainingConfig, "execution") == [
         "max_nonfinite_steps",

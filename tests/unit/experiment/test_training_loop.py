@@ -98,6 +98,8 @@ class FakeTrainer:
 
 
 class FakeJob:
+    flops_per_target = 0.0
+
     def __init__(self, scores=(), stop_at=None, early_at=None, read_every=1, **settings):
         self.events = []
         self.config = TrainingConfig(**settings)
@@ -132,6 +134,12 @@ class FakeJob:
         self.events.append(f"save score={score} is_last={is_last}")
 
 
+class FakeBatch(int):
+    """Its number is all that a batch is known by."""
+
+    num_targets = 1
+
+
 class Batches:
     def __init__(self):
         self.cursor = DataCursor(0, 0)
@@ -139,7 +147,7 @@ class Batches:
     def __iter__(self):
         for batch in range(1, 100):
             self.cursor = DataCursor(0, batch)
-            yield batch
+            yield FakeBatch(batch)
 
 
 class EventCallback(Callback):

@@ -101,7 +101,8 @@ def own_states(model):
 def test_features_equal_the_states_of_the_model(name):
     model, encoder = build_pair(name)
     states, mask = encoder(TOKENS, LENGTHS).states, TOKENS != PAD
-    assert torch.equal(states[mask], own_states(model)[mask])
+    # Rounding depends on the processor.
+    torch.testing.assert_close(states[mask], own_states(model)[mask], rtol=1e-6, atol=1e-7)
     assert (states[~mask] == 0).all()
 
 

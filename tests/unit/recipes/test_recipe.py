@@ -306,21 +306,22 @@ def test_bundled_recipes_describe_themselves():
 
 
 @pytest.mark.parametrize(
-    ("override", "message", "hint"),
+    ("override", "path", "option"),
     [
-        ("max_minutes=3", "training.max_minutes", "training.max_minutes=3"),
-        ("max_minuts=3", "training.max_minutes", "training.max_minutes=3"),
-        ("beam=3", "decoding.beam_size", "decoding.beam_size=3"),
-        ("training.learning_rate=0.1", "training.optimizer.learning_rate", None),
-        ("optimizer.learning_rate=0.1", "training.optimizer.learning_rate", None),
-        ("metric_for_best_model=bleu", "training.metric_for_best_model", None),
+        ("max_minutes=3", "training.max_minutes", ", or --minutes 3"),
+        ("max_minuts=3", "training.max_minutes", ", or --minutes 3"),
+        ("beam=3", "decoding.beam_size", ""),
+        ("training.learning_rate=0.1", "training.optimizer.learning_rate", ", or --lr 0.1"),
+        ("optimizer.learning_rate=0.1", "training.optimizer.learning_rate", ", or --lr 0.1"),
+        ("metric_for_best_model=bleu", "training.metric_for_best_model", ", or --metric bleu"),
     ],
 )
-def test_setting_of_another_section_suggests_its_path(override, message, hint):
+def test_setting_of_another_section_suggests_its_path(override, path, option):
     with pytest.raises(ConfigError) as caught:
         load_recipe("default", [override])
-    assert f"; did you mean {message!r}" in caught.value.message
-    assert caught.value.hint == f"write --set {hint or message + '=' + override.split('=')[1]}"
+    assert f"; did you mean {path!r}" in caught.value.message
+    value = override.split("=")[1]
+    assert caught.value.hint == f"write --set {path}={value}{option}"
 
 
 def test_misplaced_key_of_a_file_suggests_its_section(tmp_path):

@@ -273,7 +273,7 @@ class AllLayersBridgeConfig(BridgeConfigBase):
     """A ReLU layer from the final states of all encoder layers to those of the decoder."""
 
     type: Literal["all-layers"] = "all-layers"
-    num_parts: PositiveInt = Field(default=1, le=2)
+    num_parts: PositiveInt = Field(default=1, le=1000)
     """Parts of the concatenated states that the layer is applied to one by one; OpenNMT-py has as
     many as the encoder has directions."""
 

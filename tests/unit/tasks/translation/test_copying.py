@@ -108,7 +108,7 @@ def test_copied_shares_are_in_maps_of_every_layer_in_figures_pages_and_terminal(
         assert len(attention_map.to_json()["copy_shares"]) == count
         texts = [node.text for node in ElementTree.fromstring(render_svg(attention_map)).iter()]
         assert texts.count("100% copied") == count
-        lines = terminal_heatmap(attention_map, width=100).plain.splitlines()
+        lines = terminal_heatmap(attention_map, width=1000).plain.splitlines()
         assert sum(line.endswith("100% copied") for line in lines) == count
         (view,) = attention_data([attention_map])["sentences"][0]["views"]
         assert view["notes"] == ["100% copied"] * count
