@@ -22,6 +22,7 @@ from heedful.data.sources import (
     ParallelFilesConfig,
     SourceConfig,
     SyntheticPairsConfig,
+    column_options,
     describe_columns,
 )
 from heedful.data.table_files import CSVConfig, TSVConfig
@@ -47,10 +48,11 @@ class JSONLConfig(PairFileConfig):
     @override
     def stream(self) -> Iterator[Pair]:
         columns = self.source_column, self.target_column
+        options = column_options(*columns)
         example = json.dumps(dict.fromkeys(columns, "..."), ensure_ascii=False)
         hint = f"each line must be an object such as {example}"
         for location, record in read_json_objects(self.path, hint, self.encoding):
-            yield Pair(*(_get_text(record, column, location) for column in columns))
+            yield Pair(*(_get_text(record, name, location, options) for name in columns))
 
     @override
     def describe(self) -> str:
@@ -173,9 +175,11 @@ PairSourceConfig = Annotated[
 ]
 
 
-def _get_text(record: Mapping[str, Any], key: str, location: str) -> str:
+def _get_text(
+    record: Mapping[str, Any], key: str, location: str, options: str = COLUMN_OPTIONS
+) -> str:
     """Return the text of a key, or of a path of keys such as `translation.fr` or `targets.0`."""
-    value = get_json_value(record, key, location, options=COLUMN_OPTIONS)
+    value = get_json_value(record, key, location, options=options)
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = " ".join(value)
     message = f"the value of {key!r} is {type_name(value)}, not a string"

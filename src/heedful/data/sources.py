@@ -140,6 +140,11 @@ class PairFileConfig(SourceConfig):
         return f"{display_name(self.path)}, {self.row_name} {row + 1}"
 
 
+def column_options(source: int | str | None, target: int | str | None) -> str:
+    """Return the options that name the columns; one alone if only one column is read."""
+    return "--source-column" if source and source == target else COLUMN_OPTIONS
+
+
 def describe_columns(source: int | str | None, target: int | str | None) -> str:
     """Return ", columns 1 and 'text'"; "" if neither is chosen."""
     return f", columns {source!r} and {target!r}" if source and target else ""

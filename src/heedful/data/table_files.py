@@ -15,7 +15,7 @@ from pydantic import Field, PositiveInt
 from typing_extensions import override
 
 from heedful.data.pair_dataset import Pair
-from heedful.data.sources import COLUMN_OPTIONS, Encoding, PairFileConfig, describe_columns
+from heedful.data.sources import Encoding, PairFileConfig, column_options, describe_columns
 from heedful.data.text_files import UTF_8, display_name, nonempty_lines
 from heedful.errors import DataError, check, did_you_mean, quote_names
 
@@ -136,7 +136,7 @@ class TableConfig(PairFileConfig):
         if self.header is None and not has_header and is_header(first, *columns):
             message = f"the first line calls column {columns.source + 1} {first[columns.source]!r} "
             message += f"and column {columns.target + 1} {first[columns.target]!r}"
-            hint = f"give {COLUMN_OPTIONS} by name"
+            hint = f"give {self._options} by name"
             is_valid = not is_swapped(first, *columns)
             check(is_valid, f"{display_name(self.path)}:1", message, hint, DataError)
             has_header = True
@@ -144,20 +144,26 @@ class TableConfig(PairFileConfig):
 
     def has_usual_names(self) -> bool:
         """Return whether the first line of a file names columns that are used by default."""
-        if self.is_single_pass or not Path(self.path).is_file():
-            return False
-        return find_columns(next(self._rows())[1]) is not None
+        return find_columns(self.peek_first_row()) is not None
 
     def peek_layout(self) -> TableLayout | None:
         """Return the layout of a file that can be read again."""
-        if self.is_single_pass or not Path(self.path).is_file():
-            return None
-        return self.find_layout(next(self._rows())[1])
+        first = self.peek_first_row()
+        return self.find_layout(first) if first else None
+
+    def peek_first_row(self) -> list[str]:
+        """Return the first row of a file that can be read again, else nothing."""
+        is_file = not self.is_single_pass and Path(self.path).is_file()
+        return next(self._rows())[1] if is_file else []
+
+    @property
+    def _options(self) -> str:
+        return column_options(self.source_column, self.target_column)
 
     def _find_column(self, column: int | str, names: Sequence[str]) -> int:
         if isinstance(column, int):
             return column - 1
-        return find_column(column, names, f"{display_name(self.path)}:1", options=COLUMN_OPTIONS)
+        return find_column(column, names, f"{display_name(self.path)}:1", options=self._options)
 
     def _column_error(
         self, row: Sequence[str], line_number: int, num_columns: int, num_needed: int
@@ -169,10 +175,10 @@ class TableConfig(PairFileConfig):
             hint = self.separation_hint
         elif count > num_columns:
             message += f"{num_columns} are expected"
-            hint = f"name the two that count with {COLUMN_OPTIONS}"
+            hint = f"name the two that count with {self._options}"
         else:
             message += f"column {num_needed} is needed"
-            hint = f"give {COLUMN_OPTIONS}, or {self.separation_hint}"
+            hint = f"give {self._options}, or {self.separation_hint}"
             marks = [mark for mark in _DELIMITERS if count == 1 and mark in row[0]]
             if marks:
                 hint = f"give --delimiter {_DELIMITERS[marks[0]]} if that separates the columns"

@@ -15,8 +15,6 @@ from heedful.errors import ConfigError, check
 from heedful.terminal import (
     echo,
     handle_stdout_errors,
-    is_typed,
-    prompt,
 )
 
 Split = Literal["train", "dev", "test"]
@@ -317,14 +315,6 @@ PARALLEL_FILES = FileOptions(
         names=("source", "target"),
     ),
 )
-
-
-def read_chunks(file: str) -> Iterable[Iterable[str]]:
-    """Return the lines of a file; typed lines one by one, so that each is answered at once."""
-    from heedful.data.text_files import read_lines
-
-    lines = read_lines(file)
-    return ([line] for line in prompt(lines)) if is_typed(file) else [lines]
 
 
 def write_lines(lines: Iterable[str], output: Path | None) -> None:

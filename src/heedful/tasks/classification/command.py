@@ -15,15 +15,19 @@ from heedful.tasks.command_line import (
     PairFileOption,
     PredictorLoader,
     Split,
-    read_chunks,
     write_lines,
 )
+from heedful.tasks.text_input import Delimiter, SourceColumn, TextInput, read_chunks
 
 
 def classify(
     load: PredictorLoader,
-    file: Annotated[str, Argument(help="texts, one per line; - is standard input")] = "-",
+    file: Annotated[
+        str, Argument(help="texts: lines, .tsv, .csv or .jsonl; - is standard input")
+    ] = "-",
     *,
+    source_column: SourceColumn = None,
+    delimiter: Delimiter = None,
     ensemble_with: EnsembleWith = None,
     output: OutputFile = None,
     as_json: Annotated[
@@ -38,13 +42,12 @@ def classify(
     Example: echo "Who wrote Hamlet ?" | heedful classify runs/trec --json
     Example: heedful classify runs/trec-1 --ensemble-with runs/trec-2 questions.txt
     """
-    from heedful.data.text_files import display_name
-
+    texts = TextInput(file, source_column, delimiter, _LABELED_FILE.columns[0])
     classifier = load(ensemble_with=ensemble_with or ())
     results = (
         result
-        for chunk in read_chunks(file)
-        for result in classifier.predict(chunk, location=display_name(file))
+        for chunk in read_chunks(texts)
+        for result in classifier.predict(chunk, location=texts.location)
     )
     lines = (
         json.dumps(result.to_json(), ensure_ascii=False) if as_json else result.text

@@ -20,9 +20,9 @@ from heedful.tasks.command_line import (
     PredictorLoader,
     Split,
     parse_column,
-    read_chunks,
     write_lines,
 )
+from heedful.tasks.text_input import TextInput, read_chunks
 
 if TYPE_CHECKING:
     from heedful.data.conll_files import ConllSentence
@@ -75,31 +75,32 @@ def tag(
     suffixes = {suffix.lower() for suffix in Path(file).suffixes}
     chosen = input_format or ("conll" if suffixes & _CONLL_SUFFIXES else "text")
     columns = {"source_column": source_column, "target_column": target_column}
+    texts = TextInput(file, source_column)
     for name in COLUMN_OPTIONS:
         message, hint = "works only with CoNLL input", "add --input-format conll"
         flag = f"--{name.replace('_', '-')}"
-        check(chosen == "conll" or columns[name] is None, flag, message, hint)
+        has_column = chosen == "conll" or (texts.type is not None and name == "source_column")
+        check(has_column or columns[name] is None, flag, message, hint)
     tagger = load(ensemble_with=ensemble_with or ())
     if chosen == "conll":
         lines = _tag_conll(tagger, file, columns, as_json=as_json)
     else:
-        lines = _tag_text(tagger, file, chosen, as_json=as_json, as_conll=as_conll)
+        lines = _tag_text(tagger, texts, chosen, as_json=as_json, as_conll=as_conll)
     write_lines(lines, output)
 
 
 def _tag_text(
-    tagger: Tagger, file: str, input_format: InputFormat, *, as_json: bool, as_conll: bool
+    tagger: Tagger, texts: TextInput, input_format: InputFormat, *, as_json: bool, as_conll: bool
 ) -> Iterator[str]:
-    from heedful.data.text_files import display_name
     from heedful.tokenization.standalone import split_words
 
-    for chunk in read_chunks(file):
+    for chunk in read_chunks(texts):
         sentences = (
             text.split() if input_format == "text" else [*map(str.strip, split_words(text))]
             for text in chunk
         )
         words = ([word for word in sentence if word] for sentence in sentences)
-        for result in tagger.predict(words, location=display_name(file)):
+        for result in tagger.predict(words, location=texts.location):
             if as_json:
                 yield json.dumps(result.to_json(), ensure_ascii=False)
             elif as_conll:

@@ -19,6 +19,7 @@ from typer import Argument, Option
 
 from heedful.errors import check
 from heedful.tasks.command_line import PARALLEL_FILES, EnsembleWith, OutputFile, PredictorLoader
+from heedful.tasks.text_input import Delimiter, SourceColumn
 from heedful.terminal import (
     Backend,
     BeamSize,
@@ -44,7 +45,7 @@ OUTPUT_OPTIONS = {
 CHUNK_SIZE = 1024  # texts; sorted by length, they fill batches well
 WORKER_CHUNK_SIZE = 256  # with several processes, so that none waits long at the end
 
-TextFile = Annotated[str, Argument(help="texts, one per line; - is standard input")]
+TextFile = Annotated[str, Argument(help="texts: lines, .tsv, .csv or .jsonl; - is standard input")]
 NBest = Annotated[
     int | None,
     Option(
@@ -88,6 +89,8 @@ def translate(
     load: PredictorLoader,
     file: TextFile = "-",
     *,
+    source_column: SourceColumn = None,
+    delimiter: Delimiter = None,
     ensemble_with: EnsembleWith = None,
     beam: BeamSize = None,
     n_best: NBest = None,
@@ -115,7 +118,6 @@ def translate(
     Example: heedful translate runs/de-en sentences.txt --backend ct2 --dtype int8
     Example: echo "Caecilius est in horto." | heedful translate runs/demo
     """
-    from heedful.data.text_files import display_name
     from heedful.decoding.word_alignment import get_aligner
     from heedful.tasks.translation.files import RequestFiles
 
@@ -128,6 +130,7 @@ def translate(
         "scores": save_scores,
         "tree": search_tree,
     }
+    request_files = RequestFiles(file, force_target, constraints, source_column, delimiter)
     output_files = {name: path for name, path in outputs.items() if path is not None}
     job = TranslationJob(
         load,
@@ -137,11 +140,10 @@ def translate(
         overrides=(*(overrides or ()), *backend_overrides(backend)),
         beam_size=beam,
         n_best=n_best,
-        input_name=display_name(file),
+        input_name=request_files.text_input.location,
         is_forced=force_target is not None,
         too_long=too_long,
     )
-    request_files = RequestFiles(file, force_target, constraints)
     _run_job(job, request_files, output_files, output=output, num_workers=num_workers)
 
 

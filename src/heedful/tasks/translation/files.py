@@ -29,6 +29,7 @@ from heedful.decoding.word_alignment import Aligner, word_alignment
 from heedful.errors import DataError, check, choices_hint, did_you_mean
 from heedful.storage.atomic import explain_os_errors
 from heedful.storage.json_files import MAX_BYTES, parse_json
+from heedful.tasks.text_input import TextInput
 from heedful.terminal import handle_stdout_errors
 
 _BLOCK_SIZE = 2**20  # bytes
@@ -44,16 +45,24 @@ class RequestFiles(NamedTuple):
     texts: str
     targets: str | None = None
     constraints: str | None = None
+    column: str | None = None  # of the texts in a table
+    delimiter: str | None = None
 
     @property
     def files(self) -> list[str]:
         """The files that are given, texts first."""
-        return [file for file in self if file is not None]
+        files = self.texts, self.targets, self.constraints
+        return [file for file in files if file is not None]
+
+    @property
+    def text_input(self) -> TextInput:
+        """The file of the texts, which may be a table."""
+        return TextInput(self.texts, self.column, self.delimiter)
 
 
 def read_requests(request_files: RequestFiles) -> Iterator[Request]:
     """Yield one request per line."""
-    for line_number, lines in enumerate(_zip_lines(request_files.files), start=1):
+    for line_number, lines in enumerate(_zip_lines(request_files), start=1):
         others = iter(lines[1:])
         target = None if request_files.targets is None else next(others)
         constraints: dict[str, Any] = {}
@@ -63,8 +72,10 @@ def read_requests(request_files: RequestFiles) -> Iterator[Request]:
         yield Request(lines[0], target=target, **constraints)
 
 
-def _zip_lines(files: list[str]) -> Iterator[tuple[str, ...]]:
-    streams = [read_lines(file, MAX_BYTES) for file in files]
+def _zip_lines(request_files: RequestFiles) -> Iterator[tuple[str, ...]]:
+    files = request_files.files
+    others = [read_lines(file, MAX_BYTES) for file in files[1:]]
+    streams = [request_files.text_input.read(), *others]
     for index, lines in enumerate(zip_longest(*streams)):
         if None in lines:
             counts = []
@@ -95,6 +106,8 @@ def count_lines(request_files: RequestFiles) -> int | None:
     Raises DataError if the files have different numbers of lines.
     """
     files, counts = request_files.files, []
+    if request_files.text_input.type is not None:
+        return None
     for file in files:
         is_compressed = file.lower().endswith(COMPRESSION_SUFFIXES)
         if file == STANDARD_INPUT or is_compressed or not Path(file).is_file():
