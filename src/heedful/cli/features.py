@@ -47,7 +47,7 @@ def features(
     output: FeatureFile,
     layer: Layer = "block-15",
     bits: Bits = "16",
-    fit: Fit = "crop",
+    fit: Fit = "pad",
     size: Size = 224,
     weights: WeightsFile = None,
     batch_size: BatchSize = 32,

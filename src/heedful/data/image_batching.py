@@ -35,7 +35,7 @@ class ImageShape(NamedTuple):
     num_channels: int
     height: int  # pixels, or rows of cells
     width: int
-    fit: ImageFit | None = "crop"  # how pictures are resized; None for features
+    fit: ImageFit | None = "pad"  # how pictures are resized; None for features
 
     @property
     def is_picture(self) -> bool:
@@ -51,6 +51,14 @@ class ImageShape(NamedTuple):
         """Return it as messages show it."""
         unit = "pixels" if self.is_picture else "cells"
         return f"{self.height} x {self.width} {unit} with {self.num_channels} channels"
+
+    def describe_fit(self) -> str:
+        """Return how images are resized; empty for features."""
+        others = {"pad": "get a white border", "crop": "are cropped", "stretch": "are distorted"}
+        if self.fit is None:
+            return ""
+        size = f"images are resized to {self.height} x {self.width} pixels"
+        return f"{size}; those of another aspect ratio {others[self.fit]} (model.encoder.fit)"
 
 
 class ImageReader(Protocol):

@@ -290,7 +290,7 @@ def _to_array(
     return pixels[:, :, None] if pixels.ndim == 2 else pixels
 
 
-def resize_image(image: Pixels, height: int, width: int, fit: ImageFit = "crop") -> Pixels:
+def resize_image(image: Pixels, height: int, width: int, fit: ImageFit = "pad") -> Pixels:
     """Return a picture of this size, resampled linearly; what shrinks is averaged.
 
     `crop` keeps the middle of what is too wide or too high, `pad` adds white on both sides,
@@ -328,7 +328,7 @@ def load_pixels(
     width: int,
     *,
     mode: ImageMode = "RGB",
-    fit: ImageFit = "crop",
+    fit: ImageFit = "pad",
     notes: list[str] | None = None,
 ) -> Pixels:
     """Return pictures in one size, (pictures, channels, height, width)."""

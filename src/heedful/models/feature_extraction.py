@@ -35,7 +35,7 @@ class ExtractionOptions(NamedTuple):
 
     height: int = IMAGE_SIZE
     width: int = IMAGE_SIZE
-    fit: ImageFit = "crop"
+    fit: ImageFit = "pad"
     bits: FeatureBits = 16
     batch_size: int = 32
     skip_broken: bool = False  # leave out pictures that cannot be read

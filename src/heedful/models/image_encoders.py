@@ -312,9 +312,8 @@ class PictureEncoderConfigBase(BaseConfig):
     """Height and width that pictures are resized to, in pixels."""
     num_channels: Literal[1, 3] = 3
     """3 for color, 1 for gray."""
-    fit: ImageFit = "crop"
-    """How a picture of another aspect ratio is resized: cut at two sides, with a border, or
-    distorted."""
+    fit: ImageFit = "pad"
+    """How an image of another aspect ratio is resized: `pad` (a white border), `crop` or `stretch`."""
 
     @property
     def image_shape(self) -> ImageShape:

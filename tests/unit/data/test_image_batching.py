@@ -37,7 +37,7 @@ def test_pictures_are_decoded_once_or_for_each_batch(monkeypatch):
     rows = np.array([2, 0, 2])
     assert len(loaded) == len(decoded) == 3
     np.testing.assert_array_equal(loaded.read(rows), decoded.read(rows))
-    expected = resize_image(SHEET.read([2], "L")[0], 2, 3, "crop")
+    expected = resize_image(SHEET.read([2], "L")[0], 2, 3, "pad")
     np.testing.assert_array_equal(decoded.read(rows)[0, 0], expected[:, :, 0])
 
 
@@ -115,3 +115,18 @@ def test_collated_images_keep_their_type():
         sources = collate_images(np.zeros((2, 3, 4), dtype), 3)
         assert sources.tokens.numpy().dtype == dtype
         assert sources.lengths.tolist() == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("shape", "line"),
+    [
+        (
+            ImageShape(3, 48, 64),
+            "images are resized to 48 x 64 pixels; those of another aspect ratio get a white border "
+            "(model.encoder.fit)",
+        ),
+        (FEATURES, ""),
+    ],
+)
+def test_images_lose_nothing_by_default_and_their_fit_is_described(shape, line):
+    assert shape.describe_fit() == line

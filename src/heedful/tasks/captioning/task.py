@@ -246,6 +246,8 @@ class CaptioningTask(PairTask):
         lines = [
             f"{format_count(len(images), 'image')} with {format_count(len(captions), 'caption')}"
         ]
+        if location == "data.train":
+            lines += filter(None, [encoder.image_shape.describe_fit()])
         lines += [*report.format_lines(), *notes[:_MAX_NOTES]]
         if len(notes) > _MAX_NOTES:
             lines.append(f"and {len(notes) - _MAX_NOTES:,} more such pictures")
