@@ -313,7 +313,7 @@ class PictureEncoderConfigBase(BaseConfig):
     num_channels: Literal[1, 3] = 3
     """3 for color, 1 for gray."""
     fit: ImageFit = "pad"
-    """How an image of another aspect ratio is resized: `pad` (a white border), `crop` or `stretch`."""
+    """Resizing of images of another aspect ratio: `pad` (a white border), `crop` or `stretch`."""
 
     @property
     def image_shape(self) -> ImageShape:

@@ -122,8 +122,8 @@ def test_collated_images_keep_their_type():
     [
         (
             ImageShape(3, 48, 64),
-            "images are resized to 48 x 64 pixels; those of another aspect ratio get a white border "
-            "(model.encoder.fit)",
+            "images are resized to 48 x 64 pixels; those of another aspect ratio get a white "
+            "border (model.encoder.fit)",
         ),
         (FEATURES, ""),
     ],
