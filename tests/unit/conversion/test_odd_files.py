@@ -156,6 +156,6 @@ def test_odd_file_is_read_or_reported(model):
     read_odd(model, num_chosen=3)
 
 
-@pytest.mark.wide
+@pytest.mark.slow
 def test_every_odd_file_is_read_or_reported(model):
     read_odd(model)
