@@ -2,6 +2,7 @@
 
     config.yaml          the resolved recipe
     tokenizers/          the tokenizers
+    original/            of an imported model: settings and tokenizer files, for the way back
     weights.safetensors  the best parameters so far
     manifest.json        versions, and the SHA-256 of each file above
     metrics.jsonl        training and validation metrics, one line each
@@ -16,6 +17,7 @@ Invariant: nothing is pickled, and a missing or altered file is reported before 
 
 import json
 import math
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -82,6 +84,7 @@ else:
 
 FORMAT_VERSION = 2
 _CONFIG, _TOKENIZERS_FOLDER, _WEIGHTS = "config.yaml", "tokenizers", "weights.safetensors"
+_ORIGINAL_FOLDER = "original"
 _METRICS, _SAMPLES = "metrics.jsonl", "samples.jsonl"
 
 
@@ -91,6 +94,7 @@ class Run:
     def __init__(self, run_dir: Path | str) -> None:
         self.folder = Path(run_dir)
         self.checkpoints = self.folder / "checkpoints"
+        self.original = self.folder / _ORIGINAL_FOLDER
 
     @property
     def exists(self) -> bool:
@@ -111,12 +115,23 @@ class Run:
         """Remove the recipe, so that the folder can be initialized again."""
         remove_path(self.folder / _CONFIG)
 
-    def initialize(self, recipe: Recipe, tokenizers: TokenizerPair) -> None:
-        """Write recipe and tokenizers."""
+    def initialize(
+        self, recipe: Recipe, tokenizers: TokenizerPair, original_files: Iterable[Path] = ()
+    ) -> None:
+        """Write recipe and tokenizers, and copy files of an imported model to `original`."""
         with atomic_replace(self.folder / _TOKENIZERS_FOLDER) as temporary:
             temporary.mkdir()
             tokenizers.save(temporary)
+        if paths := list(original_files):
+            with atomic_replace(self.original) as temporary, explain_os_errors(self.original):
+                temporary.mkdir()
+                for path in paths:
+                    shutil.copyfile(path, temporary / path.name)
         write_text(self.folder / _CONFIG, to_yaml(recipe))
+
+    def original_files(self) -> list[Path]:
+        """Return the files of the imported model that this run began with, if there are any."""
+        return sorted(self.original.glob("*"))
 
     def read_recipe(self, settings: SettingsArgument = ()) -> Recipe:
         """Read the recipe, changed by `settings`."""
@@ -150,8 +165,8 @@ class Run:
 
     def _replace(self, name: str, write: Callable[[Path], Any], metadata: dict[str, Any]) -> None:
         files = [path for path in (self.folder / _TOKENIZERS_FOLDER).rglob("*") if path.is_file()]
-        files += [self.folder / _CONFIG, self.folder / _WEIGHTS]
-        unchanged = [path for path in files if path.name != name]
+        files += [*self.original_files(), self.folder / _CONFIG, self.folder / _WEIGHTS]
+        unchanged = [path for path in files if path != self.folder / name]
         replace_with_manifest(self.folder, {name: write}, unchanged, metadata)
 
     def verify(self) -> dict[str, Any]:

@@ -1,16 +1,25 @@
 """Runs exported to Hugging Face: transformers generates equal tokens, and the way back is exact."""
 
+import json
+from functools import partial
+
 import pytest
 import torch
 
 from heedful.conversion.exporting import export_run, load_run
+from heedful.conversion.hf_folder import HFFolder
 from heedful.conversion.hf_tokenizer_files import has_tokenizer_files, write_tokenizer_files
 from heedful.conversion.importing import import_run
-from heedful.runs import load
+from heedful.errors import CorruptRunError, DataError, RunError
+from heedful.experiment import train
+from heedful.runs import Run, load
+from heedful.storage.state_dict import unique_weights
 from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig
 from heedful.tokenization.vocabulary import EOS, UNK
 from tests.commands import write_random_run
 from tests.documents.markdown import python_of
+from tests.hf_encoders import CORPUS as HF_TEXTS
+from tests.hf_encoders import write_encoder, write_gpt2
 from tests.hf_models import (
     SOURCE_TEXTS,
     TARGET_TEXTS,
@@ -152,3 +161,107 @@ def test_import_without_the_files_of_heedful_gives_an_equal_model(tmp_path):
         for loaded in (before, after)
     ]
     torch.testing.assert_close(*outputs)
+
+
+# ----- language models that were imported
+
+LANGUAGE_MODELS = {
+    "gpt2": (write_gpt2, {}),
+    "gpt2, untied": (write_gpt2, {"tie_word_embeddings": False, "n_inner": 20}),
+    "bert": (partial(write_encoder, model_type="bert"), {"hidden_dropout_prob": 0.2}),
+    "roberta": (partial(write_encoder, model_type="roberta"), {}),
+    "distilbert": (partial(write_encoder, model_type="distilbert"), {"sinusoidal_pos_embds": True}),
+}
+NOT_SETTINGS = {"_name_or_path", "transformers_version"}
+
+
+def open_language_model(folder):
+    """Return model and tokenizer as transformers opens them."""
+    import transformers
+
+    is_gpt2 = json.loads((folder / "config.json").read_text())["model_type"] == "gpt2"
+    kind = "AutoModelForCausalLM" if is_gpt2 else "AutoModelForMaskedLM"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    return getattr(transformers, kind).from_pretrained(folder).eval(), tokenizer
+
+
+def settings_of(model):
+    return {k: v for k, v in model.config.to_dict().items() if k not in NOT_SETTINGS}
+
+
+@pytest.mark.parametrize("variant", quick_and_wide(LANGUAGE_MODELS, ["gpt2", "bert"]))
+def test_imported_language_model_goes_back_as_it_came(variant, tmp_path):
+    write, settings = variant
+    folder, run, back = (tmp_path / name for name in ("model", "run", "back"))
+    original = write(folder, **settings)
+    if original.config.model_type == "roberta":  # rows that no token has
+        positions = original.roberta.embeddings.position_embeddings.weight
+        positions.data[: original.config.pad_token_id + 1] = 0
+    original.save_pretrained(folder)
+    import_run(folder, run)
+    compared = export_run(run, "hf", back)
+    assert compared == "log-probabilities of 8 sample texts equal those of the run"
+    (theirs, their_tokenizer), (model, tokenizer) = map(open_language_model, (folder, back))
+    assert settings_of(model) == settings_of(theirs)
+    expected = theirs.state_dict()
+    assert model.state_dict().keys() == expected.keys()
+    for name, weight in model.state_dict().items():
+        assert torch.equal(weight, expected[name]), name
+    for text in HF_TEXTS:
+        ids = tokenizer(text).input_ids
+        assert ids == their_tokenizer(text).input_ids
+        assert tokenizer.decode(ids) == their_tokenizer.decode(ids)
+    for path in HFFolder(folder).small_files:
+        assert (back / path.name).read_bytes() == path.read_bytes()
+    with torch.no_grad():
+        assert torch.equal(*(m(torch.tensor([[9, 8, 7, 6]])).logits for m in (model, theirs)))
+
+
+def test_files_of_the_original_are_verified_with_the_run(tmp_path):
+    write_gpt2(tmp_path / "model")
+    import_run(tmp_path / "model", tmp_path / "run")
+    (tmp_path / "run" / "original" / "config.json").write_text("{}")
+    with pytest.raises(CorruptRunError, match="bytes"):
+        export_run(tmp_path / "run", "hf", tmp_path / "back")
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", pytest.param("bert", marks=pytest.mark.wide)])
+def test_language_model_that_was_trained_further_keeps_its_settings(model_type, tmp_path):
+    write, _ = LANGUAGE_MODELS[model_type]
+    folder, run, tuned = (tmp_path / name for name in ("model", "run", "tuned"))
+    write(folder)
+    import_run(folder, run)
+    (tmp_path / "text").write_text("\n".join(HF_TEXTS * 20))
+    settings = {
+        "training.init_from": str(run),
+        "training.max_steps": 2,
+        "data.lm_batching.context_length": 16,
+    }
+    train(run / "config.yaml", tuned, text=tmp_path / "text", device="cpu", settings=settings)
+    export_run(tuned, "hf", tmp_path / "back")
+    (before, _), (after, _) = map(open_language_model, (folder, tmp_path / "back"))
+    assert settings_of(before) == settings_of(after)
+    weights = after.state_dict()
+    changed = [name for name, w in before.state_dict().items() if not torch.equal(w, weights[name])]
+    assert any("mlp" in name or "intermediate" in name for name in changed)
+
+
+def test_changed_bias_that_gpt2_does_not_have_is_refused(tmp_path):
+    write_gpt2(tmp_path / "model")
+    import_run(tmp_path / "model", tmp_path / "run")
+    loaded = load_run(tmp_path / "run")
+    with torch.no_grad():
+        loaded.model.lm_head.bias += 1
+    Run(tmp_path / "run").save_model(unique_weights(loaded.model), step=1)
+    with pytest.raises(RunError, match="has changed the bias of the output layer, and GPT-2 has"):
+        export_run(tmp_path / "run", "hf", tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+
+
+def test_imported_language_model_with_other_settings_is_refused(tmp_path):
+    write_gpt2(tmp_path / "model")
+    import_run(tmp_path / "model", tmp_path / "run")
+    run = Run(tmp_path / "run")
+    run.replace_recipe(run.read_recipe({"model.backbone.norm_eps": 0.5}))
+    with pytest.raises(DataError, match="log-probabilities differ"):
+        export_run(tmp_path / "run", "hf", tmp_path / "back")

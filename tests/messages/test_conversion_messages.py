@@ -345,5 +345,5 @@ def test_a_run_that_transformers_cannot_hold(call, tmp_path_factory, tmp_path, r
     recipe = transformer_settings(**TRANSFORMER | settings)
     write_random_run(folder, recipe, SOURCE_TEXTS, TARGET_TEXTS, seed=0)
     ended = call("export", folder, "--to", "hf", "--out", tmp_path / "out", "-q")
-    message = f"a Marian or BART folder of Hugging Face cannot hold this run: {reason}"
+    message = f"a Hugging Face folder cannot hold this run: {reason}"
     assert (ended.code, ended.err) == (2, f"heedful: {folder}: {message}\n  nothing was written\n")

@@ -12,7 +12,11 @@ import torch
 from torch import Tensor
 
 from heedful.conversion.hf_folder import CONFIG, HFFolder
-from heedful.conversion.hf_tokenizers import read_hf_tokenizer, require_special_tokens
+from heedful.conversion.hf_tokenizers import (
+    HFTokenizer,
+    read_hf_tokenizer,
+    require_special_tokens,
+)
 from heedful.conversion.hf_transformer import ACTIVATIONS
 from heedful.conversion.importing import ImportedRun, build_recipe, expected_weights
 from heedful.conversion.special_tokens import VocabularyOrder
@@ -196,15 +200,10 @@ def read_encoder(folder: HFFolder) -> ImportedRun:
         actual = folder.config.get(name, value)
         message = f"{name} is {actual!r}, which the encoder here does not have"
         check(actual in (value, None), str(folder.path / CONFIG), message, _REMEDY, DataError)
-    tokenizer = read_hf_tokenizer(folder, vocab_size=folder.setting("vocab_size", int))
-    require_special_tokens(tokenizer, folder, _SPECIAL_TOKENS)
-    pad, unk, cls, sep, mask = (tokenizer.special_ids[name] for name in _SPECIAL_TOKENS)
-    masking = {"mask_token": tokenizer.tokens[mask], "mask_lstrip": tokenizer.mask_lstrip}
+    tokenizer, order = _read_vocabulary(folder)
+    masking = {"mask_token": tokenizer.tokens[order.rows[-1]], "mask_lstrip": tokenizer.mask_lstrip}
     tokenizer = tokenizer._replace(config=tokenizer.config.model_copy(update=masking))
-    special = {pad, unk, cls, sep, mask}
-    others = [row for row in range(len(tokenizer.tokens)) if row not in special]
-    order = VocabularyOrder((pad, unk, cls, sep, *others, mask), len(tokenizer.tokens))
-    shared = tokenizer.build([tokenizer.tokens[row] for row in others])
+    shared = tokenizer.build(order.tokens(tokenizer.tokens)[:-1])
     recipe = _recipe(folder, architecture, tokenizer.config.model_dump(mode="json"))
     tokenizers = TokenizerPair(shared, shared)
     tensors = _normalized_names(folder.read_tensors(), folder.model_type)
@@ -219,7 +218,35 @@ def read_encoder(folder: HFFolder) -> ImportedRun:
         location=str(folder.path),
         ignored=[*_IGNORED, *architecture.tied_weights],
     )
-    return ImportedRun(recipe, tokenizers, weights)
+    return ImportedRun(recipe, tokenizers, weights, original_files=folder.small_files)
+
+
+def _read_vocabulary(folder: HFFolder) -> tuple[HFTokenizer, VocabularyOrder]:
+    """Return the tokenizer and the row of each of our ids, of which the last is the mask."""
+    tokenizer = read_hf_tokenizer(folder, vocab_size=folder.setting("vocab_size", int))
+    require_special_tokens(tokenizer, folder, _SPECIAL_TOKENS)
+    pad, unk, cls, sep, mask = (tokenizer.special_ids[name] for name in _SPECIAL_TOKENS)
+    special, size = {pad, unk, cls, sep, mask}, len(tokenizer.tokens)
+    others = [row for row in range(size) if row not in special]
+    return tokenizer, VocabularyOrder((pad, unk, cls, sep, *others, mask), size)
+
+
+def read_order(folder: HFFolder) -> VocabularyOrder:
+    """Return the row of each of our ids."""
+    return _read_vocabulary(folder)[1]
+
+
+def to_theirs(folder: HFFolder, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of their masked language model for the weights of a run.
+
+    Rows before the first position, which no token has, are zero.
+    """
+    architecture = _ARCHITECTURES[folder.model_type]
+    num_unused = architecture.num_unused_positions(folder)
+    tensors = tensor_table(architecture, read_order(folder), num_unused).to_theirs(weights)
+    prefix = f"{folder.model_type}."
+    is_head = {name: name.startswith(architecture.head) for name in tensors}
+    return {name if is_head[name] else prefix + name: value for name, value in tensors.items()}
 
 
 def _normalized_names(tensors: Mapping[str, Tensor], model_type: str) -> dict[str, Tensor]:

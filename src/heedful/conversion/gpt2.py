@@ -11,7 +11,11 @@ import torch
 from torch import Tensor
 
 from heedful.conversion.hf_folder import CONFIG, HFFolder
-from heedful.conversion.hf_tokenizers import read_hf_tokenizer, require_special_tokens
+from heedful.conversion.hf_tokenizers import (
+    HFTokenizer,
+    read_hf_tokenizer,
+    require_special_tokens,
+)
 from heedful.conversion.hf_transformer import ACTIVATIONS
 from heedful.conversion.importing import ImportedRun, build_recipe, expected_weights
 from heedful.conversion.special_tokens import NO_ROW, VocabularyOrder
@@ -25,10 +29,11 @@ from heedful.conversion.tensor_names import (
     nested,
     tensor,
 )
-from heedful.errors import DataError, check
+from heedful.errors import DataError, RunError, check
 from heedful.recipes import Recipe
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 
+_PREFIX = "transformer."  # of all tensors but the output layer
 _HEAD, _BIAS = "lm_head.weight", "lm_head.bias"
 _TABLE = "wte.weight"
 _IGNORED = (r"h\.\d+\.attn\.(masked_)?bias",)
@@ -79,12 +84,8 @@ def read_run(folder: HFFolder) -> ImportedRun:
         message = f"{name} is {actual!r}, which the language model here does not have"
         hint = "use a model without it; nothing was written"
         check(actual == value, str(folder.path / CONFIG), message, hint, DataError)
-    tokenizer = read_hf_tokenizer(folder, vocab_size=folder.setting("vocab_size", int))
-    require_special_tokens(tokenizer, folder, ["eos_token"])
-    eos, size = tokenizer.special_ids["eos_token"], len(tokenizer.tokens)
-    others = [row for row in range(size) if row != eos]
-    order = VocabularyOrder((NO_ROW, NO_ROW, eos, eos, *others), size)
-    shared = tokenizer.build([tokenizer.tokens[row] for row in others])
+    tokenizer, order = _read_vocabulary(folder)
+    shared = tokenizer.build(order.tokens(tokenizer.tokens))
     tokenizers = TokenizerPair(shared, shared)
     tensors = _with_head(folder, folder.read_tensors())
     is_tied = tensors[_HEAD] is tensors[_TABLE]
@@ -94,12 +95,34 @@ def read_run(folder: HFFolder) -> ImportedRun:
     weights = tensor_table(order).to_ours(
         tensors, expected, location=str(folder.path), ignored=ignored
     )
-    return ImportedRun(recipe, tokenizers, weights)
+    return ImportedRun(recipe, tokenizers, weights, original_files=folder.small_files)
+
+
+def _read_vocabulary(folder: HFFolder) -> tuple[HFTokenizer, VocabularyOrder]:
+    tokenizer = read_hf_tokenizer(folder, vocab_size=folder.setting("vocab_size", int))
+    require_special_tokens(tokenizer, folder, ["eos_token"])
+    eos, size = tokenizer.special_ids["eos_token"], len(tokenizer.tokens)
+    others = [row for row in range(size) if row != eos]
+    return tokenizer, VocabularyOrder((NO_ROW, NO_ROW, eos, eos, *others), size)
+
+
+def read_order(folder: HFFolder) -> VocabularyOrder:
+    """Return the row of each of our ids."""
+    return _read_vocabulary(folder)[1]
+
+
+def to_theirs(folder: HFFolder, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of GPT2LMHeadModel for the weights of a run imported from `folder`."""
+    tensors = tensor_table(read_order(folder)).to_theirs(weights)
+    message = "training has changed the bias of the output layer, and GPT-2 has none"
+    hint = "train with `model.lm_head_bias: fixed`, or export it with --to safetensors"
+    check(not tensors.pop(_BIAS).any(), str(folder.path), message, hint, RunError)
+    return {name if name == _HEAD else _PREFIX + name: value for name, value in tensors.items()}
 
 
 def _with_head(folder: HFFolder, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return tensors without the prefix of the backbone, with an output layer and bias."""
-    tensors = {name.removeprefix("transformer."): value for name, value in stored.items()}
+    tensors = {name.removeprefix(_PREFIX): value for name, value in stored.items()}
     hint = "download or write the folder again; nothing was written"
     message = f"the tensor {_TABLE} is missing"
     check(_TABLE in tensors, str(folder.path), message, hint, DataError)
@@ -147,6 +170,7 @@ def _recipe(folder: HFFolder, tokenizer: dict[str, Any], *, is_tied: bool) -> Re
                 "embedding_size": size,
                 "positional_encoding": {"type": "learned", "max_positions": positions},
                 "tie_embeddings": is_tied,
+                "lm_head_bias": "fixed",
                 "dropout": folder.config.get("embd_pdrop", 0.1),
                 "output_dropout": 0.0,
                 "backbone": backbone,

@@ -1,5 +1,6 @@
 """`--to hf`: Transformer runs as Marian or BART folders that transformers loads.
 
+Language models that were imported from a folder go back to it (`hf_language_models`).
 Sinusoidal positions make a Marian model, learned positions with a norm of the embeddings a BART
 model. The folder also has the recipe and the tokenizers of the run. Invariant: importing it gives
 the run again, bit for bit.
@@ -15,6 +16,7 @@ from typing_extensions import override
 
 from heedful.attention.positional_encoding import LearnedEncodingConfig, SinusoidalEncodingConfig
 from heedful.attention.positional_encoding import SinusoidalEncoding as Sinusoids
+from heedful.conversion import hf_language_models as language_models
 from heedful.conversion.exporting import Exporter, check_equal_outputs, sample_targets
 from heedful.conversion.hf_folder import write_hf_folder
 from heedful.conversion.hf_tokenizer_files import describe_usage, write_tokenizer_files
@@ -46,16 +48,19 @@ class HFExporter(Exporter):
     """Writes folders of Marian and BART models."""
 
     name = "hf"
-    description = "a Marian or BART folder of Hugging Face"
+    description = "a Hugging Face folder"
     packages = ("transformers",)
     extra = "hf"
 
     @override
     def why_unsupported(self, run: LoadedRun) -> str | None:
-        return why_unsupported(run)
+        return None if language_models.original_folder(run) else why_unsupported(run)
 
     @override
     def write(self, run: LoadedRun, folder: Path) -> None:
+        if original := language_models.original_folder(run):
+            language_models.write(run, original, folder)
+            return
         write_hf_folder(folder, _model_config(run), _generation_config(run), _tensors(run))
         write_tokenizer_files(run.tokenizers, folder, run.config.tokenizers)
         write_run_files(run, folder)
@@ -66,6 +71,8 @@ class HFExporter(Exporter):
         from transformers.utils import logging
 
         logging.disable_progress_bar()
+        if original := language_models.original_folder(run):
+            return language_models.compare(run, original, folder, sources)
         model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
         _compare_log_probs(run, model, sources, str(folder))
         for beam_size in (1, _BEAM_SIZE):
@@ -74,6 +81,8 @@ class HFExporter(Exporter):
 
     @override
     def usage(self, run: LoadedRun) -> str:
+        if original := language_models.original_folder(run):
+            return language_models.describe_usage(original)
         return describe_usage(run.tokenizers, run.config.tokenizers)
 
 

@@ -19,6 +19,16 @@ from heedful.storage.json_files import read_json
 from heedful.storage.state_dict import save_weights
 
 CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+)
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 _PICKLES = (
     "pytorch_model.bin",
@@ -54,6 +64,12 @@ class HFFolder:
         settings = self.read_json(GENERATION_CONFIG) if self.has(GENERATION_CONFIG) else {}
         defined = {name: value for name, value in settings.items() if value is not None}
         return {**self.config, **defined}
+
+    @property
+    def small_files(self) -> list[Path]:
+        """Settings and tokenizer files: all but the tensors."""
+        names = (CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES)
+        return [self.path / name for name in names if self.has(name)]
 
     def has(self, name: str) -> bool:
         """Whether there is a file of this name."""

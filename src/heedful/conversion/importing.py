@@ -35,6 +35,8 @@ class ImportedRun(NamedTuple):
     """The parameters by our names, as `unique_weights` gives them: tied ones once."""
     notes: Sequence[str] = ()
     """What is not carried over, for the user to read."""
+    original_files: Sequence[Path] = ()
+    """Files that the run keeps, for an export in the same format."""
 
 
 def build_model(recipe: Recipe, tokenizers: TokenizerPair) -> nn.Module:
@@ -77,7 +79,7 @@ def import_run(
     check(is_free, str(run_dir), message, "name another folder with --run", RunError)
     log(f"reading {source}")
     imported = read_run(source)
-    recipe, tokenizers, weights, notes = imported
+    recipe, tokenizers, weights, notes, original_files = imported
     model = build_model(recipe, tokenizers)
     load_into_model(model, weights, location=str(source))
     count = sum(parameter.numel() for parameter in model.parameters())
@@ -87,7 +89,7 @@ def import_run(
     with atomic_replace(run_dir) as temporary:
         temporary.mkdir()
         run = Run(temporary)
-        run.initialize(recipe, tokenizers)
+        run.initialize(recipe, tokenizers, original_files)
         run.save_model(unique_weights(model), step=0)
         load(temporary, device="cpu")  # as a command will; an error leaves nothing behind
     return recipe

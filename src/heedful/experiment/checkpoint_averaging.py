@@ -78,7 +78,7 @@ def _write_average(
     state_dict = average_state_dicts(_load_state_dict(item, model) for item in inputs)
     with atomic_replace(output_dir) as temporary:
         run = Run(temporary)
-        run.initialize(recipe, tokenizers)
+        run.initialize(recipe, tokenizers, runs[0].original_files())
         run.save_model(state_dict, step=max(item.step for item in inputs))
     return inputs
 

@@ -341,7 +341,7 @@ def _find_snapshot(run: Run, recipe: Recipe, checkpoints: CheckpointManager) -> 
         hint = "copy the section `tokenizers` from its config.yaml"
         is_same = other_recipe.tokenizers == recipe.tokenizers
         check(is_same, f"training.init_from={init_from}", message, hint)
-        run.initialize(recipe, other.read_tokenizers(other_recipe))
+        run.initialize(recipe, other.read_tokenizers(other_recipe), other.original_files())
     return None
 
 

@@ -306,8 +306,9 @@ class LanguageModelConfigBase(BaseConfig):
     """Dropout probability of embeddings and of the input of the output layer."""
     output_dropout: float | None = Field(default=None, ge=0, lt=1)
     """Dropout probability of the input of the output layer, if it is not `dropout`."""
-    lm_head_bias: bool = True
-    """Add a bias to the logits; tied output layers have none (Vaswani et al. 2017, 3.4)."""
+    lm_head_bias: bool | Literal["fixed"] = True
+    """Add a bias to the logits; tied output layers have none (Vaswani et al. 2017, 3.4). A fixed
+    one is not trained: that of imported models excludes tokens which they do not have."""
     init: InitConfig = DefaultInitConfig()
     """Initial values of the parameters."""
 
@@ -321,6 +322,13 @@ class LanguageModelConfigBase(BaseConfig):
             position_combiner=positions.build(embedding_size=size) if positions else None,
             scale_embeddings=scale_embeddings,
         )
+
+    def build_lm_head(self, input_size: int, vocab_size: int) -> nn.Linear:
+        """Build the output layer."""
+        lm_head = nn.Linear(input_size, vocab_size, bias=bool(self.lm_head_bias))
+        if self.lm_head_bias == "fixed":
+            lm_head.bias.requires_grad_(False)
+        return lm_head
 
 
 class LanguageModelConfig(LanguageModelConfigBase):
@@ -336,7 +344,7 @@ class LanguageModelConfig(LanguageModelConfigBase):
         assert source_vocab_size == target_vocab_size, "a language model has one vocabulary"
         embedding = self.build_embedding(target_vocab_size, scale_embeddings=self.scale_embeddings)
         backbone = self.backbone.build(input_size=embedding.embedding_size)
-        lm_head = nn.Linear(backbone.output_size, target_vocab_size, bias=self.lm_head_bias)
+        lm_head = self.build_lm_head(backbone.output_size, target_vocab_size)
         dropout = self.dropout if self.output_dropout is None else self.output_dropout
         model = LanguageModel(embedding, backbone, lm_head, dropout)
         self.init.initialize(model)

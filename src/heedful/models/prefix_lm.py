@@ -143,7 +143,7 @@ class PrefixLanguageModelConfig(LanguageModelConfigBase):
         if not is_shared:
             target_embedding = self.build_embedding(target_vocab_size, scale_embeddings=False)
         backbone = self.backbone.build(input_size=target_embedding.embedding_size)
-        lm_head = nn.Linear(backbone.output_size, target_vocab_size, bias=self.lm_head_bias)
+        lm_head = self.build_lm_head(backbone.output_size, target_vocab_size)
         model = PrefixLanguageModel(
             source_embedding,
             target_embedding,
