@@ -120,6 +120,7 @@ def run_module(module, options, folder, monkeypatch):
     if module == "tools.draw_attention":
         function([str(ROOT / path) for path in options])
         return ""
+    monkeypatch.setattr(sys, "argv", [module, *options])  # some have options of their own
     app = typer.Typer()
     app.command()(function)
     values = {**SMALLEST, "output_dir": folder, "folder": folder / module}

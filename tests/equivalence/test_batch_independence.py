@@ -90,6 +90,8 @@ def build(name: str, dtype: torch.dtype = torch.float64) -> Any:
     """A small model of a recipe, accelerated as predictors do it."""
     torch.manual_seed(1)
     settings = shrink(load_recipe(name).model.model_dump(mode="json", exclude_unset=True))
+    if (settings.get("characters") or {}).get("combine") == "concat":
+        settings["encoder"]["embedding_size"] *= 2  # half of it for the features of characters
     config = TypeAdapter(ModelConfig).validate_python(settings)
     model = config.build(source_vocab_size=VOCABULARY, target_vocab_size=VOCABULARY)
     with torch.no_grad():

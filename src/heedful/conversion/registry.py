@@ -44,8 +44,14 @@ EXPORTERS = {
 
 
 _ODD_VALUE_ERRORS = (
-    ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
-)  # fmt: skip
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 @contextmanager
@@ -59,14 +65,7 @@ def explain_odd_values(path: Path) -> Iterator[None]:
     except OSError as error:
         message = f"cannot be read ({error.strerror or error})"
         raise DataError(str(path), message, "check the file and its permissions") from error
-    except (
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except _ODD_VALUE_ERRORS as error:
         message = f"has a value of an unexpected form ({type(error).__name__}: {error})"
         raise DataError(str(path), message, hint) from error
 
