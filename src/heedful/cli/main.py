@@ -146,6 +146,7 @@ def main() -> None:
     open_standard_streams()
     try:
         try:
+            os.getcwd()  # without a working directory, Intel's MKL would end the process
             app()
         except SystemExit as ending:
             with handle_stdout_errors():  # of what is still buffered
