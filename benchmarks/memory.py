@@ -88,7 +88,7 @@ def read(folder: Path) -> dict[str, str]:
     """Read batches from the shards: the first ones of two epochs, and many of the first."""
     from rich.console import Console
 
-    from heedful.data.batching import DataCursor
+    from heedful.data.shuffling import DataCursor
     from heedful.experiment import load_data
     from heedful.runs import Run
 

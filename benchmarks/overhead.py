@@ -34,7 +34,8 @@ from typing_extensions import override
 from benchmarks.harness import Spread, Table, describe_machine, ratios, seconds_of, take_turns
 from benchmarks.peers.with_heedful import build
 from benchmarks.peers.workload import NUM_STEPS, Workload, batches
-from heedful.data.batching import DataCursor, SourceBatch, collate_sources
+from heedful.data.shuffling import DataCursor
+from heedful.data.text.batching import SourceBatch, collate_sources
 from heedful.experiment import load_data
 from heedful.experiment.job import TrainingJob
 from heedful.experiment.train import run_training

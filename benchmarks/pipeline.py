@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 from benchmarks.harness import Table, describe_machine, parse_no_options
-from heedful.data.batching import BatchingConfig, collate, epoch_batches
-from heedful.data.examples import LocatedExamples, tokenize_corpora
 from heedful.data.sources import ParallelFilesConfig, SyntheticPairsConfig
+from heedful.data.text.batching import BatchingConfig, collate, epoch_batches
+from heedful.data.text.example_formats import ExampleSource, tokenize_corpora
 from heedful.recipes import Recipe, load_recipe
 from heedful.training.objectives import CrossEntropyObjective
 from heedful.training.trainer import Trainer
@@ -28,7 +28,7 @@ def bench(name: str, recipe: Recipe) -> None:
     tokenizers = recipe.tokenizers.train(*zip(*pairs, strict=True))
     start = time.perf_counter()
     (store,), _ = tokenize_corpora(
-        [LocatedExamples(pairs, str)], tokenizers, recipe.data.filtering, location=name
+        [ExampleSource(pairs, str)], tokenizers, recipe.data.filtering, location=name
     )
     tokenizing = time.perf_counter() - start
     start = time.perf_counter()

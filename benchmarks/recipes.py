@@ -21,7 +21,7 @@ from rich.console import Console
 from torch import nn
 
 from benchmarks.harness import Table, describe_machine
-from heedful.data.batching import DataCursor
+from heedful.data.shuffling import DataCursor
 from heedful.experiment import load_data
 from heedful.experiment.flops import FlopCounter
 from heedful.recipes import Recipe, load_recipe, recipe_names

@@ -43,7 +43,7 @@ from benchmarks.harness import (
     seconds_of,
     take_turns,
 )
-from heedful.data.batching import Batch, SourceBatch
+from heedful.data.text.batching import Batch, SourceBatch
 from heedful.experiment.trainer_setup import build_trainer
 from heedful.recipes import Recipe, load_recipe
 from heedful.tokenization.vocabulary import BOS, EOS, PAD

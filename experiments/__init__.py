@@ -24,8 +24,8 @@ def row(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def save(picture: str, folder: Path, name: str) -> Path:
+def save(image: str, folder: Path, name: str) -> Path:
     """Write an SVG file and return its path."""
     path = folder / "images" / f"{name}.svg"
-    write_text(path, picture)
+    write_text(path, image)
     return path

@@ -15,7 +15,7 @@ from torch import nn
 
 from heedful.attention.additive_scores import AdditiveScoreConfig
 from heedful.attention.config import AttentionConfig
-from heedful.data.batching import Batch, SourceBatch
+from heedful.data.text.batching import Batch, SourceBatch
 from heedful.models.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
 from heedful.models.recurrent.decoder import RecurrentDecoderConfig, WiringConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig

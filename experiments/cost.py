@@ -23,7 +23,7 @@ from experiments import LAB, heading, row, save
 from heedful.attention.additive_scores import AdditiveScoreConfig
 from heedful.attention.config import AttentionConfig, ScoreConfig
 from heedful.attention.dot_product_scores import BilinearScoreConfig
-from heedful.data.batching import Batch, SourceBatch
+from heedful.data.text.batching import Batch, SourceBatch
 from heedful.models.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
 from heedful.models.recurrent.decoder import RecurrentDecoderConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
@@ -211,8 +211,8 @@ def main(
     print_crossed_flops([lengths[-1] // 4, lengths[-1]])
     times = draw(print_times(lengths, repeats=repeats), "Time against length", "milliseconds")
     typer.echo()
-    for name, picture in {"cost-operations": flops, "cost-time": times}.items():
-        typer.echo(f"wrote {save(picture, output_dir, name)}")
+    for name, image in {"cost-operations": flops, "cost-time": times}.items():
+        typer.echo(f"wrote {save(image, output_dir, name)}")
 
 
 if __name__ == "__main__":

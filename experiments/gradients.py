@@ -187,8 +187,8 @@ def main(
         print_table(INITIALIZATIONS, steps=steps, seeds=seeds), "Other initializations"
     )
     typer.echo()
-    for name, picture in {"gradients": claim, "gradients-initialization": initializations}.items():
-        typer.echo(f"wrote {save(picture, output_dir, name)}")
+    for name, image in {"gradients": claim, "gradients-initialization": initializations}.items():
+        typer.echo(f"wrote {save(image, output_dir, name)}")
 
 
 if __name__ == "__main__":

@@ -209,8 +209,8 @@ def main(
         ("markov-size", "hidden size", by_size),
         ("markov-data", "training sequences", by_data),
     ]:
-        picture = print_curves(variable, settings, **options)
-        typer.echo(f"\nwrote {save(picture, output_dir, name)}")
+        image = print_curves(variable, settings, **options)
+        typer.echo(f"\nwrote {save(image, output_dir, name)}")
 
 
 if __name__ == "__main__":

@@ -21,9 +21,9 @@ from typing import Annotated
 import typer
 
 from experiments import LAB, heading, row, save
-from heedful.data.pair_dataset import Pair
 from heedful.data.synthetic import get_corpus
 from heedful.data.synthetic.toy_corpora import OPERATORS
+from heedful.data.text.pair_dataset import Pair
 from heedful.evaluation.base import compute_score
 from heedful.evaluation.registry import METRICS
 from heedful.plotting.charts import LineSeries, render_line_chart

@@ -60,7 +60,7 @@ def main(
         classifier = load(run, device=device)
         data = load_recipe(str(run / "config.yaml")).data
         examples = classifier.read(images) if images else (data.test or data.dev).read()
-        result = measure_stopping(list(classifier.recognize(examples)))
+        result = measure_stopping(list(classifier.classify(examples)))
         *means, error = result
         typer.echo(row([run.name, *(f"{mean:.2f}" for mean in means), f"{error:.2f} %"]))
 

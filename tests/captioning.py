@@ -7,7 +7,7 @@ import numpy as np
 import torch
 import yaml
 
-from heedful.data.batching import Batch, SourceBatch
+from heedful.data.text.batching import Batch, SourceBatch
 from heedful.models.captioning import CaptioningConfig
 
 VOCABULARY = 11
@@ -20,28 +20,28 @@ LAYERS: dict[str, Any] = {
     "dropout": 0.0,
 }
 FEATURES = {"type": "features", "num_channels": 6, "grid": [2, 3]}
-PICTURE = {"image_size": [8, 6], "num_channels": 1}
+IMAGE = {"image_size": [8, 6], "num_channels": 1}
 ENCODERS: dict[str, dict[str, Any]] = {
     "features": FEATURES,
     "projected features": {**FEATURES, "hidden_size": 8, "activation": "tanh"},
     "features with positions": {**FEATURES, "positional_encoding": {"type": "learned"}},
-    "cnn": {"type": "cnn", **PICTURE, "channels": [4, 8], "pooling": [[2, 2], [2, 1]]},
+    "cnn": {"type": "cnn", **IMAGE, "channels": [4, 8], "pooling": [[2, 2], [2, 1]]},
     "cnn, stride": {
         "type": "cnn",
-        **PICTURE,
+        **IMAGE,
         "channels": [4, 8],
         "pooling": [[2, 2], [2, 1]],
         "downsampling": "stride",
     },
     "cnn, group norm": {
         "type": "cnn",
-        **PICTURE,
+        **IMAGE,
         "channels": [4, 8],
         "pooling": [[2, 2], [1, 1]],
         "norm": "group",
         "positional_encoding": {"type": "sinusoidal"},
     },
-    "patches": {"type": "patches", **PICTURE, "patch_size": [3, 2], **LAYERS},
+    "patches": {"type": "patches", **IMAGE, "patch_size": [3, 2], **LAYERS},
     "transformer over features": {"type": "transformer", "cells": FEATURES, **LAYERS},
     "efficientnet": {
         "type": "efficientnet-lite0",
@@ -136,7 +136,7 @@ def select(batch: Batch, rows: list[int]) -> Batch:
 COLORS = {"red": (255, 0, 0), "green": (0, 160, 0), "blue": (0, 0, 255)}
 
 
-def write_pictures(folder: Path) -> Path:
+def write_images(folder: Path) -> Path:
     """Write small pictures of one color with two captions each; return the file of captions."""
     from PIL import Image
 

@@ -17,8 +17,8 @@ from heedful.attention.local_alignment import LocalAlignment, MonotonicCenter, P
 from heedful.attention.monotonic_alignment import MonotonicAlignment, MonotonicChunkwiseAlignment
 from heedful.attention.positional_encoding import PositionalEncodingConfig
 from heedful.config.base import type_of, types_in
-from heedful.data.batching import Batch, BatchSpec, SourceBatch, collate
-from heedful.data.pair_dataset import InMemoryPairDataset
+from heedful.data.text.batching import Batch, BatchSpec, SourceBatch, collate
+from heedful.data.text.pair_dataset import InMemoryPairDataset
 from heedful.layers.expert_gates import NoisyTopKGate, StrictlyBalancedGate
 from heedful.layers.pooling import PoolingConfig
 from heedful.layers.rnn_cells import CELL_CLASSES

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 import yaml
 
-from heedful.data.series import Series, TimeGrid
-from heedful.data.series_batching import SeriesDataset
+from heedful.data.series.batching import SeriesDataset
+from heedful.data.series.series import Series, TimeGrid
 from heedful.tasks.forecasting.model import ForecastingModelConfig
 
 BACKBONES = {

@@ -19,7 +19,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from heedful.data.batching import Batch, SourceBatch
+from heedful.data.text.batching import Batch, SourceBatch
 from heedful.inspection.caption_attention import CaptionAttention
 from heedful.models.base import Seq2SeqModel
 from heedful.models.captioning import CaptioningConfig
@@ -39,7 +39,7 @@ COLORS = {
 FIRST_WORD = 4  # after PAD, UNK, BOS and EOS
 WORDS = ["a", "and", "square", *COLORS]
 HELD_OUT = (("green", 2), ("red", 6))
-NUM_STEPS, NUM_PICTURES, LEARNING_RATE = 600, 64, 5e-3
+NUM_STEPS, NUM_IMAGES, LEARNING_RATE = 600, 64, 5e-3
 
 
 def main(systems: Sequence[str]) -> None:
@@ -48,7 +48,7 @@ def main(systems: Sequence[str]) -> None:
         if systems and system not in systems:
             continue
         path = PAGE.parent / "images" / f"captioning-{system}.svg"
-        path.write_text(caption_picture(train(decoder)).to_svg(), encoding="utf-8")
+        path.write_text(caption_image(train(decoder)).to_svg(), encoding="utf-8")
         print(f"drew {path.name}")
 
 
@@ -87,10 +87,10 @@ def train(decoder: dict[str, Any], num_steps: int = NUM_STEPS) -> Seq2SeqModel:
     return model.eval()
 
 
-def random_batch(rng: np.random.Generator, num_pictures: int = NUM_PICTURES) -> Batch:
+def random_batch(rng: np.random.Generator, num_images: int = NUM_IMAGES) -> Batch:
     """Return random pictures with captions; the held-out one is left out."""
     rows = []
-    while len(rows) < num_pictures:
+    while len(rows) < num_images:
         names = rng.choice(list(COLORS), size=2, replace=False)
         cells = sorted(rng.choice(9, size=2, replace=False).tolist())
         squares = tuple(zip(names.tolist(), cells, strict=True))
@@ -128,7 +128,7 @@ def features(squares: Sequence[tuple[str, int]]) -> Tensor:
     return torch.tensor(cells * 2 - 1, dtype=torch.float32)
 
 
-def caption_picture(model: Seq2SeqModel) -> CaptionAttention:
+def caption_image(model: Seq2SeqModel) -> CaptionAttention:
     """Return where the words of the held-out picture attend."""
     batch = make_batch([HELD_OUT])
     output = model(batch, need_weights=True)
@@ -136,10 +136,10 @@ def caption_picture(model: Seq2SeqModel) -> CaptionAttention:
     weights = output.weights[0].detach().numpy().reshape(-1, *GRID)
     predicted = output.log_probs[0].argmax(dim=-1).tolist()
     words = ["EOS" if token == EOS else WORDS[token - FIRST_WORD] for token in predicted]
-    return CaptionAttention(picture(HELD_OUT), words, weights)
+    return CaptionAttention(image(HELD_OUT), words, weights)
 
 
-def picture(squares: Sequence[tuple[str, int]]) -> np.ndarray:
+def image(squares: Sequence[tuple[str, int]]) -> np.ndarray:
     """Return the picture as uint8 pixels."""
     cells = ((features(squares).numpy() + 1) * 127.5).round().astype(np.uint8).reshape(*GRID, 3)
     return cells.repeat(CELL_PIXELS, axis=0).repeat(CELL_PIXELS, axis=1)

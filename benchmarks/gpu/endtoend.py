@@ -25,7 +25,7 @@ from benchmarks.gpu.references import MarianLoss, build_marian, has_transformers
 from benchmarks.gpu.speed import plain_update
 from benchmarks.gpu.workload import Settings, recipe_of, transformer_sizes
 from benchmarks.harness import ROOT, Spread, Table
-from heedful.data.batching import DataCursor
+from heedful.data.shuffling import DataCursor
 from heedful.experiment import load_data, train
 from heedful.pytree import map_tensors
 from heedful.recipes import Recipe

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from benchmarks.gpu.workload import VOCABULARY, Sizes
-from heedful.data.batching import Batch
+from heedful.data.text.batching import Batch
 from heedful.tokenization.vocabulary import BOS, EOS, PAD
 
 LABEL_SMOOTHING = 0.1

@@ -26,7 +26,7 @@ from benchmarks.gpu.workload import (
 )
 from benchmarks.harness import Table, Times, Work, add_rows, seconds_of, take_turns
 from heedful.acceleration.registry import accelerate_for_inference
-from heedful.data.batching import Batch, SourceBatch
+from heedful.data.text.batching import Batch, SourceBatch
 from heedful.experiment.trainer_setup import build_trainer
 from heedful.search import BeamSearchOptions, LengthPenalty
 from heedful.search.logits_processors import MinLength

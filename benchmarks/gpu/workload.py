@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.data.batching import Batch, SourceBatch
+from heedful.data.text.batching import Batch, SourceBatch
 from heedful.recipes import Recipe, load_recipe
 from heedful.tasks.task import VocabSizes
 from heedful.tokenization.vocabulary import BOS

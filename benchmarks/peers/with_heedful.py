@@ -8,7 +8,7 @@ import torch
 from benchmarks.peers.serving import Decode, serve
 from benchmarks.peers.workload import NUM_STEPS, VOCABULARY, WIDTH, Batch
 from heedful.acceleration.registry import accelerate_for_inference
-from heedful.data.batching import collate_sources
+from heedful.data.text.batching import collate_sources
 from heedful.models.base import Seq2SeqModel
 from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.recipes import load_recipe

@@ -12,7 +12,7 @@ from heedful.inspection import figures
 from heedful.inspection.attention_map import AttentionMap
 from heedful.inspection.caption_attention import CaptionAttention, render_html
 from heedful.inspection.contact_sheet import SheetLayout
-from heedful.plotting import pictures
+from heedful.plotting import raster
 from heedful.plotting.svg import DARK, LIGHT, weight_color
 
 pytestmark = [
@@ -83,13 +83,13 @@ def point_at(page, row, column, *, click=False):
 
 
 @pytest.mark.parametrize(("scheme", "palette"), [("light", LIGHT), ("dark", DARK)])
-def test_word_under_the_pointer_is_blended_into_the_picture(show, scheme, palette):
+def test_word_under_the_pointer_is_blended_into_the_image(show, scheme, palette):
     page = show(PHOTO.to_html(), scheme=scheme)
     words(page).nth(3).wait_for()
     np.testing.assert_array_equal(canvas_pixels(page), PIXELS)
     for index, strength in enumerate(PHOTO.strengths):
         words(page).nth(index).hover()
-        expected = pictures.blend_attention(PIXELS, pictures.resize(strength, 120, 160), palette)
+        expected = raster.blend_attention(PIXELS, raster.resize(strength, 120, 160), palette)
         np.testing.assert_allclose(canvas_pixels(page), expected.astype(int), atol=1)
     page.mouse.move(1, 1)
     np.testing.assert_array_equal(canvas_pixels(page), PIXELS)
@@ -99,12 +99,12 @@ def test_cells_are_shown_without_interpolation(show):
     page = show(PHOTO.to_html())
     page.get_by_label("interpolate between cells").uncheck()
     words(page).nth(2).click()
-    strength = pictures.repeat_cells(PHOTO.strengths[2], 120, 160)
-    expected = pictures.blend_attention(PIXELS, strength).astype(int)
+    strength = raster.repeat_cells(PHOTO.strengths[2], 120, 160)
+    expected = raster.blend_attention(PIXELS, strength).astype(int)
     np.testing.assert_allclose(canvas_pixels(page), expected, atol=1)
 
 
-def test_small_picture_keeps_its_pixels(show):
+def test_small_image_keeps_its_pixels(show):
     small = CaptionAttention(PIXELS[:48, :48, 0], ["dog"], np.full((1, 2, 2), 0.25))
     page = show(small.to_html())
     words(page).first.wait_for()
@@ -113,7 +113,7 @@ def test_small_picture_keeps_its_pixels(show):
 
 
 @pytest.mark.parametrize(("scheme", "palette"), [("light", LIGHT), ("dark", DARK)])
-def test_grid_without_a_picture_has_the_colors_of_the_weights(show, scheme, palette):
+def test_grid_without_a_image_has_the_colors_of_the_weights(show, scheme, palette):
     page = show(BARE.to_html(), scheme=scheme)
     words(page).nth(2).click()
     pixels = canvas_pixels(page)
@@ -125,7 +125,7 @@ def test_grid_without_a_picture_has_the_colors_of_the_weights(show, scheme, pale
     assert page.get_by_label("interpolate between cells").is_hidden()
 
 
-def test_pointer_on_the_picture_shows_the_words_of_that_cell(show):
+def test_pointer_on_the_image_shows_the_words_of_that_cell(show):
     page = show(PHOTO.to_html())
     words(page).nth(3).wait_for()
     point_at(page, 1, 1)
@@ -228,7 +228,7 @@ def test_thumbnails_show_their_words(show):
     rgb = canvas_pixels(page, ".thumbnail")
     assert rgb.shape == (96, 128, 3)
     # "a" attends to everything alike: nothing is faded.
-    tinted = pictures.blend_attention(PIXELS, np.ones((120, 160)))
+    tinted = raster.blend_attention(PIXELS, np.ones((120, 160)))
     np.testing.assert_allclose(rgb.mean((0, 1)), tinted.mean((0, 1)), atol=3)
 
 
@@ -303,7 +303,7 @@ def test_snippet_works_in_a_frame(show):
 
 
 @pytest.mark.parametrize(("scheme", "palette"), [("light", LIGHT), ("dark", DARK)])
-def test_svg_paints_the_blended_picture(show, scheme, palette, tmp_path):
+def test_svg_paints_the_blended_image(show, scheme, palette, tmp_path):
     """The SVG is shown as an image, where neither scripts nor style of the page reach it."""
     flat = np.full((100, 150, 3), (200, 120, 40), dtype=np.uint8)
     weights = np.zeros((2, 2, 3))
@@ -316,9 +316,9 @@ def test_svg_paints_the_blended_picture(show, scheme, palette, tmp_path):
     shot = image.open(tmp_path / "shot.png").convert("RGB")
     layout = SheetLayout(attention)
     for index, strength in enumerate(attention.strengths):
-        x, y, width, height = layout.picture_box(index + 1)
+        x, y, width, height = layout.image_box(index + 1)
         rgb = np.broadcast_to(flat[:1, :1], (height, width, 3))
-        expected = pictures.blend_attention(rgb, pictures.resize(strength, height, width), palette)
+        expected = raster.blend_attention(rgb, raster.resize(strength, height, width), palette)
         # 0.7 of the way to the right there is no outline; a corner of the grid, and its middle.
         for row, column in ((0.1, 0.7), (0.5, 0.7), (0.9, 0.9)):
             top, left = int(row * height), int(column * width)

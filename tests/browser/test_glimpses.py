@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from heedful.tasks.glimpse.predictor import GlimpsePrediction
-from heedful.tasks.glimpse.trails import render_page, render_svg
+from heedful.tasks.glimpse.trajectories import render_page, render_svg
 
 pytestmark = [
     pytest.mark.browser,

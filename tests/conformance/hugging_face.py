@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from heedful.data.batching import Batch
+from heedful.data.text.batching import Batch
 from heedful.models.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
 from tests.catalogue import VOCABULARY, batch, store
 
@@ -44,7 +44,7 @@ NAMES = {  # parts of parameter names here, and their names there
 }
 
 
-def their_name(name: str) -> str:
+def foreign_name(name: str) -> str:
     """Return their name of a parameter."""
     for build_model, theirs in NAMES.items():
         name = name.replace(build_model, theirs)

@@ -14,9 +14,9 @@ from tests.conformance.hugging_face import (
     all_parameters,
     build_model,
     example_batch,
+    foreign_name,
     randomize,
     their_log_probs,
-    their_name,
 )
 
 UNUSED = 2  # unused rows of BART's position table
@@ -40,7 +40,7 @@ def test_transformer_matches_bart_in_value_and_gradient(scaled):
             "scale_embeddings": scaled,
         }
     )
-    names = {name: their_name(name) for name, _ in model.named_parameters()}
+    names = {name: foreign_name(name) for name, _ in model.named_parameters()}
     theirs = all_parameters(reference)
     assert set(names.values()) == theirs.keys()
     model.load_state_dict(

@@ -7,7 +7,7 @@ its next-sentence head is "is next"; there it is the first.
 import torch
 from transformers import BertConfig, BertForPreTraining
 
-from heedful.data.token_stream import LMBatch
+from heedful.data.text.token_stream import LMBatch
 from heedful.models.masked_language_model import (
     MaskedLanguageModelConfig,
     MaskingConfig,
@@ -40,7 +40,7 @@ NAMES = {
 }
 
 
-def their_name(name):
+def foreign_name(name):
     for ours, theirs in NAMES.items():
         name = name.replace(ours, theirs)
     return name
@@ -94,7 +94,7 @@ def test_bert_matches_hugging_face_in_value_loss_and_gradient():
     torch.manual_seed(0)
     model, reference, batch = build_model(), build_reference(), pairs()
     theirs = dict(reference.named_parameters())
-    names = {name: their_name(name) for name, _ in model.named_parameters()}
+    names = {name: foreign_name(name) for name, _ in model.named_parameters()}
     assert set(names.values()) == theirs.keys()
     state = {name: theirs[their].detach() for name, their in names.items()}
     for part in ("weight", "bias"):

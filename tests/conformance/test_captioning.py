@@ -95,7 +95,7 @@ def test_doubly_stochastic_loss_sums_over_positions_as_in_paper():
 
 @pytest.mark.parametrize("copies", [1, 5])
 def test_three_versions_of_doubly_stochastic_loss_differ_by_normalization(copies):
-    pictures, positions = 2 * copies, 3
+    images, positions = 2 * copies, 3
     ours = DoublyStochasticLoss()(loss_inputs(copies))
     authors = squared_deficit(copies).sum(dim=0).mean()
     tutorial = squared_deficit(copies).mean()
@@ -103,5 +103,5 @@ def test_three_versions_of_doubly_stochastic_loss_differ_by_normalization(copies
     torch.testing.assert_close(authors, torch.tensor(4.0 * copies / positions))
     torch.testing.assert_close(tutorial, torch.tensor(4.0 / 6))
     # The mean over images is 2 by the paper, for any batch size.
-    torch.testing.assert_close(ours / pictures, torch.tensor(2.0))
-    torch.testing.assert_close(authors, pictures * tutorial)
+    torch.testing.assert_close(ours / images, torch.tensor(2.0))
+    torch.testing.assert_close(authors, images * tutorial)

@@ -138,13 +138,13 @@ def test_published_weights_agree_with_the_second_reader(published_weights):
 @pytest.mark.extras
 def test_published_weights_see_shapes_where_they_are(published_weights):
     """A disk on gray changes the cells that it covers most."""
-    picture = np.full((1, 3, 224, 224), 127, np.uint8)
+    image = np.full((1, 3, 224, 224), 127, np.uint8)
     rows, columns = np.mgrid[:224, :224]
     is_disk = (rows - 48) ** 2 + (columns - 176) ** 2 < 30**2
-    disk = picture.copy()
+    disk = image.copy()
     disk[0, :, is_disk] = (220, 40, 40)
     with torch.inference_mode(), unchecked():
         network = load_efficientnet(published_weights)
-        change = network(torch.from_numpy(disk)) - network(torch.from_numpy(picture))
+        change = network(torch.from_numpy(disk)) - network(torch.from_numpy(image))
     cell = change.square().sum(1).flatten().argmax().item()
     assert (cell // 7, cell % 7) == (48 // 32, 176 // 32)

@@ -11,7 +11,7 @@ from heedful.conversion.exporting import load_run
 from heedful.conversion.hf_folder import HFFolder
 from heedful.conversion.hf_tokenizers import read_hf_tokenizer
 from heedful.conversion.importing import import_run
-from heedful.data.token_stream import LMBatch
+from heedful.data.text.token_stream import LMBatch
 from heedful.inspection.attention_trace import trace_attention
 from heedful.tokenization.vocabulary import BOS, EOS, NUM_SPECIAL_TOKENS, UNK
 from tests.hf_encoders import (

@@ -44,7 +44,7 @@ def marian(request, tmp_path):
     return model, MarianTokenizer.from_pretrained(tmp_path / "model"), tmp_path / "run"
 
 
-def our_ids(tokenizer, names, model):
+def vocab_ids(tokenizer, names, model):
     """Return our id of each of theirs, by the names of the tokens alone."""
     displayed = {
         name: index for index, name in enumerate(tokenizer.ids_to_tokens(range(len(tokenizer))))
@@ -85,7 +85,7 @@ def check_states_weights_and_log_probs(model, inputs, run, source_ids, target_id
     model.float()
 
 
-def check_outputs(model, tokenizer, inputs, run, texts, beam_size, their_names):
+def check_outputs(model, tokenizer, inputs, run, texts, beam_size, foreign_names):
     """Compare greedy search and beam search, token for token, and the decoded texts."""
     translator = heedful.load(run, settings={"decoding.beam_size": beam_size})
     outputs = model.generate(**inputs, num_beams=beam_size)
@@ -94,7 +94,7 @@ def check_outputs(model, tokenizer, inputs, run, texts, beam_size, their_names):
         # At the limit their EOS costs nothing; here it costs what it does elsewhere.
         if beam_size > 1 and len(tokens) + 2 == model.generation_config.max_length:
             continue
-        assert translation.tokens == [their_names[token] for token in tokens]
+        assert translation.tokens == [foreign_names[token] for token in tokens]
         if "<unk>" not in translation.tokens:  # which their text leaves out
             assert translation.text == tokenizer.decode(ids, skip_special_tokens=True)
 
@@ -104,7 +104,7 @@ def test_marian_matches_in_states_weights_and_outputs(marian):
     inputs = tokenizer(TEXTS, return_tensors="pt", padding=True)
     names = list(tokenizer.encoder), list(getattr(tokenizer, "target_encoder", tokenizer.encoder))
     ours = load_run(run).tokenizers
-    ids = [our_ids(side, side_names, model) for side, side_names in zip(ours, names, strict=True)]
+    ids = [vocab_ids(side, side_names, model) for side, side_names in zip(ours, names, strict=True)]
     check_states_weights_and_log_probs(model, inputs, run, *ids)
     for beam_size in (1, 4):
         check_outputs(model, tokenizer, inputs, run, TEXTS, beam_size, names[1])

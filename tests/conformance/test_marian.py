@@ -17,9 +17,9 @@ from tests.conformance.hugging_face import (
     all_parameters,
     build_model,
     example_batch,
+    foreign_name,
     randomize,
     their_log_probs,
-    their_name,
 )
 
 # Columns 2 i and 2 i + 1 are Marian's columns i and SIZE / 2 + i.
@@ -61,7 +61,7 @@ def test_transformer_matches_marian_in_value_and_gradient(activation):
     with torch.no_grad():
         for side in (reference.model.encoder, reference.model.decoder):
             side.embed_positions.weight[:, ORDER] = sinusoids()  # in double precision
-    names = {name: their_name(name) for name, _ in model.named_parameters()}
+    names = {name: foreign_name(name) for name, _ in model.named_parameters()}
     theirs = all_parameters(reference)
     assert set(names.values()) == theirs.keys()
     model.load_state_dict(

@@ -12,7 +12,7 @@ import torch
 import heedful
 from heedful.conversion.importing import build_model, import_run
 from heedful.conversion.registry import read_run
-from heedful.data.batching import collate_pairs, collate_sources
+from heedful.data.text.batching import collate_pairs, collate_sources
 from heedful.errors import DataError
 from heedful.search import BeamSearchOptions, StepOutput, beam_search
 from heedful.search.logits_processors import ForbiddenTokens

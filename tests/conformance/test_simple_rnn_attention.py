@@ -7,7 +7,7 @@ similarity of h_i and s_j; s_{j+1} = tanh(A' [x'_{j+1}; s_j; c_j] + b).
 import pytest
 import torch
 
-from heedful.data.batching import SourceBatch
+from heedful.data.text.batching import SourceBatch
 from heedful.recipes import load_recipe
 
 SIZES = ["model.encoder.hidden_size=5", "model.decoder.hidden_size=5"]

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from heedful.attention.memory import causal_mask, padding_mask
-from heedful.data.batching import Batch
+from heedful.data.text.batching import Batch
 from heedful.models.encoder_decoder import EncoderDecoderConfig
 from tests.catalogue import VOCABULARY, batch, store
 

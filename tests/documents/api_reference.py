@@ -69,7 +69,7 @@ SECTIONS = {
     ],
     "Markov models": ["markov.chain", "markov.emissions", "markov.hmm"],
     "Data and inspection": [
-        "data.batching",
+        "data.text.batching",
         "tokenization.tokenizer",
         "tokenization.position",
         "inspection.attention_map",

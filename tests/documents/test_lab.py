@@ -41,9 +41,9 @@ def table_of(lines):
     return {cells[0]: dict(zip(names[1:], cells[1:], strict=True)) for cells in rows}
 
 
-def chart_points(picture):
+def chart_points(image):
     """Return the points of every line of a chart, by name."""
-    root = ElementTree.parse(picture).getroot()
+    root = ElementTree.parse(image).getroot()
     return {
         group.get("data-name"): {
             float(mark.get("data-x")): float(mark.get("data-y"))
@@ -78,8 +78,8 @@ def test_lab_index_lists_every_page():
 def test_charts_of_page_exist_with_description(name):
     charts = [LAB / target for target in links(page(name)) if target.endswith(".svg")]
     assert len(charts) == 2
-    for picture in charts:
-        assert ElementTree.parse(picture).getroot().find(f"{NAMESPACE}desc").text
+    for image in charts:
+        assert ElementTree.parse(image).getroot().find(f"{NAMESPACE}desc").text
 
 
 @pytest.mark.parametrize("name", ["gradients", "cost", "length", "markov", "names", "transfer"])
@@ -118,8 +118,8 @@ def test_cost_tables_match_charts():
 
 def test_markov_tables_match_charts():
     charts = [LAB / target for target in links(page("markov")) if target.endswith(".svg")]
-    for table, picture in zip(tables(page("markov")), charts, strict=True):
-        lines = chart_points(picture)
+    for table, image in zip(tables(page("markov")), charts, strict=True):
+        lines = chart_points(image)
         assert list(lines) == list(table)
         for line, cells in table.items():
             expected = {float(k.replace(",", "")): float(v) for k, v in cells.items()}
@@ -558,9 +558,9 @@ def test_experiment_prints_tables_and_writes_charts(tmp_path, experiment, option
     assert f"torch {torch.__version__}" in result.output
     assert len(tables(result.stdout)[0]) == rows
     for name in charts:
-        picture = tmp_path / "images" / f"{name}.svg"
-        assert f"wrote {picture}" in result.output
-        assert all(chart_points(picture).values())
+        image = tmp_path / "images" / f"{name}.svg"
+        assert f"wrote {image}" in result.output
+        assert all(chart_points(image).values())
 
 
 @pytest.mark.slow

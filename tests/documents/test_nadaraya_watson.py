@@ -8,7 +8,7 @@ from tests.documents.test_lab import chart_points
 PAGE = ROOT / "docs" / "attention" / "nadaraya-watson.md"
 
 
-def test_picture_of_kernel_regression_is_up_to_date(tmp_path, monkeypatch):
+def test_image_of_kernel_regression_is_up_to_date(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(python_of(PAGE.read_text(encoding="utf-8")), {"__name__": "__main__"})
     drawn = chart_points(tmp_path / "nadaraya-watson.svg")

@@ -17,9 +17,9 @@ from pydantic import TypeAdapter
 from torch.nn.functional import pad
 
 from heedful.acceleration.registry import accelerate_for_inference
-from heedful.data.batching import Batch, SourceBatch, collate_sources
-from heedful.data.series import Series
-from heedful.data.token_stream import LMBatch
+from heedful.data.series.series import Series
+from heedful.data.text.batching import Batch, SourceBatch, collate_sources
+from heedful.data.text.token_stream import LMBatch
 from heedful.models.base import Seq2SeqModel
 from heedful.models.language_model import BoundedContextModel
 from heedful.recipes import load_recipe, recipe_names

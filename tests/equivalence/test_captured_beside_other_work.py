@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from heedful.acceleration.registry import accelerate
-from heedful.data.batching import SourceBatch
+from heedful.data.text.batching import SourceBatch
 from heedful.recipes import load_recipe
 from heedful.search import BeamSearchOptions, LengthPenalty
 from heedful.tasks.task import BatchShape, VocabSizes

@@ -8,7 +8,7 @@ import torch
 from heedful.acceleration import ct2
 from heedful.acceleration.precision import convert_model
 from heedful.acceleration.registry import accelerate_for_inference
-from heedful.data.batching import collate_sources
+from heedful.data.text.batching import collate_sources
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import ConfigError
 from heedful.models.encoder_decoder import EncoderDecoderConfig
@@ -110,12 +110,12 @@ def test_inexact_searches_are_named():
 
 
 def test_accelerated_models_are_supported_and_other_layers_are_not():
-    assert ct2.why_unsupported(accelerate_for_inference(build_transformer(), "cpu")) is None
+    assert ct2.unsupported_reason(accelerate_for_inference(build_transformer(), "cpu")) is None
     plain = "layers must have full multi-head softmax attention and one plain feed-forward layer"
-    assert ct2.why_unsupported(build("transformer, score relative-key")) == plain
+    assert ct2.unsupported_reason(build("transformer, score relative-key")) == plain
     model = build_transformer()
     model.decoder.output_head = model.decoder.output_head.projection
-    assert ct2.why_unsupported(model) == "the output head must be a softmax over the vocabulary"
+    assert ct2.unsupported_reason(model) == "the output head must be a softmax over the vocabulary"
 
 
 def write_run(folder, alpha):

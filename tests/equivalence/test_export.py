@@ -13,7 +13,7 @@ import torch
 from heedful.conversion.exporting import export_run, greedy_outputs, load_run
 from heedful.conversion.registry import get_exporter
 from heedful.conversion.safetensors_export import load_folder
-from heedful.data.batching import collate_sources
+from heedful.data.text.batching import collate_sources
 from heedful.errors import DataError, RunError
 from heedful.recipes import load_recipe, recipe_names
 from heedful.runs import load
@@ -94,13 +94,16 @@ def expected_reason(name, target):
 def test_small_recipe_is_exported_or_rejected_with_a_reason(name, tmp_path):
     run = load_run(write_recipe_run(name, tmp_path / "run"))
     for target in ("ct2", "onnx", "torch"):
-        reason, expected = get_exporter(target).why_unsupported(run), expected_reason(name, target)
+        reason, expected = (
+            get_exporter(target).unsupported_reason(run),
+            expected_reason(name, target),
+        )
         if expected is None:
             assert reason is None
         else:
             assert reason
             assert reason.startswith(expected)
-    assert get_exporter("safetensors").why_unsupported(run) is None
+    assert get_exporter("safetensors").unsupported_reason(run) is None
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.acceleration.registry import accelerate_for_inference
-from heedful.data.batching import Batch, collate_sources
+from heedful.data.text.batching import Batch, collate_sources
 from heedful.search import (
     BeamSearchOptions,
     LengthPenalty,

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from heedful.acceleration.registry import accelerate_for_inference
-from heedful.data.batching import collate_sources
+from heedful.data.text.batching import collate_sources
 from heedful.models.ensembles import Ensemble, ShallowFusion
 from heedful.models.language_model import LanguageModelConfig, RecurrentBackboneConfig
 from heedful.search import (

@@ -12,7 +12,7 @@ from torch import nn
 from heedful.acceleration import captured_decoding, device_search, static_cache, tuning
 from heedful.acceleration.registry import REGISTRY, accelerate
 from heedful.acceleration.static_cache import StaticCacheDecoder, StaticCacheState
-from heedful.data.batching import SourceBatch
+from heedful.data.text.batching import SourceBatch
 from heedful.models.base import EncoderOutput
 from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.models.transformer import TransformerDecoderConfig

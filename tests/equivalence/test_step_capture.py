@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from heedful.acceleration.registry import accelerate_for_inference
-from heedful.data.batching import Batch
+from heedful.data.text.batching import Batch
 from heedful.layers.mixture_of_experts import MixtureOfExperts
 from heedful.pytree import map_tensors
 from heedful.recipes import load_recipe

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from heedful.data.sharded_dataset import load_prepared_dataset
+from heedful.data.text.sharded_dataset import load_prepared_dataset
 from heedful.errors import CorruptRunError
 from heedful.storage.manifest import MANIFEST
 
@@ -21,10 +21,10 @@ NUM_KILLS = 20
 CODE = """
 import sys
 from pathlib import Path
-from heedful.data import corpus_passes, dataset_builder
+from heedful.data.text import corpus_passes, dataset_builder
 corpus_passes.CHUNK_SIZE = dataset_builder.CHUNK_SIZE = 100
-from heedful.data.dataset_builder import DatasetBuilder, DatasetBuilderConfig
-from heedful.data.filtering import FilterConfig
+from heedful.data.text.dataset_builder import DatasetBuilder, DatasetBuilderConfig
+from heedful.data.text.filtering import FilterConfig
 from heedful.data.sources import ParallelFilesConfig
 from heedful.tokenization.tokenizer import WordTokenizerConfig
 from heedful.tokenization.tokenizer_pair import SeparateTokenizersConfig

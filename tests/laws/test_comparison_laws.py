@@ -11,7 +11,7 @@ import yaml
 
 from heedful.comparison.budget import Budget
 from heedful.comparison.training import plan_runs, train_in_process
-from heedful.data.idx_files import write_idx
+from heedful.data.images.idx_files import write_idx
 from heedful.data.synthetic.digits import BuiltInDigitsConfig
 from heedful.tasks.registry import TASKS
 from tests import captioning, commands, forecasting
@@ -34,7 +34,7 @@ def write_text(folder, model="language-model"):
 
 
 def write_captions(folder):
-    path = captioning.write_pictures(folder)
+    path = captioning.write_images(folder)
     recipe = captioning.caption_recipe({"type": "captions", "path": str(path)})
     return captioning.write_recipe(folder / "recipe.yaml", recipe), {"captions.tsv": "tsv"}
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from heedful.config.base import type_of, types_in
-from heedful.data.batching import SourceBatch, collate_pairs, collate_sources
+from heedful.data.text.batching import SourceBatch, collate_pairs, collate_sources
 from heedful.models.copying import CopyNetHead, OutputHeadConfig, PointerHead
 from heedful.models.ensembles import Ensemble
 from heedful.models.output_heads import CopyInputs, HeadSizes
@@ -112,7 +112,7 @@ def test_copy_distribution_equals_brute_force_over_repeated_and_unknown_words(na
 def test_copy_share_is_copied_part_of_probability(name):
     head, _, _, features, weights, copying = head_and_inputs(name)
     tokens = torch.tensor([[4, 8, EOS], [4, 5, EOS]] if name == "pointer" else [[4, 9, N + 1]] * 2)
-    shares = head.copy_shares(features, weights, copying, tokens)
+    shares = head.copy_probs(features, weights, copying, tokens)
     log_generate, _ = head.compute_distributions(features, weights, copying)
     probs = head(features, weights, copying).exp().gather(-1, tokens[..., None]).squeeze(-1)
     known = tokens.clamp(max=head.vocab_size - 1)[..., None]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from heedful.config.base import type_of, types_in
-from heedful.data.batching import SourceBatch
+from heedful.data.text.batching import SourceBatch
 from heedful.models.captioning import CaptioningConfig
 from heedful.models.image_encoders import unpack_codes
 from heedful.models.image_transformers import ImageEncoderConfig

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from heedful.data.batching import Batch, SourceBatch
+from heedful.data.text.batching import Batch, SourceBatch
 from heedful.models.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
 from heedful.search import LengthPenalty
 from heedful.tokenization.vocabulary import BOS, EOS

@@ -71,7 +71,7 @@ def test_words_attend_to_the_side_of_their_shape(trained_captioner):
     assert first < second - 1
 
 
-def test_words_that_need_no_picture_attend_to_the_sentinel(trained_captioner):
+def test_words_that_need_no_image_attend_to_the_sentinel(trained_captioner):
     name = "adaptive-attention-2017-small"
     chosen = [item.source for item in read_test_examples(name)[:200]]
     with unchecked():

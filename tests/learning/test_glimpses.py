@@ -11,12 +11,12 @@ import pytest
 import torch
 
 import heedful
-from heedful.data.batching import DataCursor
-from heedful.data.labeled_images import (
+from heedful.data.images.labeled_images import (
     LabeledImageBatchingConfig,
     LabeledImageBatchStream,
     stack_images,
 )
+from heedful.data.shuffling import DataCursor
 from heedful.data.synthetic.digits import BuiltInDigitsConfig
 from heedful.recipes import load_recipe
 from heedful.tasks.glimpse.model import RecurrentAttentionConfig

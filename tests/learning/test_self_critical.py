@@ -5,14 +5,14 @@ import json
 import pytest
 
 import heedful
-from tests.captioning import caption_recipe, write_pictures
+from tests.captioning import caption_recipe, write_images
 from tests.shape_checking import unchecked
 
 pytestmark = pytest.mark.learning
 
 
 def test_reward_increases_within_60_steps(tmp_path):
-    pictures = {"type": "captions", "path": str(write_pictures(tmp_path / "pictures"))}
+    images = {"type": "captions", "path": str(write_images(tmp_path / "pictures"))}
 
     def train(name, steps, learning_rate, **training):
         settings = {
@@ -24,7 +24,7 @@ def test_reward_increases_within_60_steps(tmp_path):
             "lr_scheduler": {"type": "constant"},
             **training,
         }
-        recipe = caption_recipe(pictures, training=settings)
+        recipe = caption_recipe(images, training=settings)
         recipe["model"]["decoder"] = {"cell": "gru", "embedding_size": 16, "hidden_size": 32}
         with unchecked():
             heedful.train(recipe, tmp_path / name)

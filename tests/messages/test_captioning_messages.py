@@ -7,7 +7,7 @@ from tests.captioning import (
     DECODERS,
     caption_recipe,
     write_features,
-    write_pictures,
+    write_images,
     write_recipe,
 )
 from tests.commands import heedful
@@ -52,8 +52,8 @@ def test_output_head_that_copies_is_rejected(call, tmp_path, features):
 
 
 def single_cell_recipe(tmp_path, max_tokens):
-    pictures = {"type": "captions", "path": str(write_pictures(tmp_path / "data"))}
-    recipe = caption_recipe(pictures)
+    images = {"type": "captions", "path": str(write_images(tmp_path / "data"))}
+    recipe = caption_recipe(images)
     recipe["model"]["encoder"] |= {"pooling": [[8, 8]], "downsampling": "stride"}
     recipe["training"]["batching"] = {"max_tokens": max_tokens}
     return recipe
@@ -69,7 +69,7 @@ def test_batch_norm_rejects_batch_with_a_single_value_per_channel(call, tmp_path
     assert train(call, tmp_path, single_cell_recipe(tmp_path, 6)) == (2, expected)
 
 
-def test_no_batch_of_one_picture_is_left_over(call, tmp_path):
+def test_no_batch_of_one_image_is_left_over(call, tmp_path):
     recipe = single_cell_recipe(tmp_path, 23 * 6)  # 24 captions, of which 23 fit into a batch
     path = write_recipe(tmp_path / "recipe.yaml", recipe)
     assert call("train", path, "--run", "run", "-q").code == 0
@@ -86,8 +86,8 @@ def test_features_of_another_grid_are_rejected(call, tmp_path, features):
     assert train(call, tmp_path, recipe) == (2, expected)
 
 
-def test_pictures_for_an_encoder_of_features_are_rejected(call, tmp_path):
-    path = write_pictures(tmp_path / "pictures")
+def test_images_for_an_encoder_of_features_are_rejected(call, tmp_path):
+    path = write_images(tmp_path / "pictures")
     recipe = caption_recipe({"type": "captions", "path": str(path)})
     recipe["model"]["encoder"] = {"type": "features", "num_channels": 6, "grid": [2, 2]}
     expected = (
@@ -98,7 +98,7 @@ def test_pictures_for_an_encoder_of_features_are_rejected(call, tmp_path):
     assert train(call, tmp_path, recipe) == (2, expected)
 
 
-def test_features_for_an_encoder_of_pictures_are_rejected(call, tmp_path, features):
+def test_features_for_an_encoder_of_images_are_rejected(call, tmp_path, features):
     recipe = caption_recipe(features)
     recipe["model"]["encoder"] = {"type": "patches", "image_size": [8, 8]}
     expected = (
@@ -149,8 +149,8 @@ def run(tmp_path, features):
     return str(tmp_path / "trained")
 
 
-def test_run_on_features_does_not_read_pictures(call, run, tmp_path):
-    write_pictures(tmp_path / "pictures")
+def test_run_on_features_does_not_read_images(call, run, tmp_path):
+    write_images(tmp_path / "pictures")
     ended = call("caption", run, "pictures")
     expected = (
         "heedful: pictures/0.png: this run reads features (2 x 2 cells with 6 channels), not "
@@ -160,9 +160,9 @@ def test_run_on_features_does_not_read_pictures(call, run, tmp_path):
     assert (ended.code, ended.err) == (2, expected)
 
 
-def test_all_pictures_that_cannot_be_captioned_are_listed(call, tmp_path):
-    pictures = {"type": "captions", "path": str(write_pictures(tmp_path / "pictures"))}
-    package.train(caption_recipe(pictures), tmp_path / "trained")
+def test_all_images_that_cannot_be_captioned_are_listed(call, tmp_path):
+    images = {"type": "captions", "path": str(write_images(tmp_path / "pictures"))}
+    package.train(caption_recipe(images), tmp_path / "trained")
     for name, content in {"1.png": b"", "10.png": b"<!doctype html><html>"}.items():
         (tmp_path / "pictures" / name).write_bytes(content)
     ended = call("caption", "trained", "pictures")
@@ -190,7 +190,7 @@ def test_row_that_a_file_does_not_have(call, run, features):
     )
 
 
-def test_folder_without_pictures(call, run, tmp_path):
+def test_folder_without_images(call, run, tmp_path):
     (tmp_path / "empty").mkdir()
     ended = call("caption", run, "empty")
     expected = (
@@ -200,8 +200,8 @@ def test_folder_without_pictures(call, run, tmp_path):
 
 
 def test_members_of_an_ensemble_read_the_same_images(call, run, tmp_path):
-    pictures = {"type": "captions", "path": str(write_pictures(tmp_path / "pictures"))}
-    package.train(caption_recipe(pictures), tmp_path / "other")
+    images = {"type": "captions", "path": str(write_images(tmp_path / "pictures"))}
+    package.train(caption_recipe(images), tmp_path / "other")
     ended = call("caption", run, "x.npy#0", "--ensemble-with", "other")
     expected = (
         f"heedful: other: reads 8 x 8 pixels with 3 channels, but {run} 2 x 2 cells with 6 "

@@ -9,16 +9,16 @@ from random import Random
 
 import pytest
 
-from heedful.data.filtering import (
+from heedful.data.sources import ParallelFilesConfig, SyntheticPairsConfig
+from heedful.data.text.filtering import (
     ChunkFilter,
     FilterConfig,
     check_not_empty,
     compute_filter_reasons,
     make_report,
 )
-from heedful.data.pair_dataset import Pair
-from heedful.data.pair_files import CSVConfig, JSONLConfig, ParquetConfig, TSVConfig
-from heedful.data.sources import ParallelFilesConfig, SyntheticPairsConfig
+from heedful.data.text.pair_dataset import Pair
+from heedful.data.text.pair_files import CSVConfig, JSONLConfig, ParquetConfig, TSVConfig
 from heedful.data.text_files import read_lines
 from heedful.errors import ConfigError, CorruptRunError, DataError, HeedfulError
 from heedful.tokenization import vocabulary

@@ -14,11 +14,11 @@ import pytest
 from PIL import Image
 from safetensors.numpy import save_file
 
-from heedful.data.array_files import open_array_file
-from heedful.data.captions import CaptionFileConfig, ImageFolderConfig
-from heedful.data.image_batching import ImageShape
-from heedful.data.image_features import ImageFeatures
-from heedful.data.images import ImageFiles, ImageSheet, load_image
+from heedful.data.images.array_files import open_array_file
+from heedful.data.images.batching import ImageShape
+from heedful.data.images.captions import CaptionFileConfig, ImageFolderConfig
+from heedful.data.images.features import ImageFeatures
+from heedful.data.images.image_files import ImageArray, ImageFiles, load_image
 from heedful.errors import ConfigError, DataError, HeedfulError
 from heedful.tasks.captioning.command import FILE_OPTIONS
 from heedful.tasks.captioning.images import ImageLoader
@@ -46,7 +46,7 @@ def message_of(function, *arguments, error=DataError, **settings):
     return str(raised.value)
 
 
-def picture(form="PNG", size=(64, 48)):
+def image(form="PNG", size=(64, 48)):
     rng = np.random.default_rng(0)
     stream = io.BytesIO()
     Image.fromarray(rng.integers(0, 256, (*size, 3), dtype=np.uint8)).save(stream, form)
@@ -92,13 +92,13 @@ def picture(form="PNG", size=(64, 48)):
         ),
     ],
 )
-def test_files_that_are_no_pictures(content, message):
+def test_files_that_are_no_images(content, message):
     assert message_of(load_image, write("a.jpg", content)) == f"a.jpg: {message}"
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "BMP", "TIFF", "WEBP"])
-def test_truncated_picture(form):
-    data = picture(form)
+def test_truncated_image(form):
+    data = image(form)
     text = message_of(load_image, write("a.jpg", data[: len(data) * 2 // 3]))
     assert text.startswith("a.jpg: broken or truncated (") or "not a picture, or broken" in text
     assert text.endswith((COPY, CONVERT))
@@ -117,7 +117,7 @@ def png_header(width, height):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + pixels + chunk(b"IEND", b"")
 
 
-def test_large_pictures_are_rejected_before_decoding():
+def test_large_images_are_rejected_before_decoding():
     assert message_of(load_image, write("a.png", png_header(10_000, 6_000))) == (
         "a.png: 10000 x 6000 pixels; the limit is 50,000,000\n"
         "  make it smaller, for example with `magick INPUT -resize 2000x2000 OUTPUT.png`"
@@ -139,7 +139,7 @@ def test_pixels_without_a_known_range():
 
 
 def test_paths_that_are_no_files():
-    write("cat.jpg", picture("JPEG"))
+    write("cat.jpg", image("JPEG"))
     expected = "cta.jpg: no such file; did you mean 'cat.jpg'?\n  check the path"
     assert message_of(load_image, "cta.jpg") == expected
     os.mkdir("d")
@@ -297,7 +297,7 @@ def test_tensors_of_other_types():
 )
 def test_arrays_that_are_no_sheets(array, message):
     np.save("s.npy", array)
-    assert message_of(ImageSheet.open, "s.npy") == (
+    assert message_of(ImageArray.open, "s.npy") == (
         f"s.npy: {message} is not a sheet of pictures\n"
         "  save uint8 as (pictures, rows, columns) or (pictures, rows, columns, channels)"
     )
@@ -308,19 +308,19 @@ def test_palettes_and_rows_of_sheets():
     np.save("c.npy", np.zeros((3, 4, 4, 3), np.uint8))
     np.save("p.npy", np.zeros((256, 3), np.uint8))
     np.save("q.npy", np.zeros((16, 3), np.uint8))
-    assert message_of(ImageSheet.open, "s.npy", "q.npy") == (
+    assert message_of(ImageArray.open, "s.npy", "q.npy") == (
         "q.npy: an array of uint8 with shape (16, 3) is not a palette\n"
         "  save uint8 (256, 3): red, green and blue of each color"
     )
-    assert message_of(ImageSheet.open, "c.npy", "p.npy") == (
+    assert message_of(ImageArray.open, "c.npy", "p.npy") == (
         "c.npy: has channels, but a palette needs one index per pixel\n  leave out the palette"
     )
-    assert message_of(ImageSheet.open("s.npy").read, [0, 3]) == (
+    assert message_of(ImageArray.open("s.npy").read, [0, 3]) == (
         "s.npy: there is no row 3; rows are 0 to 2\n  give the file that the captions belong to"
     )
     save_file({"a": np.zeros(2, np.uint8), "b": np.zeros(2, np.uint8)}, "two.safetensors")
     expected = "two.safetensors: contains 2 arrays\n  give a file of one array"
-    assert message_of(ImageSheet.open, "two.safetensors") == expected
+    assert message_of(ImageArray.open, "two.safetensors") == expected
 
 
 def test_features_without_a_grid_of_vectors():
@@ -506,11 +506,11 @@ def test_caption_files(name, text, settings, message):
     assert captions(name, text, **settings) == message
 
 
-def test_missing_pictures_and_folders():
+def test_missing_images_and_folders():
     expected = "c.tsv: there is no folder 'photos'\n  name it with `images` (--images)"
     assert captions("c.tsv", "a.jpg\tx\n", images="photos") == expected
-    write("b.png", picture())
-    write("b.jpg", picture())
+    write("b.png", image())
+    write("b.jpg", image())
     assert captions("c.tsv", "a.jpg\tx\nb.png\ty\nb\tz\n") == (
         "c.tsv: 2 of 3 images missing in '.'\n"
         "  a.jpg\n"
@@ -579,8 +579,8 @@ def test_folders():
     suffixes += ".pbm, .pgm, .png, .pnm, .ppm, .tga, .tif, .tiff, .webp"
     expected = f"p: contains no pictures\n  add some: {suffixes}"
     assert message_of(ImageFolderConfig(path="p").read) == expected
-    write("p/a.png", picture())
-    write("p/b.png", picture())
+    write("p/a.png", image())
+    write("p/b.png", image())
     write("p/b.txt", b"\n  \n")
     assert message_of(ImageFolderConfig(path="p").read) == (
         "p: 2 of 2 images without a caption\n"

@@ -20,7 +20,7 @@ from heedful.recipes import Recipe, load_recipe
 from heedful.tasks.classification.predictor import Classifier
 from heedful.training.callbacks import Callback
 from tests import catalogue
-from tests.captioning import caption_recipe, write_pictures
+from tests.captioning import caption_recipe, write_images
 from tests.commands import heedful as run_command
 from tests.commands import write_random_run, write_recipe
 from tests.labeled_texts import write_labeled_recipe
@@ -151,7 +151,7 @@ def test_files_and_limits_are_keywords_of_train(tmp_path):
 
 
 def test_captions_and_images_are_keywords_of_train(tmp_path):
-    captions = write_pictures(tmp_path / "images").rename(tmp_path / "captions.tsv")
+    captions = write_images(tmp_path / "images").rename(tmp_path / "captions.tsv")
     files = {"captions": captions, "images": tmp_path / "images"}
     recipe = caption_recipe({"type": "captions", "path": "none.tsv"})
     with unchecked():

@@ -19,7 +19,7 @@ from heedful.acceleration.search_graphs import (
     count_positions,
 )
 from heedful.acceleration.static_cache import StaticCacheDecoder
-from heedful.data.batching import SourceBatch
+from heedful.data.text.batching import SourceBatch
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.models.prefix_lm import PrefixLanguageModel
 from heedful.search import (

@@ -19,7 +19,7 @@ from heedful.acceleration.cuda_graphs import StaticFunction
 from heedful.acceleration.device_search import GreedyChoice, choose_tokens
 from heedful.acceleration.search_graphs import EncodedSources, SearchNode, count_positions
 from heedful.acceleration.static_cache import StaticCacheState
-from heedful.data.batching import SourceBatch
+from heedful.data.text.batching import SourceBatch
 from heedful.pytree import map_tensors, select_rows
 from heedful.search import Hypothesis, LengthPenalty
 from heedful.shapes import Int, Lengths, SourceWeights

@@ -109,7 +109,7 @@ class CTranslate2Search:
         return best
 
 
-def why_unsupported(model: nn.Module) -> str | None:
+def unsupported_reason(model: nn.Module) -> str | None:
     """Return why CTranslate2 cannot run a model; None if it can."""
     if not isinstance(model, EncoderDecoderModel):
         return "the model is no encoder-decoder"
@@ -166,7 +166,7 @@ def _is_plain_embedding(embedding: TokenEmbedding) -> bool:
 def convert(
     model: EncoderDecoderModel, folder: Path, vocabularies: TokenStrings | None = None
 ) -> None:
-    """Write a model that `why_unsupported` accepts in CTranslate2's format.
+    """Write a model that `unsupported_reason` accepts in CTranslate2's format.
 
     With vocabularies EOS is appended to sources; without them ids serve as tokens, EOS included.
     """

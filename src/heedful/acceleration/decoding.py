@@ -19,7 +19,7 @@ from typing_extensions import override
 from heedful.acceleration import tuning
 from heedful.acceleration.precision import Int8Linear, Int8Map
 from heedful.attention.memory import Memory
-from heedful.data.batching import SourceBatch
+from heedful.data.text.batching import SourceBatch
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.models.language_model import LanguageModel
 from heedful.models.output_heads import CopyInputs, Features, SoftmaxHead, log_softmax

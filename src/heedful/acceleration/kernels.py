@@ -48,7 +48,7 @@ TRITON_DEVICE_TYPE = "cuda"
 TRITON_DTYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 
 
-def exceeds_unchunked(queries: Tensor, keys: Tensor, *_: object) -> bool:
+def needs_chunks(queries: Tensor, keys: Tensor, *_: object) -> bool:
     """Whether the hidden layer (*B, T, S, A) of additive scores is too large to be held."""
     if torch.compiler.is_exporting():  # a program for any length compares it with no limit
         return False
@@ -124,7 +124,7 @@ def can_attend_in_one_launch(
     )
 
 
-def attend_in_one_launch(
+def fused_attend(
     attention: SingleHeadAttention, queries: Queries, memory: Memory, state: MaybeState
 ) -> AttentionOutput:
     """Kernel of `attend`: score, softmax, context and coverage of one query per row in Triton."""
@@ -376,10 +376,10 @@ def _windows(log_probs: LogProbs, starts: Int[Tensor, "U C"]) -> Float[Tensor, "
 
 if find_spec("triton") is not None:
     training_kernels.register()
-    attend.register("triton", attend_in_one_launch, can_attend_in_one_launch)
+    attend.register("triton", fused_attend, can_attend_in_one_launch)
     masked_score.register("triton", score_unmasked_with_triton, can_score_unmasked_with_triton)
     additive_score.register("triton", triton_additive_score, can_score_with_triton)
-additive_score.register("chunked", sequence.chunked_additive_score, exceeds_unchunked)
+additive_score.register("chunked", sequence.chunked_additive_score, needs_chunks)
 attend_at_positions.register("chunked", sequence.attend_in_chunks, exceeds_query_chunk)
 softmax_context.register("single-query", single_query_context, has_single_cpu_query)
 cpu_training.register()

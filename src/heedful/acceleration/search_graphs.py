@@ -17,7 +17,7 @@ from torch import Tensor
 from heedful.acceleration import tuning
 from heedful.acceleration.cuda_graphs import StaticFunction, leave_capture
 from heedful.acceleration.static_cache import StaticCacheDecoder, StaticCacheState
-from heedful.data.batching import SourceBatch
+from heedful.data.text.batching import SourceBatch
 from heedful.pytree import select_rows
 from heedful.search import StepOutput
 from heedful.shapes import Float, Int, StepTokens

@@ -25,7 +25,7 @@ from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.attention import Attention, WeightedSumReadout
 from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
 from heedful.attention.dot_product_scores import DotScore, ScaledDotScore
-from heedful.attention.memory import Memory, as_position_mask
+from heedful.attention.memory import Memory, check_padding_mask
 from heedful.attention.multi_head import MultiHeadAttention
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.self_attention import FullSelfAttention, KVCache, SelfAttentionCache
@@ -150,7 +150,7 @@ class PackedTransformerStack(ContiguousMemoryStack):
         if not (is_plain and self._is_inference(states)):
             return super().build_memory(states, mask, keys, layer_states)
         positions = mask if mask is None or mask.dim() == 2 else mask.squeeze(1)
-        return build_memories_unpadded(self.layers, states, as_position_mask(positions, states))
+        return build_memories_unpadded(self.layers, states, check_padding_mask(positions, states))
 
     @override
     def forward_bidirectional(

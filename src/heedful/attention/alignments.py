@@ -14,7 +14,7 @@ from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.memory import MaybeState, as_query_mask
+from heedful.attention.memory import MaybeState, broadcast_mask
 from heedful.config import BaseConfig
 from heedful.shapes import (
     AnyMask,
@@ -85,7 +85,7 @@ class AlignmentFunction(nn.Module, ABC):
         """Compute the weights of each query, with a mask (*B, S) or (*B, T, S), or without."""
         *batch, num_queries, num_keys = scores.shape
         device = scores.device
-        query_mask = as_query_mask(mask, batch, num_keys, num_queries, device=device)
+        query_mask = broadcast_mask(mask, batch, num_keys, num_queries, device=device)
         return self.align(scores, query_mask, queries, state)
 
     @abstractmethod
@@ -99,7 +99,7 @@ class AlignmentFunction(nn.Module, ABC):
         return {}
 
 
-class PartConfig(BaseConfig):
+class AttentionPartConfig(BaseConfig):
     """Config of an alignment, a readout or a part of one; so are the configs nested in it."""
 
     module_class: ClassVar[type[nn.Module]]
@@ -108,7 +108,7 @@ class PartConfig(BaseConfig):
     def build(self, *, query_size: int) -> Any:
         options = {"query_size": query_size} if self.needs_query_size else {}
         for name, option in self.options().items():
-            is_part = isinstance(option, PartConfig)
+            is_part = isinstance(option, AttentionPartConfig)
             options[name] = option.build(query_size=query_size) if is_part else option
         return self.module_class(**options)
 
@@ -141,7 +141,7 @@ class SoftmaxAlignment(SoftAlignment):
         return mask_scores(scores / self.temperature, mask).softmax(dim=-1) * mask
 
 
-class SoftmaxAlignmentConfig(PartConfig):
+class SoftmaxAlignmentConfig(AttentionPartConfig):
     """Softmax over the scores."""
 
     module_class = SoftmaxAlignment
@@ -158,7 +158,7 @@ class SparsemaxAlignment(SoftAlignment):
         return entmax(mask_scores(scores, mask), 2.0) * mask
 
 
-class SparsemaxAlignmentConfig(PartConfig):
+class SparsemaxAlignmentConfig(AttentionPartConfig):
     """Euclidean projection onto the simplex; most weights are zero (Martins & Astudillo 2016)."""
 
     module_class = SparsemaxAlignment
@@ -188,7 +188,7 @@ class EntmaxAlignment(SoftAlignment):
         return entmax(mask_scores(scores, mask), self.alpha) * mask
 
 
-class EntmaxAlignmentConfig(PartConfig):
+class EntmaxAlignmentConfig(AttentionPartConfig):
     """Between softmax and sparsemax; low scores get zero weight (Peters et al. 2019)."""
 
     module_class = EntmaxAlignment

@@ -18,7 +18,7 @@ from heedful.attention.alignments import (
     AlignmentFunction,
     AlignmentLossInputs,
     AlignmentOutput,
-    PartConfig,
+    AttentionPartConfig,
     SoftAlignment,
     SoftmaxAlignment,
     concat_alignments,
@@ -26,7 +26,7 @@ from heedful.attention.alignments import (
 )
 from heedful.attention.auxiliary_losses import AttentionLoss
 from heedful.attention.dot_product_scores import DOT_PRODUCT_SCORES
-from heedful.attention.memory import AttentionState, MaybeState, Memory, as_query_mask
+from heedful.attention.memory import AttentionState, MaybeState, Memory, broadcast_mask
 from heedful.attention.scores import ScoreFunction, StartPositions
 from heedful.errors import DataError, check
 from heedful.ops import op
@@ -98,7 +98,7 @@ class Attention(nn.Module, ABC):
         check(values.size(-2), "attention", "the source sequence is empty", hint, DataError)
         head_values, head_keys = self._project_memory(values, values if keys is None else keys)
         *batch, num_keys, _ = values.shape
-        mask = as_query_mask(mask, batch, num_keys, device=values.device)
+        mask = broadcast_mask(mask, batch, num_keys, device=values.device)
         mask = mask.expand(*batch, -1, -1)  # (*B, T or 1, S)
         if head_values.dim() > values.dim():
             mask = mask.unsqueeze(-3)  # the same for all heads
@@ -211,7 +211,7 @@ class SingleHeadAttention(Attention):
     def _attend_steps(self, queries: Queries, memory: Memory, state: MaybeState) -> AttentionOutput:
         step_state: MaybeState = state or self.initial_state(memory)
         *batch, num_queries, _ = queries.shape
-        mask = as_query_mask(memory.mask, batch, memory.values.size(-2), num_queries)
+        mask = broadcast_mask(memory.mask, batch, memory.values.size(-2), num_queries)
         contexts, alignments = [], []
         for step, query in enumerate(queries.split(1, dim=-2)):
             step_mask = mask if mask.size(-2) == 1 else mask[..., step : step + 1, :]
@@ -237,7 +237,7 @@ class SingleHeadAttention(Attention):
         """Return the context of softmax attention; queries may have a multiple of the heads."""
         assert isinstance(self.alignment_function, SoftmaxAlignment), self.alignment_function
         *batch, num_queries, _ = queries.shape
-        mask = as_query_mask(memory.mask, batch, memory.values.size(-2), num_queries)
+        mask = broadcast_mask(memory.mask, batch, memory.values.size(-2), num_queries)
         memory = memory._replace(mask=mask)
         dropout = self.dropout.p if self.training else 0.0
         return softmax_context(queries, memory, self.alignment_function.temperature, dropout)
@@ -305,7 +305,7 @@ class WeightedSumReadout(Readout):
         return weights @ values
 
 
-class WeightedSumReadoutConfig(PartConfig):
+class WeightedSumReadoutConfig(AttentionPartConfig):
     """Weighted sum of the values."""
 
     module_class = WeightedSumReadout
@@ -322,7 +322,7 @@ class ArgmaxReadout(Readout):
         return torch.where(max_weight > 0, chosen, 0 * max_weight.detach())  # NaN stays NaN
 
 
-class ArgmaxReadoutConfig(PartConfig):
+class ArgmaxReadoutConfig(AttentionPartConfig):
     """The value with the largest weight."""
 
     module_class = ArgmaxReadout
@@ -343,7 +343,7 @@ class GatedReadout(Readout):
         return self.gate(queries).sigmoid() * self.inner(weights, values, queries)
 
 
-class GatedReadoutConfig(PartConfig):
+class GatedReadoutConfig(AttentionPartConfig):
     """Context scaled by a gate that is computed from the query (Xu et al. 2015)."""
 
     module_class = GatedReadout
@@ -367,7 +367,7 @@ class PerPositionReadout(Readout):
         return values.unsqueeze(-3).expand(*weights.shape, values.size(-1))
 
 
-class PerPositionReadoutConfig(PartConfig):
+class PerPositionReadoutConfig(AttentionPartConfig):
     """All values, for an output head that mixes the predictions of positions (Wu et al. 2018)."""
 
     module_class = PerPositionReadout

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from heedful.attention.alignments import AlignmentFunction, AlignmentOutput, PartConfig
+from heedful.attention.alignments import AlignmentFunction, AlignmentOutput, AttentionPartConfig
 from heedful.attention.memory import MaybeState, query_positions
 from heedful.shapes import Bool, Int, Mask, Queries, Scores
 
@@ -52,7 +52,7 @@ class FixedAlignment(AlignmentFunction):
         return ranks == torch.minimum(positions, last_rank)
 
 
-class FixedAlignmentConfig(PartConfig):
+class FixedAlignmentConfig(AttentionPartConfig):
     """Hard-coded connections that ignore the scores: a baseline for learned ones."""
 
     module_class = FixedAlignment

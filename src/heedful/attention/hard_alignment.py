@@ -17,8 +17,8 @@ from heedful.attention.alignments import (
     AlignmentFunction,
     AlignmentLossInputs,
     AlignmentOutput,
+    AttentionPartConfig,
     InferenceBehavior,
-    PartConfig,
     SoftAlignment,
     SoftAlignmentConfig,
     SoftmaxAlignmentConfig,
@@ -48,7 +48,7 @@ class ArgmaxAlignment(AlignmentFunction):
         return AlignmentOutput(_one_hot(_argmax(probabilities), probabilities), probabilities)
 
 
-class ArgmaxAlignmentConfig(PartConfig):
+class ArgmaxAlignmentConfig(AttentionPartConfig):
     """The most probable position; only auxiliary losses train the scores."""
 
     module_class = ArgmaxAlignment
@@ -72,7 +72,7 @@ class Baseline(nn.Module):
         return {}
 
 
-class ZeroBaselineConfig(PartConfig):
+class ZeroBaselineConfig(AttentionPartConfig):
     """No baseline."""
 
     module_class = Baseline
@@ -109,7 +109,7 @@ class MovingAverageBaseline(Baseline):
         return {}
 
 
-class MovingAverageBaselineConfig(PartConfig):
+class MovingAverageBaselineConfig(AttentionPartConfig):
     """Exponential moving average of the rewards (Xu et al. 2015)."""
 
     module_class = MovingAverageBaseline
@@ -136,7 +136,7 @@ class LearnedBaseline(Baseline):
         return {"baseline": squared_error.sum() / 2}
 
 
-class LearnedBaselineConfig(PartConfig):
+class LearnedBaselineConfig(AttentionPartConfig):
     """Linear function of the query, fitted to the rewards (Mnih et al. 2014)."""
 
     module_class = LearnedBaseline
@@ -222,7 +222,7 @@ class SampledAlignment(ArgmaxAlignment):
         }
 
 
-class SampledAlignmentConfig(PartConfig):
+class SampledAlignmentConfig(AttentionPartConfig):
     """A sampled position, trained by REINFORCE (Xu et al. 2015)."""
 
     module_class = SampledAlignment
@@ -262,7 +262,7 @@ class StraightThroughAlignment(ArgmaxAlignment):
         return AlignmentOutput(_straight_through(hard, probabilities), probabilities)
 
 
-class StraightThroughAlignmentConfig(PartConfig):
+class StraightThroughAlignmentConfig(AttentionPartConfig):
     """One position forward, the gradient of the probabilities backward (Bengio et al. 2013)."""
 
     module_class = StraightThroughAlignment
@@ -302,7 +302,7 @@ class GumbelSoftmaxAlignment(ArgmaxAlignment):
         return AlignmentOutput(weights, probabilities)
 
 
-class GumbelSoftmaxAlignmentConfig(PartConfig):
+class GumbelSoftmaxAlignmentConfig(AttentionPartConfig):
     """Gumbel-softmax relaxation of sampling (Jang et al. 2017, Maddison et al. 2017)."""
 
     module_class = GumbelSoftmaxAlignment

@@ -15,7 +15,7 @@ from typing_extensions import override
 from heedful.attention.alignments import (
     AlignmentFunction,
     AlignmentOutput,
-    PartConfig,
+    AttentionPartConfig,
     SoftAlignment,
     SoftAlignmentConfig,
     SoftmaxAlignmentConfig,
@@ -46,7 +46,7 @@ class MonotonicCenter(WindowCenter):
         return torch.minimum(positions, lengths - 1).clamp(min=0).float()
 
 
-class MonotonicCenterConfig(PartConfig):
+class MonotonicCenterConfig(AttentionPartConfig):
     """Position of the query, limited to the source length (Luong et al. 2015, "local-m")."""
 
     module_class = MonotonicCenter
@@ -68,7 +68,7 @@ class PredictiveCenter(WindowCenter):
         return lengths * logits.to(torch.promote_types(logits.dtype, torch.float)).sigmoid()
 
 
-class PredictiveCenterConfig(PartConfig):
+class PredictiveCenterConfig(AttentionPartConfig):
     """Predicted from the query (Luong et al. 2015, "local-p")."""
 
     module_class = PredictiveCenter
@@ -133,7 +133,7 @@ class LocalAlignment(AlignmentFunction):
         return AlignmentOutput(weights, centers=centers)
 
 
-class LocalAlignmentConfig(PartConfig):
+class LocalAlignmentConfig(AttentionPartConfig):
     """Attention within a window around a center (Luong et al. 2015); by default "local-p"."""
 
     module_class = LocalAlignment

@@ -50,7 +50,7 @@ def query_positions(state: MaybeState, count: int, device: torch.device) -> Int[
     return offsets if state is None else state.num_queries.unsqueeze(-1) + offsets
 
 
-def as_query_mask(
+def broadcast_mask(
     mask: AnyMask,
     batch: Sequence[int],
     num_keys: int,
@@ -77,7 +77,7 @@ def as_query_mask(
     raise ArgumentError("mask", message, hint)
 
 
-def as_position_mask(mask: AnyMask, values: Values) -> Bool[Tensor, "*B S"]:
+def check_padding_mask(mask: AnyMask, values: Values) -> Bool[Tensor, "*B S"]:
     """Return a mask of the positions of `values`, or raise ArgumentError; None masks nothing."""
     if mask is None:
         return torch.ones(values.shape[:-1], dtype=torch.bool, device=values.device)

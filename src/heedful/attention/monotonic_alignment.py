@@ -16,8 +16,8 @@ from typing_extensions import override
 from heedful.attention.alignments import (
     AlignmentFunction,
     AlignmentOutput,
+    AttentionPartConfig,
     InferenceBehavior,
-    PartConfig,
     mask_scores,
     upcast,
 )
@@ -90,7 +90,7 @@ class MonotonicAlignment(AlignmentFunction):
         return AlignmentOutput(torch.stack(weights, dim=-2).to(scores.dtype))
 
 
-class MonotonicAlignmentConfig(PartConfig):
+class MonotonicAlignmentConfig(AttentionPartConfig):
     """A pointer that moves over the source from left to right (Raffel et al. 2017)."""
 
     module_class = MonotonicAlignment
@@ -178,7 +178,7 @@ class MonotonicChunkwiseAlignment(AlignmentFunction):
         return AlignmentOutput(weights.to(scores.dtype), boundaries=boundaries)
 
 
-class MonotonicChunkwiseAlignmentConfig(PartConfig):
+class MonotonicChunkwiseAlignmentConfig(AttentionPartConfig):
     """Softmax over a chunk that ends at a monotonic pointer (Chiu & Raffel 2018)."""
 
     module_class = MonotonicChunkwiseAlignment
@@ -222,7 +222,7 @@ class MonotonicMarginalAlignment(AlignmentFunction):
         )
 
 
-class MonotonicMarginalAlignmentConfig(PartConfig):
+class MonotonicMarginalAlignmentConfig(AttentionPartConfig):
     """Exact marginalization over all monotonic alignments (Wu & Cotterell 2019)."""
 
     module_class = MonotonicMarginalAlignment

@@ -124,7 +124,7 @@ def align(
 def _read_words(files: Mapping[str, Any], *, lowercase: bool) -> tuple[Words, Words]:
     """Return the words of both sides."""
     from heedful.config.base import type_of
-    from heedful.data.pair_files import PAIR_SOURCES
+    from heedful.data.text.pair_files import PAIR_SOURCES
 
     setting = PARALLEL_FILES.data_setting(files)
     assert setting is not None, files

@@ -20,9 +20,9 @@ from heedful.tasks.command_line import Files, Split
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from heedful.comparison.evaluation_sets import EvaluationSet
     from heedful.comparison.results import Comparison
     from heedful.comparison.tables import Column
+    from heedful.comparison.test_sets import EvaluationSet
     from heedful.comparison.training import PlannedRun
     from heedful.recipes import Recipe
 
@@ -197,7 +197,7 @@ def _build_evaluation_set(
     systems: Sequence[tuple[str, Recipe]], options: ComparisonOptions
 ) -> EvaluationSet:
     """Build the evaluation set of systems that have the same task, before a model is loaded."""
-    from heedful.comparison.evaluation_sets import (
+    from heedful.comparison.test_sets import (
         AdditionalTestSet,
         ParallelEvaluationSet,
         TextEvaluationSet,

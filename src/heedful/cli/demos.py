@@ -149,8 +149,8 @@ def _show_formulas(run: Path, device: str) -> str:
     captions, references = _caption_test_set(run, device)
     _print_scores(captions, references, "LaTeX tokens", bin_width=5)
     _draw_captions(run, captions, references)
-    pictures = f"data formulas --split test -o formulas; {program_name()}"
-    return f"{pictures} caption {quote(str(run))} formulas"
+    images = f"data formulas --split test -o formulas; {program_name()}"
+    return f"{images} caption {quote(str(run))} formulas"
 
 
 def _caption_test_set(run: Path, device: str) -> tuple[list[Caption], list[str]]:

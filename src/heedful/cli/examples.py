@@ -17,9 +17,9 @@ from heedful.terminal import (
 )
 
 if TYPE_CHECKING:
-    from heedful.data.images import Pixels
+    from heedful.data.images.image_files import Pixels
     from heedful.data.synthetic import Corpus
-    from heedful.data.synthetic.pictures import PictureCorpus
+    from heedful.data.synthetic.images import ImageCorpus
 
 Format = Literal["tsv", "jsonl"]
 _DIGITS = "digits"
@@ -114,14 +114,14 @@ def data(
             output, images, split=split, size=size, seed=seed, scene=(canvas, distractors)
         )
         return
-    from heedful.data.synthetic.pictures import generate_pictures, picture_corpora
+    from heedful.data.synthetic.images import generate_images, image_corpora
 
-    is_pictures = name in picture_corpora()
+    is_images = name in image_corpora()
     options = {"--images": images, "--canvas": canvas, "--distractors": distractors}
-    for option, value in (options | {"-o": None if is_pictures else output}).items():
+    for option, value in (options | {"-o": None if is_images else output}).items():
         check(not value, option, f"has no effect on {name or 'the list'}", "leave it out")
     if output is not None and name is not None:
-        write_pictures(output, *generate_pictures(name, split, size or 10, seed))
+        write_images(output, *generate_images(name, split, size or 10, seed))
         return
     with handle_stdout_errors():
         for line in (
@@ -134,10 +134,10 @@ def data(
 
 def _list_corpora() -> Iterator[str]:
     from heedful.data.synthetic import SYNTHETIC_CORPORA
-    from heedful.data.synthetic.pictures import picture_corpora
+    from heedful.data.synthetic.images import image_corpora
 
-    corpora: Iterable[Corpus | PictureCorpus]
-    corpora = (*SYNTHETIC_CORPORA.values(), *picture_corpora().values())
+    corpora: Iterable[Corpus | ImageCorpus]
+    corpora = (*SYNTHETIC_CORPORA.values(), *image_corpora().values())
     for corpus in corpora:
         yield f"{corpus.name:<17}{corpus.description} ({', '.join(corpus.splits)})"
     yield f"{_DIGITS:<17}images of digits, written as idx files (train, dev, test)"
@@ -148,11 +148,11 @@ def _format_examples(
 ) -> Iterator[str]:
     """Yield pairs or captions of a corpus as lines of text."""
     from heedful.data.synthetic import get_corpus
-    from heedful.data.synthetic.pictures import generate_pictures, picture_corpora
+    from heedful.data.synthetic.images import generate_images, image_corpora
 
     rows: Iterable[dict[str, str]]
-    if name in picture_corpora():
-        rows = ({"caption": caption} for caption in generate_pictures(name, split, size, seed)[1])
+    if name in image_corpora():
+        rows = ({"caption": caption} for caption in generate_images(name, split, size, seed)[1])
     else:
         pairs = islice(get_corpus(name).pairs(split, seed=seed), size)
         rows = (pair._asdict() for pair in pairs)
@@ -160,17 +160,17 @@ def _format_examples(
         yield json.dumps(row, ensure_ascii=False) if is_json else "\t".join(row.values())
 
 
-def write_pictures(folder: Path, pictures: Pixels, captions: Sequence[str]) -> None:
+def write_images(folder: Path, images: Pixels, captions: Sequence[str]) -> None:
     """Write pictures as PNG files, and a table of their captions that `--captions` reads."""
-    from heedful.plotting.pictures import encode_png
+    from heedful.plotting.raster import encode_png
     from heedful.storage.atomic import explain_os_errors, write_text
 
     width = len(str(len(captions)))
     names = [f"{row:0{width}}.png" for row in range(1, len(captions) + 1)]
     with explain_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        for name, picture in zip(names, pictures, strict=True):
-            (folder / name).write_bytes(encode_png(picture))
+        for name, image in zip(names, images, strict=True):
+            (folder / name).write_bytes(encode_png(image))
     lines = [f"{name}\t{caption}" for name, caption in zip(names, captions, strict=True)]
     write_text(folder / "captions.tsv", "\n".join(["image\tcaption", *lines, ""]))
     echo(f"wrote {format_count(len(captions), 'image')} and captions.tsv to {folder}", err=True)
@@ -186,8 +186,8 @@ def _write_digits(
     scene: tuple[int | None, int],
 ) -> None:
     """Write digits, of a file or drawn, with their labels; on canvases if a size is given."""
-    from heedful.data.idx_files import write_idx
-    from heedful.data.labeled_images import IdxImagesConfig, render_scenes
+    from heedful.data.images.idx_files import write_idx
+    from heedful.data.images.labeled_images import IdxImagesConfig, render_scenes
     from heedful.data.sources import SourceConfig
     from heedful.data.synthetic.digits import BuiltInDigitsConfig
 

@@ -16,7 +16,7 @@ from heedful.terminal import (
     with_progress,
 )
 
-Pictures = Annotated[list[str], Argument(help="pictures, and folders of them")]
+Images = Annotated[list[str], Argument(help="pictures, and folders of them")]
 FeatureFile = Annotated[
     Path, Option("--output", "--out", "-o", help="file to write: .safetensors or .npy")
 ]
@@ -42,7 +42,7 @@ SkipBroken = Annotated[bool, Option("--skip-broken", help="leave out pictures th
 
 
 def features(
-    pictures: Pictures,
+    images: Images,
     *,
     output: FeatureFile,
     layer: Layer = "block-15",
@@ -64,19 +64,19 @@ def features(
     Example: heedful features photos --out photos.safetensors
     Example: heedful features photos/*.jpg --out photos.safetensors --bits 4
     """
-    from heedful.data.feature_files import FeatureBits, check_feature_path
+    from heedful.data.images.feature_files import FeatureBits, check_feature_path
     from heedful.layers.efficientnet import load_efficientnet
     from heedful.models.feature_extraction import (
         DecodedBatch,
         ExtractionOptions,
         extract_features,
-        list_pictures,
+        list_images,
     )
     from heedful.runs import resolve_device
 
     num_bits = cast(FeatureBits, int(bits))
     check_feature_path(output, num_bits)
-    files = list_pictures(pictures)
+    files = list_images(images)
     network = load_efficientnet(weights, layer)
     options = ExtractionOptions(size, size, fit, num_bits, batch_size, skip_broken)
     console = stderr_console(quiet=quiet)

@@ -137,8 +137,8 @@ def prepare(
 
     Example: heedful prepare --source train.de --target train.en -o tokens/de-en
     """
-    from heedful.data.dataset_builder import SHARD_SIZE
-    from heedful.data.sharded_dataset import PreparedDataConfig
+    from heedful.data.text.dataset_builder import SHARD_SIZE
+    from heedful.data.text.sharded_dataset import PreparedDataConfig
     from heedful.experiment import build_prepared_dataset, load_training_recipe
     from heedful.experiment.data_modules import print_source_warnings, require_training_data
     from heedful.experiment.pretrained_encoder import with_pretrained_model

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from heedful.comparison.budget import read_training_cost
-from heedful.comparison.evaluation_sets import EvaluationSet, SystemResult
 from heedful.comparison.results import Comparison, Cost, Failure, RunStatistics, System
+from heedful.comparison.test_sets import EvaluationSet, SystemResult
 from heedful.config import fields_with_role
 from heedful.errors import ConfigError, check, choices_hint, did_you_mean, format_count
 from heedful.experiment.environment import environment_info

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from heedful.comparison.budget import BUDGET_SETTINGS, Budget
 from heedful.comparison.datasets import find_dataset
-from heedful.comparison.evaluation_sets import EvaluationSet
 from heedful.comparison.results import Comparison, Failure
 from heedful.comparison.systems import SystemRuns, check_same_task, compare_runs, find_baseline
+from heedful.comparison.test_sets import EvaluationSet
 from heedful.config import flatten_settings
 from heedful.errors import ConfigError, HeedfulError, RunError, check
 from heedful.experiment import train

@@ -171,10 +171,10 @@ def tensor_table(
 
 
 def _without_first_rows(count: int) -> TensorLayout:
-    def to_theirs(ours: Tensor) -> Tensor:
+    def pack(ours: Tensor) -> Tensor:
         return torch.cat([ours.new_zeros(count, *ours.shape[1:]), ours]) if count else ours
 
-    return layout_of_one(to_theirs, lambda theirs: theirs[count:])
+    return layout_of_one(pack, lambda theirs: theirs[count:])
 
 
 def read_run(folder: HFFolder) -> ImportedRun:
@@ -212,7 +212,7 @@ def read_encoder(folder: HFFolder) -> ImportedRun:
     if not has_head:
         expected = {name: t for name, t in expected.items() if name.startswith("encoder.")}
     table = tensor_table(architecture, order, architecture.num_unused_positions(folder))
-    weights = table.to_ours(
+    weights = table.import_tensors(
         tensors,
         expected,
         location=str(folder.path),
@@ -236,14 +236,14 @@ def read_order(folder: HFFolder) -> VocabularyOrder:
     return _read_vocabulary(folder)[1]
 
 
-def to_theirs(folder: HFFolder, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def export_tensors(folder: HFFolder, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of their masked language model for the weights of a run.
 
     Rows before the first position, which no token has, are zero.
     """
     architecture = _ARCHITECTURES[folder.model_type]
     num_unused = architecture.num_unused_positions(folder)
-    tensors = tensor_table(architecture, read_order(folder), num_unused).to_theirs(weights)
+    tensors = tensor_table(architecture, read_order(folder), num_unused).export_tensors(weights)
     prefix = f"{folder.model_type}."
     is_head = {name: name.startswith(architecture.head) for name in tensors}
     return {name if is_head[name] else prefix + name: value for name, value in tensors.items()}

@@ -60,8 +60,8 @@ class CTranslate2Exporter(Exporter):
     extra = "ct2"
 
     @override
-    def why_unsupported(self, run: LoadedRun) -> str | None:
-        return ct2.why_unsupported(run.model)
+    def unsupported_reason(self, run: LoadedRun) -> str | None:
+        return ct2.unsupported_reason(run.model)
 
     @override
     def write(self, run: LoadedRun, folder: Path) -> None:

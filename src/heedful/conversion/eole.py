@@ -13,7 +13,7 @@ from torch import Tensor
 
 from heedful.conversion.hf_folder import CONFIG, HFFolder, read_safetensors
 from heedful.conversion.importing import ImportedRun
-from heedful.conversion.nmt_checkpoints import Side, TheirSettings, attention_rules, build_run
+from heedful.conversion.nmt_checkpoints import CheckpointSettings, Side, attention_rules, build_run
 from heedful.conversion.opennmt import (
     ATTENTION_NAMES,
     DECODING,
@@ -80,17 +80,17 @@ def can_read(path: Path) -> bool:
 def read_run(path: Path) -> ImportedRun:
     """Return the run of a folder."""
     folder = HFFolder(path)
-    config = TheirSettings(folder.config, str(path / CONFIG))
+    config = CheckpointSettings(folder.config, str(path / CONFIG))
     model, training = config.section("model"), config.section("training", is_needed=False)
-    model.refuse_unless("architecture", ("transformer", "rnn", "custom"))
-    model.refuse_unless("generator_function", ("softmax",))
-    _refuse_unless_off(model, _UNSUPPORTED["model"])
-    _refuse_unless_off(training, _UNSUPPORTED["training"])
+    model.require_one_of("architecture", ("transformer", "rnn", "custom"))
+    model.require_one_of("generator_function", ("softmax",))
+    _require_off(model, _UNSUPPORTED["model"])
+    _require_off(training, _UNSUPPORTED["training"])
     notes = [_SEARCH_NOTE]
     tensors = _read_tensors(path, model)
     sides = _read_sides(folder, config, notes)
     decoder = _read_section(model, "decoder")
-    decoder.refuse_unless("decoder_type", ("transformer", "rnn"))
+    decoder.require_one_of("decoder_type", ("transformer", "rnn"))
     is_recurrent = decoder.get("decoder_type", str) == "rnn"
     read_model = _recurrent_model if is_recurrent else _transformer_model
     settings, rules = read_model(model, training, tensors)
@@ -109,18 +109,18 @@ def read_run(path: Path) -> ImportedRun:
     return build_run(path, recipe, sides, rules, tensors, ignored=_IGNORED, notes=notes)
 
 
-def _refuse_unless_off(settings: TheirSettings, names: Collection[str]) -> None:
+def _require_off(settings: CheckpointSettings, names: Collection[str]) -> None:
     for name in names:
-        settings.refuse_unless(name, OFF)
+        settings.require_one_of(name, OFF)
 
 
-def _read_section(model: TheirSettings, name: str) -> TheirSettings:
+def _read_section(model: CheckpointSettings, name: str) -> CheckpointSettings:
     """Return the settings of the encoder or decoder, with those of the model beneath them."""
     section = model.section(name)
-    return TheirSettings({**model.values, **section.values}, section.location, section.prefix)
+    return CheckpointSettings({**model.values, **section.values}, section.location, section.prefix)
 
 
-def _read_tensors(path: Path, model: TheirSettings) -> dict[str, Tensor]:
+def _read_tensors(path: Path, model: CheckpointSettings) -> dict[str, Tensor]:
     """Return the tensors of all files; shared tables under each of their names."""
     files = sorted(path.glob("model.[0-9][0-9].safetensors"))
     check(files, str(path), f"has no {_WEIGHTS}", "copy the whole folder of the model", DataError)
@@ -136,14 +136,18 @@ def _read_tensors(path: Path, model: TheirSettings) -> dict[str, Tensor]:
     return tensors
 
 
-def _read_sides(folder: HFFolder, config: TheirSettings, notes: list[str]) -> tuple[Side, Side]:
+def _read_sides(
+    folder: HFFolder, config: CheckpointSettings, notes: list[str]
+) -> tuple[Side, Side]:
     transforms = read_transforms(config, notes)
     name = next((name for name in ("sentencepiece", "bpe") if name in transforms), "")
     details = config.section("transforms_configs", is_needed=False)
     subwords = details.section(name, is_needed=False)
     if config.get("share_vocab", bool, False):
         shared = {"tgt_subword_model": subwords.values.get("src_subword_model")}
-        subwords = TheirSettings({**subwords.values, **shared}, subwords.location, subwords.prefix)
+        subwords = CheckpointSettings(
+            {**subwords.values, **shared}, subwords.location, subwords.prefix
+        )
     vocab, path = folder.read_json(_VOCAB), folder.path / _VOCAB
     source, target = (
         read_side(path, vocab, side, subwords, transforms=transforms, notes=notes)
@@ -152,27 +156,29 @@ def _read_sides(folder: HFFolder, config: TheirSettings, notes: list[str]) -> tu
     return source, target
 
 
-def _refuse_positions_unless(model: TheirSettings, allowed: str) -> None:
+def _require_positions(model: CheckpointSettings, allowed: str) -> None:
     """Check the type of positions; it has a default, which null is not."""
     embeddings = model.section("embeddings", is_needed=False)
-    _refuse_unless_off(embeddings, ("normalize",))
-    embeddings.refuse_unless("embedding_type", ("standard",))
+    _require_off(embeddings, ("normalize",))
+    embeddings.require_one_of("embedding_type", ("standard",))
     value = embeddings.values.get(_POSITIONS, "SinusoidalInterleaved")
     settings = {_POSITIONS: "null" if value is None else value}
-    TheirSettings(settings, model.location, embeddings.prefix).refuse_unless(_POSITIONS, (allowed,))
+    CheckpointSettings(settings, model.location, embeddings.prefix).require_one_of(
+        _POSITIONS, (allowed,)
+    )
 
 
 # ----- models
 
 
 def _transformer_model(
-    model: TheirSettings, training: TheirSettings, tensors: dict[str, Tensor]
+    model: CheckpointSettings, training: CheckpointSettings, tensors: dict[str, Tensor]
 ) -> tuple[dict[str, Any], list[TensorRule]]:
-    _refuse_positions_unless(model, "SinusoidalInterleaved")
+    _require_positions(model, "SinusoidalInterleaved")
     settings, rules = {}, []
     for name in ("encoder", "decoder"):
         section = _read_section(model, name)
-        section.refuse_unless(f"{name}_type", ("transformer",))
+        section.require_one_of(f"{name}_type", ("transformer",))
         has_bias = _complete_biases(tensors, name)
         settings[name] = _transformer_settings(section, training, has_bias=has_bias)
         layers = _layer_rules(is_decoder=name == "decoder")
@@ -196,7 +202,7 @@ def _complete_biases(tensors: dict[str, Tensor], side: str) -> bool:
 
 
 def _transformer_settings(
-    section: TheirSettings, training: TheirSettings, *, has_bias: bool
+    section: CheckpointSettings, training: CheckpointSettings, *, has_bias: bool
 ) -> dict[str, Any]:
     hidden_size = section.get("hidden_size", int, 512)
     num_heads = section.get("heads", int, 8)
@@ -233,8 +239,8 @@ def _transformer_settings(
     }
 
 
-def _check_transformer(section: TheirSettings, *, head_size: int) -> None:
-    _refuse_unless_off(section, _UNSUPPORTED["side"])
+def _check_transformer(section: CheckpointSettings, *, head_size: int) -> None:
+    _require_off(section, _UNSUPPORTED["side"])
     for name, allowed in (
         ("mlp_activation_fn", tuple(_ACTIVATIONS)),
         ("layer_norm", ("standard", "standardFP32", "rms")),
@@ -243,7 +249,7 @@ def _check_transformer(section: TheirSettings, *, head_size: int) -> None:
         ("final_encoder_layer_norm", (True,)),
         ("LM_type", ("causal",)),
     ):
-        section.refuse_unless(name, allowed)
+        section.require_one_of(name, allowed)
 
 
 def _layer_rules(*, is_decoder: bool) -> list[TensorRule]:
@@ -262,12 +268,12 @@ def _layer_rules(*, is_decoder: bool) -> list[TensorRule]:
 
 
 def _recurrent_model(
-    model: TheirSettings, training: TheirSettings, tensors: dict[str, Tensor]
+    model: CheckpointSettings, training: CheckpointSettings, tensors: dict[str, Tensor]
 ) -> tuple[dict[str, Any], list[TensorRule]]:
     """Return a model from the options that OpenNMT-py has for it."""
-    _refuse_positions_unless(model, "null")
+    _require_positions(model, "null")
     encoder, decoder = (_read_section(model, name) for name in ("encoder", "decoder"))
-    _refuse_unless_off(decoder, _UNSUPPORTED["side"])
+    _require_off(decoder, _UNSUPPORTED["side"])
     cell = encoder.get("rnn_type", str, "LSTM")
     embeddings = model.section("embeddings", is_needed=False)
     common_size = embeddings.get("word_vec_size", int, -1)
@@ -279,9 +285,9 @@ def _recurrent_model(
         "dropout": read_dropout(training, default=0.3),
     }
     for side, section, text in (("enc", encoder, "src"), ("dec", decoder, "tgt")):
-        section.refuse_unless("rnn_type", (cell,))
+        section.require_one_of("rnn_type", (cell,))
         vector_size = embeddings.get(f"{text}_word_vec_size", int, default_size)
         options[f"{text}_word_vec_size"] = vector_size
         options[f"{side}_layers"] = section.get("layers", int, 2)
         options[f"{side}_hid_size"] = section.get("hidden_size", int, 512)
-    return recurrent_model(TheirSettings(options, model.location, "model."), tensors)
+    return recurrent_model(CheckpointSettings(options, model.location, "model."), tensors)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from heedful.conversion.model_card import render_model_card
 from heedful.conversion.registry import get_exporter
-from heedful.data.batching import collate_sources
+from heedful.data.text.batching import collate_sources
 from heedful.errors import ConfigError, DataError, RunError, check
 from heedful.models.base import Seq2SeqModel
 from heedful.runs import Run
@@ -43,7 +43,7 @@ class Exporter(ABC):
     """Extra of heedful that installs them."""
 
     @abstractmethod
-    def why_unsupported(self, run: LoadedRun) -> str | None:
+    def unsupported_reason(self, run: LoadedRun) -> str | None:
         """Return the part of a run that the format cannot represent; None if there is none."""
 
     @abstractmethod
@@ -84,7 +84,7 @@ def export_run(
     check(is_free, str(out), message, "name another folder with --out", RunError)
     check_installed(exporter)
     run = load_run(run_dir)
-    reason = exporter.why_unsupported(run)
+    reason = exporter.unsupported_reason(run)
     message = f"{exporter.description} cannot hold this run: {reason}"
     check(reason is None, str(run_dir), message, "nothing was written", RunError)
     with atomic_replace(out) as temporary:

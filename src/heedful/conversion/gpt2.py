@@ -92,7 +92,7 @@ def read_run(folder: HFFolder) -> ImportedRun:
     recipe = _recipe(folder, tokenizer.config.model_dump(mode="json"), is_tied=is_tied)
     expected = expected_weights(recipe, tokenizers, tensors, location=str(folder.path))
     ignored = [*_IGNORED, _HEAD]
-    weights = tensor_table(order).to_ours(
+    weights = tensor_table(order).import_tensors(
         tensors, expected, location=str(folder.path), ignored=ignored
     )
     return ImportedRun(recipe, tokenizers, weights, original_files=folder.small_files)
@@ -111,9 +111,9 @@ def read_order(folder: HFFolder) -> VocabularyOrder:
     return _read_vocabulary(folder)[1]
 
 
-def to_theirs(folder: HFFolder, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def export_tensors(folder: HFFolder, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of GPT2LMHeadModel for the weights of a run imported from `folder`."""
-    tensors = tensor_table(read_order(folder)).to_theirs(weights)
+    tensors = tensor_table(read_order(folder)).export_tensors(weights)
     message = "training has changed the bias of the output layer, and GPT-2 has none"
     hint = "train with `model.lm_head_bias: fixed`, or export it with --to safetensors"
     check(not tensors.pop(_BIAS).any(), str(folder.path), message, hint, RunError)

@@ -17,8 +17,8 @@ from torch.export import Dim, ExportedProgram
 from typing_extensions import override
 
 from heedful.conversion.graph_capture import capture
-from heedful.data.batching import Batch, SourceBatch
-from heedful.data.token_stream import LMBatch
+from heedful.data.text.batching import Batch, SourceBatch
+from heedful.data.text.token_stream import LMBatch
 from heedful.layers.mixture_of_experts import MixtureOfExperts
 from heedful.layers.self_attention import BlockSelfAttention
 from heedful.layers.self_attentive_cells import SelfAttentiveCellBase

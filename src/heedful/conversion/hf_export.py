@@ -31,7 +31,7 @@ from heedful.conversion.hf_transformer import (
 )
 from heedful.conversion.importing import write_run_files
 from heedful.conversion.special_tokens import identity_order
-from heedful.data.batching import collate_sources
+from heedful.data.text.batching import collate_sources
 from heedful.errors import DataError, check
 from heedful.search import LengthPenalty
 from heedful.storage.state_dict import unique_weights
@@ -53,8 +53,8 @@ class HFExporter(Exporter):
     extra = "hf"
 
     @override
-    def why_unsupported(self, run: LoadedRun) -> str | None:
-        return None if language_models.original_folder(run) else why_unsupported(run)
+    def unsupported_reason(self, run: LoadedRun) -> str | None:
+        return None if language_models.original_folder(run) else unsupported_reason(run)
 
     @override
     def write(self, run: LoadedRun, folder: Path) -> None:
@@ -92,7 +92,7 @@ EXPORTER = HFExporter()
 # ----- what the format cannot hold
 
 
-def why_unsupported(run: LoadedRun) -> str | None:
+def unsupported_reason(run: LoadedRun) -> str | None:
     """Return the first setting that neither Marian nor BART has; None if they have all."""
     model = run.config.model
     if model.type != "encoder-decoder":
@@ -289,7 +289,7 @@ def _tensors(run: LoadedRun) -> dict[str, Tensor]:
     sizes = len(run.tokenizers.source), len(run.tokenizers.target)
     table = tensor_table(*map(identity_order, sizes))
     weights = unique_weights(run.model)
-    tensors = table.to_theirs(weights)
+    tensors = table.export_tensors(weights)
     tensors |= _zero_biases(run, tensors)
     sharing, is_marian = run.config.model.embeddings, _kind(run).model_type == "marian"
     if sharing == "shared":

@@ -1,7 +1,7 @@
 """Imported GPT-2, BERT, RoBERTa and DistilBERT models, also trained further, as they came.
 
 The run has kept settings and tokenizer files of the original; its tensors go through the table of
-the importer, which defines `read_order(folder)` and `to_theirs(folder, weights)`. Invariant:
+the importer, which defines `read_order(folder)` and `export_tensors(folder, weights)`. Invariant:
 transformers opens the same model as before the import.
 """
 
@@ -15,7 +15,7 @@ import torch
 
 from heedful.conversion.hf_folder import CONFIG, WEIGHTS, HFFolder
 from heedful.conversion.registry import HF_IMPORTERS
-from heedful.data.token_stream import LMBatch
+from heedful.data.text.token_stream import LMBatch
 from heedful.errors import DataError, check
 from heedful.models.language_model import LanguageModel
 from heedful.runs import Run
@@ -53,7 +53,7 @@ def write(run: LoadedRun, original: HFFolder, folder: Path) -> None:
     """Write the tensors of a run, and the original settings and tokenizer files."""
     for path in original.small_files:
         shutil.copyfile(path, folder / path.name)
-    tensors = _importer(original).to_theirs(original, unique_weights(run.model))
+    tensors = _importer(original).export_tensors(original, unique_weights(run.model))
     save_weights(tensors, folder / WEIGHTS, {"format": "pt"})
 
 
@@ -74,7 +74,7 @@ def compare(
         with torch.no_grad():
             ours = run.model(LMBatch(tokens, tokens)).log_probs
             logits = model(torch.tensor(order.rows)[read]).logits[:, -ours.size(1) :]
-        ids = {row: our_id for row, our_id in order.our_ids().items() if our_id < ours.size(-1)}
+        ids = {row: our_id for row, our_id in order.vocab_ids().items() if our_id < ours.size(-1)}
         theirs = logits[..., list(ids)].log_softmax(-1)
         difference = max(difference, float((ours[..., list(ids.values())] - theirs).abs().max()))
     message = f"log-probabilities differ by {difference:.2g} from those of the run"

@@ -169,7 +169,7 @@ def read_seq2seq(
     table = tensor_table(vocabularies.source, vocabularies.target)
     ignored = [SHARED, ENCODER_TABLE, DECODER_TABLE, HEAD]  # tied ones are read once
     ignored += [POSITIONS] if recipe.model.encoder.positional_encoding.type == "sinusoidal" else []
-    weights = table.to_ours(tensors, expected, location=location, ignored=ignored)
+    weights = table.import_tensors(tensors, expected, location=location, ignored=ignored)
     return ImportedRun(recipe, vocabularies.tokenizers, weights)
 
 
@@ -263,7 +263,7 @@ def decoding_settings(folder: HFFolder, vocabularies: Vocabularies) -> dict[str,
         message = f"{name} is {value!r}, which searches here do not have"
         hint = "remove it, and set it when decoding"
         check(value in (None, default), location, message, hint, DataError)
-    our_ids = vocabularies.target.our_ids()
+    vocab_ids = vocabularies.target.vocab_ids()
     words = [list(word) for word in theirs.get("bad_words_ids") or []]
     message = "bad_words_ids has a word of several tokens"
     hint = "remove it, and forbid it with --set decoding.forbidden_phrases"
@@ -282,6 +282,6 @@ def decoding_settings(folder: HFFolder, vocabularies: Vocabularies) -> dict[str,
         "min_length": max(0, (theirs.get("min_length") or 0) - 1),
         "max_source_length": positions - 1,
         "no_repeat_ngram_size": theirs.get("no_repeat_ngram_size") or 0,
-        "suppress_tokens": sorted(our_ids[token] for token in set(suppressed)),
-        "forced_bos_token_id": None if forced_bos is None else our_ids[forced_bos],
+        "suppress_tokens": sorted(vocab_ids[token] for token in set(suppressed)),
+        "forced_bos_token_id": None if forced_bos is None else vocab_ids[forced_bos],
     }

@@ -119,11 +119,11 @@ def read_exported_run(
     tokenizers = recipe.tokenizers.load(folder / TOKENIZERS)
     expected = expected_weights(recipe, tokenizers, tensors, location=str(folder))
     table = table_of_sizes(len(tokenizers.source), len(tokenizers.target))
-    added = set(tensors) - set(table.their_names(expected).values())
+    added = set(tensors) - set(table.foreign_names(expected).values())
     message = "was changed after the export: a bias that the run does not have is not zero"
     hint = f"remove {RECIPE_FILE} from it, to import it with the files of transformers"
     for name in added:
         is_zero = not name.endswith("bias") or not tensors[name].any()
         check(is_zero, str(folder), f"the tensor {name} {message}", hint, DataError)
-    weights = table.to_ours(tensors, expected, location=str(folder), ignored=[".*"])
+    weights = table.import_tensors(tensors, expected, location=str(folder), ignored=[".*"])
     return ImportedRun(recipe, tokenizers, weights)

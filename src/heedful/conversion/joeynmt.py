@@ -15,8 +15,8 @@ from torch import Tensor
 from heedful.config import read_settings
 from heedful.conversion.importing import ImportedRun
 from heedful.conversion.nmt_checkpoints import (
+    CheckpointSettings,
     Side,
-    TheirSettings,
     attention_rules,
     build_run,
     build_side,
@@ -59,7 +59,7 @@ def read_run(path: Path, checkpoint: Mapping[str, Any]) -> ImportedRun:
     message = f"JoeyNMT writes {CONFIG} into the folder of its checkpoints, but there is none"
     hint = "copy the whole model folder: config.yaml, src_vocab.txt, trg_vocab.txt"
     check((folder / CONFIG).is_file(), str(path), message, hint, DataError)
-    config = TheirSettings(read_settings(folder / CONFIG), str(folder / CONFIG))
+    config = CheckpointSettings(read_settings(folder / CONFIG), str(folder / CONFIG))
     tensors = dict(checkpoint["model_state"])
     model, data = config.section("model"), config.section("data")
     notes: list[str] = []
@@ -79,7 +79,7 @@ def read_run(path: Path, checkpoint: Mapping[str, Any]) -> ImportedRun:
 
 
 def _embedding_sharing(
-    model: TheirSettings, tensors: Mapping[str, Tensor], notes: list[str]
+    model: CheckpointSettings, tensors: Mapping[str, Tensor], notes: list[str]
 ) -> str:
     """Return which tables are one; those that differ here after all are an error."""
     is_shared = model.get("tied_embeddings", bool, False)
@@ -102,7 +102,7 @@ def _embedding_sharing(
 
 
 def _transformer_model(
-    model: TheirSettings, tensors: dict[str, Tensor], sides: tuple[Side, Side]
+    model: CheckpointSettings, tensors: dict[str, Tensor], sides: tuple[Side, Side]
 ) -> tuple[dict[str, Any], list[TensorRule]]:
     settings: dict[str, Any] = {}
     rules = _table_rules(sides)
@@ -114,10 +114,12 @@ def _transformer_model(
     return settings, rules
 
 
-def _transformer_side(section: TheirSettings, side: str, has_final_norm: bool) -> dict[str, Any]:
-    section.refuse_unless("type", ("transformer",))
-    section.refuse_unless("alpha", (1, 1.0))
-    section.refuse_unless("activation", tuple(_ACTIVATIONS))
+def _transformer_side(
+    section: CheckpointSettings, side: str, has_final_norm: bool
+) -> dict[str, Any]:
+    section.require_one_of("type", ("transformer",))
+    section.require_one_of("alpha", (1, 1.0))
+    section.require_one_of("activation", tuple(_ACTIVATIONS))
     embeddings = section.section("embeddings")
     order = section.get("layer_norm", str, "pre" if side == "encoder" else "post")
     message = f"{section.prefix}layer_norm is 'pre', but there is no norm behind the last layer"
@@ -175,19 +177,19 @@ def _table_rules(sides: tuple[Side, Side]) -> list[TensorRule]:
 
 
 def _recurrent_model(
-    model: TheirSettings, tensors: dict[str, Tensor], sides: tuple[Side, Side]
+    model: CheckpointSettings, tensors: dict[str, Tensor], sides: tuple[Side, Side]
 ) -> tuple[dict[str, Any], list[TensorRule]]:
     encoder, decoder = model.section("encoder"), model.section("decoder")
-    encoder.refuse_unless("type", ("recurrent",))
-    encoder.refuse_unless("bidirectional", (True,))
-    decoder.refuse_unless("activation", ("tanh",))
+    encoder.require_one_of("type", ("recurrent",))
+    encoder.require_one_of("bidirectional", (True,))
+    decoder.require_one_of("activation", ("tanh",))
     for section in (encoder, decoder):
-        section.section("embeddings").refuse_unless("scale", (False,))
-        section.refuse_unless("rnn_type", ("gru", "lstm"))
+        section.section("embeddings").require_one_of("scale", (False,))
+        section.require_one_of("rnn_type", ("gru", "lstm"))
     memory_size = 2 * encoder.get("hidden_size", int, 1)
     hidden_size, num_layers = decoder.get("hidden_size", int), decoder.get("num_layers", int, 1)
     is_additive = decoder.get("attention", str, "bahdanau") == "bahdanau"
-    decoder.refuse_unless("attention", ("bahdanau", "luong"))
+    decoder.require_one_of("attention", ("bahdanau", "luong"))
     additive = {"type": "additive", "hidden_size": hidden_size}
     settings = {
         "encoder": {**_cells(encoder), "hidden_size": memory_size},
@@ -219,7 +221,7 @@ def _recurrent_model(
     return settings, rules
 
 
-def _cells(section: TheirSettings) -> dict[str, Any]:
+def _cells(section: CheckpointSettings) -> dict[str, Any]:
     embeddings = section.section("embeddings")
     return {
         "type": "recurrent",
@@ -240,9 +242,9 @@ def _score_rules(is_additive: bool) -> list[TensorRule]:
 _BRIDGE = "decoder.bridge_layer"
 
 
-def _bridge(decoder: TheirSettings, memory_size: int) -> dict[str, Any]:
+def _bridge(decoder: CheckpointSettings, memory_size: int) -> dict[str, Any]:
     """Return the bridge: all layers, and cell states of LSTMs, start from one projection."""
-    decoder.refuse_unless("init_hidden", ("bridge", "last", "zero"))
+    decoder.require_one_of("init_hidden", ("bridge", "last", "zero"))
     kind = decoder.get("init_hidden", str, "bridge")
     if kind == "zero":
         return {"type": "zeros"}
@@ -254,7 +256,7 @@ def _bridge(decoder: TheirSettings, memory_size: int) -> dict[str, Any]:
     return {"type": "mlp", "num_layers": 1, "activation": activation}
 
 
-def _bridge_rules(decoder: TheirSettings, num_layers: int) -> list[TensorRule]:
+def _bridge_rules(decoder: CheckpointSettings, num_layers: int) -> list[TensorRule]:
     if decoder.get("init_hidden", str, "bridge") == "zero":
         return []
     kinds = ["layers", *(["cell_layers"] * (decoder.get("rnn_type", str, "gru") == "lstm"))]
@@ -262,7 +264,7 @@ def _bridge_rules(decoder: TheirSettings, num_layers: int) -> list[TensorRule]:
     return repeated(names, _BRIDGE)
 
 
-def _add_identity_bridge(decoder: TheirSettings, tensors: dict[str, Tensor]) -> None:
+def _add_identity_bridge(decoder: CheckpointSettings, tensors: dict[str, Tensor]) -> None:
     """With `init_hidden: last`, add the projection that keeps the state of the forward cell."""
     if decoder.get("init_hidden", str, "bridge") == "last":
         size, num_columns = tensors["decoder.att_vector_layer.weight"].shape  # states and memory
@@ -274,7 +276,7 @@ def _add_identity_bridge(decoder: TheirSettings, tensors: dict[str, Tensor]) -> 
 
 
 def _decoding(
-    testing: TheirSettings, sides: tuple[Side, Side], data: TheirSettings
+    testing: CheckpointSettings, sides: tuple[Side, Side], data: CheckpointSettings
 ) -> dict[str, Any]:
     alpha = testing.get("beam_alpha", (float, int), testing.get("alpha", (float, int), -1))
     max_length = testing.get("max_output_length", int, -1)
@@ -294,7 +296,7 @@ def _decoding(
     }
 
 
-def _read_side(folder: Path, data: TheirSettings, name: str, notes: list[str]) -> Side:
+def _read_side(folder: Path, data: CheckpointSettings, name: str, notes: list[str]) -> Side:
     section = data.section(name)
     symbols = data.section("special_symbols", is_needed=False)
     path = find_file(folder, section.get("voc_file", str, ""), f"{name}_vocab.txt")
@@ -310,11 +312,11 @@ def _read_side(folder: Path, data: TheirSettings, name: str, notes: list[str]) -
 
 
 def _tokenizer_config(
-    folder: Path, section: TheirSettings, tokens: Sequence[str], notes: list[str]
+    folder: Path, section: CheckpointSettings, tokens: Sequence[str], notes: list[str]
 ) -> tuple[AnyTokenizerConfig, Path | None, bytes]:
     """Return the settings of a tokenizer, and its file with the contents if it has one."""
     level = section.get("level", str, "word")
-    section.refuse_unless("level", ("word", "char", "bpe"))
+    section.require_one_of("level", ("word", "char", "bpe"))
     details = section.section("tokenizer_cfg", is_needed=False)
     normalization = NormalizerConfig(lowercase=section.get("lowercase", bool, False))
     if section.get("normalize", bool, False):
@@ -327,7 +329,7 @@ def _tokenizer_config(
         return WhitespaceTokenizerConfig(normalization=normalization), None, b""
     if level == "char":
         return CharacterTokenizerConfig(normalization=normalization), None, b""
-    section.refuse_unless("tokenizer_type", ("sentencepiece", "subword-nmt"))
+    section.require_one_of("tokenizer_type", ("sentencepiece", "subword-nmt"))
     default = section.get("bpe_type", str, "sentencepiece")
     if section.get("tokenizer_type", str, default) == "sentencepiece":
         path = find_file(folder, details.get("model_file", str), "sp.model")

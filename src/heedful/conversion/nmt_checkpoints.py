@@ -54,7 +54,7 @@ def read_run(path: Path) -> ImportedRun:
 # ----- settings of the other toolkit
 
 
-class TheirSettings:
+class CheckpointSettings:
     """Settings of another toolkit; an error names the file and the setting."""
 
     def __init__(self, values: Mapping[str, Any], location: str, prefix: str = "") -> None:
@@ -71,12 +71,12 @@ class TheirSettings:
         check(is_valid, self.location, message, "the setting is needed to import", DataError)
         return value
 
-    def section(self, name: str, *, is_needed: bool = True) -> "TheirSettings":
+    def section(self, name: str, *, is_needed: bool = True) -> "CheckpointSettings":
         """Return a section of the settings."""
         values = self.get(name, dict, None if is_needed else {})
-        return TheirSettings(values, self.location, f"{self.prefix}{name}.")
+        return CheckpointSettings(values, self.location, f"{self.prefix}{name}.")
 
-    def refuse_unless(self, name: str, allowed: Collection[Any]) -> None:
+    def require_one_of(self, name: str, allowed: Collection[Any]) -> None:
         """Raise DataError if a setting is given and is not one of these values."""
         value = self.values.get(name)
         if value is None or value in allowed:
@@ -154,14 +154,14 @@ def order_vocabulary(
 def swapped_columns(first: int) -> TensorLayout:
     """Return the layout of a matrix whose first columns there are the last ones here."""
 
-    def to_ours(theirs: Tensor) -> Tensor:
+    def unpack(theirs: Tensor) -> Tensor:
         return torch.cat([theirs[:, first:], theirs[:, :first]], dim=1)
 
-    def to_theirs(ours: Tensor) -> Tensor:
+    def pack(ours: Tensor) -> Tensor:
         rest = ours.size(1) - first
         return torch.cat([ours[:, rest:], ours[:, :rest]], dim=1)
 
-    return layout_of_one(to_theirs, to_ours)
+    return layout_of_one(pack, unpack)
 
 
 def repeated(names: Sequence[str], theirs: str) -> list[TensorRule]:
@@ -194,8 +194,8 @@ def attention_rules(ours: str, theirs: str, names: Mapping[str, str]) -> list[Te
     """Return the rules of multi-head attention; `names` are the names of four projections there."""
     return [
         rule
-        for name, their_name in names.items()
-        for rule in affine(f"{ours}.{name}_projection", f"{theirs}.{their_name}")
+        for name, foreign_name in names.items()
+        for rule in affine(f"{ours}.{name}_projection", f"{theirs}.{foreign_name}")
     ]
 
 
@@ -224,7 +224,7 @@ def build_run(
         location=str(path),
     )
     expected = expected_weights(recipe, tokenizers, tensors, location=str(path))
-    weights = TensorTable(rules).to_ours(
+    weights = TensorTable(rules).import_tensors(
         tensors, expected, location=str(path), ignored=ignored, settings="its settings need"
     )
     return ImportedRun(recipe, tokenizers, weights, notes)

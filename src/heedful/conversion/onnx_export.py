@@ -51,7 +51,7 @@ class OnnxExporter(Exporter):
     extra = "onnx"
 
     @override
-    def why_unsupported(self, run: LoadedRun) -> str | None:
+    def unsupported_reason(self, run: LoadedRun) -> str | None:
         return graphs.why_no_graphs(run)
 
     @override

@@ -15,8 +15,8 @@ from torch import Tensor
 from heedful.conversion.hf_folder import read_safetensors
 from heedful.conversion.importing import ImportedRun
 from heedful.conversion.nmt_checkpoints import (
+    CheckpointSettings,
     Side,
-    TheirSettings,
     attention_rules,
     build_run,
     build_side,
@@ -79,16 +79,16 @@ _WITHOUT_EFFECT = {  # transforms that change training data alone
 
 def read_run(path: Path, checkpoint: Mapping[str, Any]) -> ImportedRun:
     """Return the run of a checkpoint."""
-    options = TheirSettings(checkpoint["opt"], str(path), "opt.")
-    options.refuse_unless("model_task", ("seq2seq",))
-    options.refuse_unless("model_type", ("text",))
-    options.refuse_unless("generator_function", ("softmax",))
+    options = CheckpointSettings(checkpoint["opt"], str(path), "opt.")
+    options.require_one_of("model_task", ("seq2seq",))
+    options.require_one_of("model_type", ("text",))
+    options.require_one_of("generator_function", ("softmax",))
     for name in _UNSUPPORTED:
-        options.refuse_unless(name, OFF)
+        options.require_one_of(name, OFF)
     tensors = _read_tensors(path, checkpoint)
     notes = [_SEARCH_NOTE]
     sides = _read_sides(path, checkpoint["vocab"], options, notes)
-    options.refuse_unless("decoder_type", ("rnn", "transformer"))
+    options.require_one_of("decoder_type", ("rnn", "transformer"))
     is_recurrent = options.get("decoder_type", str) == "rnn"
     read_model = recurrent_model if is_recurrent else _transformer_model
     settings, rules = read_model(options, tensors)
@@ -125,7 +125,7 @@ def _read_tensors(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, Tensor
     return tensors
 
 
-def embedding_sharing(options: TheirSettings, notes: list[str]) -> str:
+def embedding_sharing(options: CheckpointSettings, notes: list[str]) -> str:
     """Return which tables are one; both programs have the same two options."""
     is_shared = options.get("share_embeddings", bool, False)
     if options.get("share_decoder_embeddings", bool, False):
@@ -146,13 +146,13 @@ def table_rules(sides: tuple[Side, Side], source_table: str, target_table: str) 
     ]
 
 
-def read_dropout(options: TheirSettings, name: str = "dropout", default: float = 0.0) -> float:
+def read_dropout(options: CheckpointSettings, name: str = "dropout", default: float = 0.0) -> float:
     """Return the first of the dropout rates, which may change with the step."""
     value = options.get(name, (float, int, list), default)
     return float(value[0] if isinstance(value, list) else value)
 
 
-def _size(options: TheirSettings, side: str, name: str, common: str) -> int:
+def _size(options: CheckpointSettings, side: str, name: str, common: str) -> int:
     """Return a size of a side; an option for both sides wins."""
     size = options.get(common, int, -1)
     return size if size > 0 else options.get(f"{side}_{name}", int)
@@ -162,13 +162,13 @@ def _size(options: TheirSettings, side: str, name: str, common: str) -> int:
 
 
 def _transformer_model(
-    options: TheirSettings, tensors: dict[str, Tensor]
+    options: CheckpointSettings, tensors: dict[str, Tensor]
 ) -> tuple[dict[str, Any], list[TensorRule]]:
-    options.refuse_unless("encoder_type", ("transformer",))
-    options.refuse_unless("position_encoding", (True,))
-    options.refuse_unless("position_encoding_type", ("SinusoidalInterleaved",))
-    options.refuse_unless("self_attn_type", ("scaled-dot", "scaled-dot-flash"))
-    options.refuse_unless("layer_norm", ("standard", "rms"))
+    options.require_one_of("encoder_type", ("transformer",))
+    options.require_one_of("position_encoding", (True,))
+    options.require_one_of("position_encoding_type", ("SinusoidalInterleaved",))
+    options.require_one_of("self_attn_type", ("scaled-dot", "scaled-dot-flash"))
+    options.require_one_of("layer_norm", ("standard", "rms"))
     _rename_old_norms(tensors)
     settings: dict[str, Any] = {
         side: _transformer_side(options, short, tensors)
@@ -186,9 +186,9 @@ def _transformer_model(
 
 
 def _transformer_side(
-    options: TheirSettings, side: str, tensors: Mapping[str, Tensor]
+    options: CheckpointSettings, side: str, tensors: Mapping[str, Tensor]
 ) -> dict[str, Any]:
-    options.refuse_unless("pos_ffn_activation_fn", tuple(_ACTIVATIONS))
+    options.require_one_of("pos_ffn_activation_fn", tuple(_ACTIVATIONS))
     activation, is_gated = _ACTIVATIONS[options.get("pos_ffn_activation_fn", str, "relu")]
     dropout, num_kv = read_dropout(options), options.get("num_kv", int, 0)
     return {
@@ -245,14 +245,14 @@ def _rename_old_norms(tensors: dict[str, Tensor]) -> None:
 
 
 def recurrent_model(
-    options: TheirSettings, tensors: dict[str, Tensor]
+    options: CheckpointSettings, tensors: dict[str, Tensor]
 ) -> tuple[dict[str, Any], list[TensorRule]]:
     """Return settings and rules of a recurrent model; a bias that is missing becomes zero."""
-    options.refuse_unless("encoder_type", ("rnn", "brnn"))
-    options.refuse_unless("position_encoding", (False,))
-    options.refuse_unless("rnn_type", ("LSTM", "GRU"))
-    options.refuse_unless("global_attention", ("general", "dot", "mlp"))
-    options.refuse_unless("global_attention_function", ("softmax", "sparsemax"))
+    options.require_one_of("encoder_type", ("rnn", "brnn"))
+    options.require_one_of("position_encoding", (False,))
+    options.require_one_of("rnn_type", ("LSTM", "GRU"))
+    options.require_one_of("global_attention", ("general", "dot", "mlp"))
+    options.require_one_of("global_attention_function", ("softmax", "sparsemax"))
     is_bidirectional = options.get("encoder_type", str) == "brnn"
     attention = options.get("global_attention", str, "general")
     size = _size(options, "dec", "hid_size", "hidden_size")
@@ -288,7 +288,7 @@ def recurrent_model(
     return settings, [*encoder_rnn_rules(), *_recurrent_rules(options, attention)]
 
 
-def _cells(options: TheirSettings, side: str, text: str) -> dict[str, Any]:
+def _cells(options: CheckpointSettings, side: str, text: str) -> dict[str, Any]:
     return {
         "type": "recurrent",
         "cell": options.get("rnn_type", str, "LSTM").lower(),
@@ -299,7 +299,7 @@ def _cells(options: TheirSettings, side: str, text: str) -> dict[str, Any]:
     }
 
 
-def _recurrent_rules(options: TheirSettings, attention: str) -> list[TensorRule]:
+def _recurrent_rules(options: CheckpointSettings, attention: str) -> list[TensorRule]:
     cells = "decoder.wiring.cells.cells.*"
     score, attn = "decoder.wiring.attention.score.", "decoder.attn."
     if options.get("input_feed", (int, bool), 1):
@@ -324,7 +324,7 @@ def _recurrent_rules(options: TheirSettings, attention: str) -> list[TensorRule]
 
 
 def _read_sides(
-    path: Path, vocab: Any, options: TheirSettings, notes: list[str]
+    path: Path, vocab: Any, options: CheckpointSettings, notes: list[str]
 ) -> tuple[Side, Side]:
     transforms = read_transforms(options, notes)
     vocab = vocab if isinstance(vocab, dict) else {}
@@ -339,7 +339,7 @@ def read_side(
     path: Path,
     vocab: Mapping[str, Any],
     side: str,
-    subwords: TheirSettings,
+    subwords: CheckpointSettings,
     *,
     transforms: Collection[str],
     notes: list[str],
@@ -372,7 +372,7 @@ def read_side(
     return build_side(WhitespaceTokenizerConfig(), order, others)
 
 
-def read_transforms(options: TheirSettings, notes: list[str]) -> list[str]:
+def read_transforms(options: CheckpointSettings, notes: list[str]) -> list[str]:
     """Return the transforms of all corpora, in order; those without a counterpart are noted."""
     corpora = options.get("data", (dict, str), {})
     corpora = corpora if isinstance(corpora, dict) else {}

@@ -54,7 +54,7 @@ class SafetensorsExporter(Exporter):
     description = "a safetensors file with settings and tokenizers"
 
     @override
-    def why_unsupported(self, run: LoadedRun) -> str | None:
+    def unsupported_reason(self, run: LoadedRun) -> str | None:
         return None
 
     @override

@@ -51,7 +51,7 @@ class VocabularyOrder(NamedTuple):
         """Return the names of our tokens, without the special ones, of names by their id."""
         return [names[row] for row in self.rows[NUM_SPECIAL_TOKENS:]]
 
-    def our_ids(self) -> dict[int, int]:
+    def vocab_ids(self) -> dict[int, int]:
         """Return heedful's id of each of their ids; BOS only where it is no copy."""
         copies = set(self._copies)
         ids = {row: index for index, row in enumerate(self.rows) if index not in copies}
@@ -68,18 +68,18 @@ class VocabularyOrder(NamedTuple):
     @property
     def table_layout(self) -> TensorLayout:
         """The layout of an embedding table, or of the weights of an output layer."""
-        return layout_of_one(self._to_theirs, self._pick)
+        return layout_of_one(self._pack, self._pick)
 
     @property
     def bias_layout(self) -> TensorLayout:
         """The layout of the bias of logits, which is (1, size) there."""
 
-        def to_ours(theirs: Tensor) -> Tensor:
+        def unpack(theirs: Tensor) -> Tensor:
             bias = self._pick(theirs.squeeze(0)).clone()
             bias[self._copies] = NEVER_LOGIT
             return bias
 
-        return layout_of_one(lambda ours: self._to_theirs(ours).unsqueeze(0), to_ours)
+        return layout_of_one(lambda ours: self._pack(ours).unsqueeze(0), unpack)
 
     def _pick(self, theirs: Tensor) -> Tensor:
         rows = torch.tensor(self.rows)
@@ -87,12 +87,12 @@ class VocabularyOrder(NamedTuple):
         picked[rows == NO_ROW] = 0
         return picked
 
-    def _to_theirs(self, ours: Tensor) -> Tensor:
+    def _pack(self, ours: Tensor) -> Tensor:
         if self.rows == tuple(range(self.num_rows)):
             return ours
         theirs = ours.new_zeros(self.num_rows, *ours.shape[1:])
         if not ours.is_meta:
-            ids = self.our_ids()
+            ids = self.vocab_ids()
             theirs[list(ids)] = ours[list(ids.values())]
         return theirs
 

@@ -1,8 +1,8 @@
 """Two-way tables of tensor names: those of heedful and of another library.
 
 A table is written once and read in both directions, so that import and export cannot disagree. A
-name may contain `*`, a layer index. Invariant: `to_ours(to_theirs(tensors))` equals `tensors`, bit
-for bit.
+name may contain `*`, a layer index. Invariant: `import_tensors(export_tensors(tensors))`
+equals `tensors`, bit for bit.
 """
 
 import re
@@ -21,8 +21,8 @@ _AGAIN_HINT = "download or write the folder again; nothing was written"
 class TensorLayout(NamedTuple):
     """How one tensor of the other library holds one or several of heedful's."""
 
-    to_theirs: Callable[[Sequence[Tensor]], Tensor]
-    to_ours: Callable[[Tensor], Sequence[Tensor]]
+    pack: Callable[[Sequence[Tensor]], Tensor]
+    unpack: Callable[[Tensor], Sequence[Tensor]]
 
 
 def _only(tensors: Sequence[Tensor]) -> Tensor:
@@ -31,10 +31,10 @@ def _only(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def layout_of_one(
-    to_theirs: Callable[[Tensor], Tensor], to_ours: Callable[[Tensor], Tensor]
+    pack: Callable[[Tensor], Tensor], unpack: Callable[[Tensor], Tensor]
 ) -> TensorLayout:
     """Return the layout of a tensor that holds one of heedful's."""
-    return TensorLayout(lambda tensors: to_theirs(_only(tensors)), lambda tensor: [to_ours(tensor)])
+    return TensorLayout(lambda tensors: pack(_only(tensors)), lambda tensor: [unpack(tensor)])
 
 
 SAME = layout_of_one(lambda tensor: tensor, lambda tensor: tensor)
@@ -84,12 +84,12 @@ class TensorTable:
     def __init__(self, rules: Iterable[TensorRule]) -> None:
         self.rules = list(rules)
 
-    def their_names(self, ours: Iterable[str]) -> dict[str, str]:
+    def foreign_names(self, ours: Iterable[str]) -> dict[str, str]:
         """Return their name of each of our tensors that has one."""
         matches = {name: self._find(name) for name in ours}
         return {name: match[0] for name, match in matches.items() if match}
 
-    def to_theirs(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def export_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return all tensors under their names; raise KeyError for one that no rule names."""
         converted: dict[str, Tensor] = {}
         for name in tensors:
@@ -98,10 +98,10 @@ class TensorTable:
                 raise KeyError(name)
             theirs, names, rule = match
             if theirs not in converted:
-                converted[theirs] = rule.layout.to_theirs([tensors[part] for part in names])
+                converted[theirs] = rule.layout.pack([tensors[part] for part in names])
         return converted
 
-    def to_ours(
+    def import_tensors(
         self,
         tensors: Mapping[str, Tensor],
         expected: Mapping[str, Tensor],
@@ -127,14 +127,14 @@ class TensorTable:
             if theirs not in tensors:
                 raise _error(location, f"the tensor {theirs} is missing")
             needed = [expected[part] for part in names]
-            shape = tuple(rule.layout.to_theirs([one.to("meta") for one in needed]).shape)
+            shape = tuple(rule.layout.pack([one.to("meta") for one in needed]).shape)
             actual = tuple(tensors[theirs].shape)
             if actual != shape:
                 message = f"the tensor {theirs} has shape {actual}, but {settings} {shape}"
                 raise _error(location, message)
             value = tensors[theirs].float()
             check_finite({theirs: value}, location=location, hint=_AGAIN_HINT, error=DataError)
-            converted.update(zip(names, rule.layout.to_ours(value), strict=True))
+            converted.update(zip(names, rule.layout.unpack(value), strict=True))
         for theirs in tensors:
             if theirs not in used and not any(re.fullmatch(item, theirs) for item in ignored):
                 message = f"the tensor {theirs} is of no known part of the model"

@@ -17,7 +17,7 @@ from heedful.conversion.exporting import Exporter, sample_targets
 from heedful.conversion.graph_capture import explain_capture_errors
 from heedful.conversion.hf_folder import write_json
 from heedful.conversion.programs import Program, describe_program, write_program
-from heedful.data.batching import collate_sources
+from heedful.data.text.batching import collate_sources
 from heedful.errors import DataError, check
 from heedful.models.language_model import LanguageModel
 from heedful.tasks.task import LoadedRun, VocabSizes
@@ -100,7 +100,7 @@ class TorchExporter(Exporter):
     description = "torch.export programs"
 
     @override
-    def why_unsupported(self, run: LoadedRun) -> str | None:
+    def unsupported_reason(self, run: LoadedRun) -> str | None:
         return graphs.why_no_graphs(run) or graphs.why_no_forward(run)
 
     @override

@@ -16,8 +16,8 @@ from pydantic import AfterValidator, Field, PositiveInt, model_validator
 from typing_extensions import override
 
 from heedful.config import BaseConfig
-from heedful.data.columnar_files import ColumnarSource, columnar_format
-from heedful.data.pair_dataset import Pair
+from heedful.data.text.columnar_files import ColumnarSource, columnar_format
+from heedful.data.text.pair_dataset import Pair
 from heedful.data.text_files import (
     STANDARD_INPUT,
     UTF_8,

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.data.batching import SourceBatch, collate_sources
+from heedful.data.text.batching import SourceBatch, collate_sources
 from heedful.decoding.config import DecodingConfig
 from heedful.decoding.requests import EncodedRequest
 from heedful.models.base import DecodableModel
 from heedful.search import BeamSearchOptions, Hypothesis, LogitsProcessor, Node, Trellis
-from heedful.search.hypotheses import drop_impossible
+from heedful.search.hypotheses import drop_zero_probability
 from heedful.search.logits_processors import (
     ForbiddenTokens,
     ForcedBOSToken,
@@ -117,7 +117,7 @@ class DecodingStrategy:
         )
         return [
             [item._replace(score=penalty(item.log_prob, len(item.log_probs))) for item in of_text]
-            for of_text in map(drop_impossible, samples)
+            for of_text in map(drop_zero_probability, samples)
         ]
 
     def _select_mbr(self, request: EncodedRequest, samples: list[Hypothesis]) -> Hypothesis:

@@ -61,7 +61,7 @@ class Translation(NamedTuple):
     alternatives: tuple["Translation", ...] = ()  # the next best outputs, or further samples
     tree: list[Node[str]] | None = None  # the whole search, if it was requested
     attention_layers: Sequence[AttentionLayer] = ()  # all of the model, if they were requested
-    copy_shares: NDArray[np.float32] | None = None  # (tokens,), p(copied | token), if it copies
+    copy_probs: NDArray[np.float32] | None = None  # (tokens,), p(copied | token), if it copies
 
     @property
     def attention_map(self) -> AttentionMap:
@@ -72,12 +72,12 @@ class Translation(NamedTuple):
             self.weights,
             title=self.source,
             output=self.text,
-            copy_shares=None if self.copy_shares is None else self.copy_shares_to_json(),
+            copy_probs=None if self.copy_probs is None else self.copy_probs_to_json(),
         )
 
-    def copy_shares_to_json(self) -> list[float]:
+    def copy_probs_to_json(self) -> list[float]:
         """Return the copied share of each token; nothing if the model does not copy."""
-        shares = np.zeros(0) if self.copy_shares is None else self.copy_shares
+        shares = np.zeros(0) if self.copy_probs is None else self.copy_probs
         return shares.astype(np.float64).round(_DIGITS).tolist()
 
     def to_json(self, *, weights: bool = True, tree: bool = False) -> dict[str, Any]:
@@ -109,8 +109,8 @@ class Translation(NamedTuple):
             "tokens": self.tokens,
             "log_probs": [_to_number(log_prob) for log_prob in self.log_probs.tolist()],
         }
-        if self.copy_shares is not None:
-            fields["copy_shares"] = self.copy_shares_to_json()
+        if self.copy_probs is not None:
+            fields["copy_probs"] = self.copy_probs_to_json()
         if weights:
             fields["weights"] = self.weights.astype("float64").round(_DIGITS).tolist()
             fields["eos_weights"] = self.eos_weights.astype("float64").round(_DIGITS).tolist()
@@ -137,14 +137,14 @@ class TranslationBuilder:
         self,
         request: EncodedRequest,
         output: DecodingOutput,
-        copy_shares: Sequence[NDArray[np.float32]] | None = None,
+        copy_probs: Sequence[NDArray[np.float32]] | None = None,
     ) -> Translation:
         """Return the first hypothesis with the others as its alternatives."""
         mappers = self._token_texts.for_source(request.request.text)
         source_texts = mappers.source.source_token_texts(request.source, request.request.text)
         best, *others = (
             self._build_translation(request, mappers, source_texts, hypothesis)._replace(
-                copy_shares=None if copy_shares is None else copy_shares[index]
+                copy_probs=None if copy_probs is None else copy_probs[index]
             )
             for index, hypothesis in enumerate(output.hypotheses)
         )

@@ -13,9 +13,9 @@ import numpy as np
 from sacrebleu.metrics import bleu
 from typing_extensions import override
 
-from heedful.data.cider_d import CiderD
 from heedful.evaluation import base
 from heedful.evaluation.base import Array, Counts, Direction, Metric, ReferenceLists, SentenceMetric
+from heedful.evaluation.cider_d import CiderD
 from heedful.evaluation.text_metrics import SacreBleuMetric, lcs_length
 from heedful.tokenization.ragged_array import RaggedArray
 
@@ -117,7 +117,7 @@ class CaptionRougeL(SentenceMetric):
 
 @dataclass(frozen=True)
 class CiderDMetric(Metric):
-    """Mean over captions of CIDEr-D, times 100 as papers print it; see `heedful.data.cider_d`.
+    """Mean over captions of CIDEr-D, times 100 as papers print it (see `cider_d`).
 
     Document frequencies are those of the references of the whole test set, and stay so when it is
     resampled: a test set of one caption scores 0.

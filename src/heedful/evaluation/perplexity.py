@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from heedful.data.token_stream import LMBatch
+from heedful.data.text.token_stream import LMBatch
 from heedful.evaluation.base import MetricScore
 from heedful.pytree import map_tensors, to_float64
 from heedful.tokenization.vocabulary import PAD

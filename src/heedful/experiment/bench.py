@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from torch.profiler import ProfilerActivity, profile
 
-from heedful.data.batching import DataCursor
+from heedful.data.shuffling import DataCursor
 from heedful.experiment.data_modules import load_data
 from heedful.experiment.trainer_setup import build_trainer
 from heedful.pytree import tensors_of
@@ -196,7 +196,7 @@ def measure_steps(
         started.append(trainer.start_step(batches))
         num_steps, num_targets = num_steps + 1, num_targets + started[-1].num_targets
         last = [*last, batches][-NUM_PROFILED_STEPS:]
-        if len(started) >= trainer.read_every:
+        if len(started) >= trainer.loss_sync_interval:
             _finish(started)
     _finish(started)
     elapsed = time.perf_counter() - start

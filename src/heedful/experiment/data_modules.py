@@ -13,12 +13,12 @@ import numpy as np
 from rich.console import Console
 
 from heedful.config import differences
-from heedful.data import dataset_builder, sharded_dataset
-from heedful.data.corpus_passes import rows_between
-from heedful.data.examples import CHUNK_SIZE, LocatedExamples
-from heedful.data.filtering import FilterConfig
-from heedful.data.mixing import MixtureConfig
-from heedful.data.sharded_dataset import TOKENIZER_FOLDER, PreparedDataConfig, PreparedDataset
+from heedful.data.text import dataset_builder, sharded_dataset
+from heedful.data.text.corpus_passes import rows_between
+from heedful.data.text.example_formats import CHUNK_SIZE, ExampleSource
+from heedful.data.text.filtering import FilterConfig
+from heedful.data.text.mixing import MixtureConfig
+from heedful.data.text.sharded_dataset import TOKENIZER_FOLDER, PreparedDataConfig, PreparedDataset
 from heedful.errors import ConfigError, DataError, check
 from heedful.experiment.default_recipe import DEFAULT_RECIPE
 from heedful.experiment.pretrained_encoder import check_pretrained_tokenizer, pretrained_tokenizer
@@ -49,7 +49,7 @@ def load_data(recipe: Recipe, run: Run, console: Console) -> DataModule:
         cache = TokenCache(recipe, run, _training_sources(recipe))
         if (tokens := cache.load()) is not None:
             print_line(console, f"using the tokens in {cache.folder}: the files are unchanged")
-            dev = LocatedExamples(data.dev.read(), data.dev.locate) if data.dev else tokens.held_out
+            dev = ExampleSource(data.dev.read(), data.dev.locate) if data.dev else tokens.held_out
             assert dev is not None
             return _build_data_module(recipe, run, dev, console, lambda _: tokens.train)
     print_line(console, f"reading {train.describe()}")
@@ -88,7 +88,7 @@ def _training_sources(recipe: Recipe) -> list[Any]:
 def _build_data_module(
     recipe: Recipe,
     run: Run,
-    dev: LocatedExamples,
+    dev: ExampleSource,
     console: Console,
     load_train: Callable[[TokenizerPair], TrainData],
 ) -> DataModule:
@@ -154,12 +154,12 @@ def _build_in_memory(
 
 def _split_dev(
     recipe: Recipe, examples: list[list[Any]], console: Console
-) -> tuple[list[LocatedExamples], LocatedExamples]:
+) -> tuple[list[ExampleSource], ExampleSource]:
     """Split the examples of each source into training examples and a common dev set."""
     data, sources = recipe.data, _training_sources(recipe)
     if data.dev is not None:
         locators = (source.locate for source in sources)
-        return list(map(LocatedExamples, examples, locators)), LocatedExamples(
+        return list(map(ExampleSource, examples, locators)), ExampleSource(
             data.dev.read(), data.dev.locate
         )
     assert data.train is not None
@@ -170,7 +170,7 @@ def _split_dev(
     )
     if held_out.note:
         print_line(console, held_out.note)
-    train: list[LocatedExamples] = []
+    train: list[ExampleSource] = []
     start = 0
     dev_rows: list[tuple[Any, int]] = []  # source and row
     dev_examples: list[Any] = []
@@ -186,14 +186,12 @@ def _split_dev(
         source, row = dev_rows[index]
         return source.locate(row)
 
-    return train, LocatedExamples(dev_examples, locate)
+    return train, ExampleSource(dev_examples, locate)
 
 
-def _leave_out(examples: list[Any], left_out: list[int], source: Any) -> LocatedExamples:
+def _leave_out(examples: list[Any], left_out: list[int], source: Any) -> ExampleSource:
     rows = np.setdiff1d(np.arange(len(examples)), left_out).tolist()
-    return LocatedExamples(
-        [examples[row] for row in rows], lambda index: source.locate(rows[index])
-    )
+    return ExampleSource([examples[row] for row in rows], lambda index: source.locate(rows[index]))
 
 
 def build_prepared_dataset(
@@ -285,7 +283,7 @@ def _build_from_prepared(
     hint = "name another folder with --run, or prepare the tokens with `--tokenizer-from RUN`"
     check(is_same, "data.train", message, hint)
     dev = recipe.data.dev
-    dev_corpus = LocatedExamples(dev.read(), dev.locate) if dev else prepared.held_out_corpus()
+    dev_corpus = ExampleSource(dev.read(), dev.locate) if dev else prepared.held_out_corpus()
     message = f"{prepared.folder} has no dev data, and the recipe names none"
     options = recipe.task.file_options.usage("dev")
     hint = f"give what was given to `heedful prepare`, such as {options}"

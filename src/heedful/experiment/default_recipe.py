@@ -13,7 +13,7 @@ import torch
 
 from heedful.config import BaseConfig, Override, Settings, to_overrides, validate_settings
 from heedful.config.base import type_of
-from heedful.data.sharded_dataset import PreparedDataConfig, load_prepared_dataset
+from heedful.data.text.sharded_dataset import PreparedDataConfig, load_prepared_dataset
 from heedful.errors import ConfigError
 from heedful.recipes import Recipe, load_recipe
 from heedful.recipes.recipe import DataConfig

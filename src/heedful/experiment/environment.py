@@ -230,7 +230,7 @@ def notify_on_signal(notify: Callable[[int], None]) -> Iterator[None]:
         writer.close()
 
 
-class StopNotice:
+class StopSignalLogger:
     """Logs a line for each signal to stop; there is something to save once `get_step` is set.
 
     Python runs a handler once for signals that arrive during one operation, so it is this class

@@ -16,7 +16,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from heedful.acceleration.registry import accelerate_for_inference
-from heedful.data.batching import DataCursor
+from heedful.data.shuffling import DataCursor
 from heedful.errors import DiskFullError, RunError, check
 from heedful.experiment.debug_dumps import BAD_STEPS_FOLDER, NonFiniteError, write_debug_dump
 from heedful.experiment.embedding_files import load_embedding_files
@@ -36,7 +36,7 @@ from heedful.training.optim import LRSchedule
 from heedful.training.progress import print_line, print_samples, show_progress
 from heedful.training.state import TrainingProgress
 from heedful.training.trackers import build_tracker_callbacks
-from heedful.training.trainer import StartedStep
+from heedful.training.trainer import PendingStep
 
 Value = TypeVar("Value")
 
@@ -186,7 +186,7 @@ class TrainingJob:
                 for callback in callbacks:
                     callback.on_train_end()
 
-    def record_step(self, started: StartedStep, cursor: DataCursor) -> None:
+    def record_step(self, started: PendingStep, cursor: DataCursor) -> None:
         """Update all progress that does not depend on the losses."""
         progress, is_main_process = self.progress, self.dist_context.is_main_process
         progress.cursor = cursor
@@ -218,7 +218,7 @@ class TrainingJob:
             self.log(f"training ends {end}: the learning rate never reaches its peak; {advice}")
 
     def finish_step(
-        self, started: StartedStep, cursor: DataCursor, callbacks: Sequence[Callback]
+        self, started: PendingStep, cursor: DataCursor, callbacks: Sequence[Callback]
     ) -> None:
         """Wait for the losses of a step, and tell them to callbacks."""
         metrics, progress = started.finish(), self.progress
@@ -231,7 +231,7 @@ class TrainingJob:
             self._handle_nonfinite_step(started, metrics, cursor)
 
     def _handle_nonfinite_step(
-        self, started: StartedStep, metrics: StepMetrics, cursor: DataCursor
+        self, started: PendingStep, metrics: StepMetrics, cursor: DataCursor
     ) -> None:
         """Log a step that was skipped because of NaN or infinity; raise after too many."""
         count = self.progress.num_consecutive_skips

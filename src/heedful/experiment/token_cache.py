@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save
 
-from heedful.data.examples import LocatedExamples
-from heedful.data.mixing import MixedDataset
-from heedful.data.pair_dataset import InMemoryPairDataset
-from heedful.data.sharded_dataset import TOKENIZER_FOLDER
 from heedful.data.sources import SourceConfig
+from heedful.data.text.example_formats import ExampleSource
+from heedful.data.text.mixing import MixedDataset
+from heedful.data.text.pair_dataset import InMemoryPairDataset
+from heedful.data.text.sharded_dataset import TOKENIZER_FOLDER
 from heedful.errors import CorruptRunError, DiskFullError
 from heedful.recipes import Recipe
 from heedful.runs import Run
@@ -39,7 +39,7 @@ class CachedTokens(NamedTuple):
     """Training data as tokens, and the dev examples that were held out; None if none were."""
 
     train: TrainData
-    held_out: LocatedExamples | None
+    held_out: ExampleSource | None
 
 
 class TokenCache:
@@ -69,7 +69,7 @@ class TokenCache:
         examples, locations = saved["held_out"]
         from_json = self._recipe.task.example_format.from_json
         return CachedTokens(
-            train, LocatedExamples(list(map(from_json, examples)), locations.__getitem__)
+            train, ExampleSource(list(map(from_json, examples)), locations.__getitem__)
         )
 
     def save(self, tokens: CachedTokens, log: Callable[[str], None]) -> None:

@@ -23,7 +23,7 @@ from heedful.config import (
     fields_with_role,
     to_overrides,
 )
-from heedful.data.batching import DataCursor
+from heedful.data.shuffling import DataCursor
 from heedful.errors import ConfigError, RunError, StorageError, check
 from heedful.experiment.arguments import (
     FileArgument,
@@ -36,7 +36,7 @@ from heedful.experiment.data_modules import load_data, require_training_data
 from heedful.experiment.debug_dumps import BAD_STEPS_FOLDER
 from heedful.experiment.environment import (
     InterruptedUnsavedError,
-    StopNotice,
+    StopSignalLogger,
     handle_stop_signals,
     notify_on_signal,
 )
@@ -60,7 +60,7 @@ from heedful.training.state import (
     finished_progress,
 )
 from heedful.training.trackers import check_trackers
-from heedful.training.trainer import StartedStep
+from heedful.training.trainer import PendingStep
 
 LOG_FILE = "train.log"
 _SHORT_STEP_FLOPS = 1e10  # a second on a slow CPU
@@ -161,7 +161,7 @@ def _train(
             console = console or Console(stderr=True)
             stack.enter_context(lock_folder(run.folder))
             clean_up_interrupted(run.folder, run.folder / BAD_STEPS_FOLDER)
-            stack.callback(_discard_log_of_nothing, run)
+            stack.callback(_remove_log_without_run, run)
             stack.enter_context(log_to_file(run.folder / LOG_FILE))
         else:
             console = Console(quiet=True)
@@ -174,7 +174,7 @@ def _train(
             recipe = with_saved_batch_size(recipe, run)
         checkpoints = CheckpointManager(run.checkpoints, recipe.training.checkpoints, log)
         stack.callback(checkpoints.close)
-        notice = StopNotice(log)
+        notice = StopSignalLogger(log)
         stack.enter_context(notify_on_signal(notice))
         if dist_context.is_main_process and run.exists:
             check_resume_compatible(run, recipe, log)
@@ -213,7 +213,7 @@ def _warn_if_threads_spin(device: torch.device, log: Callable[[str], None]) -> N
 def _run_job(
     job: TrainingJob,
     snapshot: Snapshot | None,
-    notice: StopNotice,
+    notice: StopSignalLogger,
     *,
     report_to: Sequence[str],
     user_callbacks: Sequence[Callback],
@@ -244,17 +244,17 @@ def _run_job(
         return result
 
 
-class UnfinishedSteps:
+class PendingSteps:
     """Steps whose losses were not yet read: a GPU waits while they are."""
 
     def __init__(self, job: TrainingJob, callbacks: Sequence[Callback]) -> None:
         self._job, self._callbacks = job, callbacks
-        self._steps: list[tuple[StartedStep, DataCursor]] = []
+        self._steps: list[tuple[PendingStep, DataCursor]] = []
 
-    def append(self, started: StartedStep, cursor: DataCursor) -> None:
-        """Add a step; one in `read_every` waits for all of them."""
+    def append(self, started: PendingStep, cursor: DataCursor) -> None:
+        """Add a step; one in `loss_sync_interval` waits for all of them."""
         self._steps.append((started, cursor))
-        if started.step % self._job.trainer.read_every == 0:
+        if started.step % self._job.trainer.loss_sync_interval == 0:
             self.finish()
 
     def finish(self) -> None:
@@ -289,7 +289,7 @@ def run_training(
     """
     config, trainer, progress = job.config, job.trainer, job.progress
     stream = iter(batches)
-    unfinished = UnfinishedSteps(job, callbacks)
+    unfinished = PendingSteps(job, callbacks)
     while micro_batches := list(islice(stream, config.gradient_accumulation_steps)):
         if trainer.step == 0:
             announce_long_step(job, micro_batches)
@@ -319,7 +319,7 @@ def run_training(
     return TrainingResult.from_progress(trainer.step, progress)
 
 
-def _discard_log_of_nothing(run: Run) -> None:
+def _remove_log_without_run(run: Run) -> None:
     """Remove the log if training failed before there was a run."""
     if not run.exists:
         (run.folder / LOG_FILE).unlink(missing_ok=True)

@@ -39,7 +39,7 @@ class TokenAxis(NamedTuple):
     words: Sequence[str]
     word_ids: Sequence[int]
     """For each token the index of its word, or `NO_WORD_ID`."""
-    copy_shares: Sequence[float] | None = None
+    copy_probs: Sequence[float] | None = None
     """How much of each output token was copied, if the model copies."""
     grid: tuple[int, int] | None = None
     """Rows and columns, if the tokens are the cells of an image."""
@@ -238,7 +238,7 @@ class AttentionSelection(NamedTuple):
             target=list(queries.tokens),
             weights=weights,
             caption=caption,
-            copy_shares=queries.copy_shares,
+            copy_probs=queries.copy_probs,
             grid=keys.grid,
             gates=_mean_gates(members, head),
             axis_names=_AXIS_NAMES.get(members[0].kind, ("query", "key")),

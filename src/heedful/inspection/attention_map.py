@@ -50,7 +50,7 @@ class AttentionMap:
     """The output text."""
     caption: str = ""
     """Which attention of the model this is."""
-    copy_shares: Sequence[float] | None = None
+    copy_probs: Sequence[float] | None = None
     """How much of each target token was copied; None if the model does not copy."""
     grid: tuple[int, int] | None = None
     """Rows and columns of an image whose cells are the source; None of a text."""
@@ -93,7 +93,7 @@ class AttentionMap:
     @property
     def notes(self) -> list[str]:
         """The copied share of each target token in words, empty below half a percent."""
-        shares = np.zeros(len(self.target)) if self.copy_shares is None else self.copy_shares
+        shares = np.zeros(len(self.target)) if self.copy_probs is None else self.copy_probs
         return [f"{100 * share:.0f}% copied" if share >= HALF_A_PERCENT else "" for share in shares]
 
     @classmethod
@@ -115,14 +115,14 @@ class AttentionMap:
         weights = np.add.reduceat(weights, row_starts, axis=0) / sizes[:, None]
         shares, gates = (
             None if values is None else (np.add.reduceat(values, row_starts) / sizes).tolist()
-            for values in (self.copy_shares, self.gates)
+            for values in (self.copy_probs, self.gates)
         )
         return replace(
             self,
             source=list(columns),
             target=list(rows),
             weights=weights,
-            copy_shares=shares,
+            copy_probs=shares,
             gates=gates,
         )
 
@@ -137,8 +137,8 @@ class AttentionMap:
         weights = self.weights.astype(np.float64).round(6).tolist()
         tokens = {"source": list(self.source), "target": list(self.target)}
         fields = {"caption": self.caption, **tokens, "weights": weights}
-        if self.copy_shares is not None:
-            fields["copy_shares"] = np.round(self.copy_shares, 6).tolist()
+        if self.copy_probs is not None:
+            fields["copy_probs"] = np.round(self.copy_probs, 6).tolist()
         if self.gates is not None:
             fields["gates"] = np.round(self.gates, 6).tolist()
         if self.grid is not None:

@@ -34,7 +34,7 @@ from heedful.attention.memory import AttentionState, Memory
 from heedful.attention.monotonic_alignment import MonotonicAlignment
 from heedful.attention.multi_head import MultiHeadAttention
 from heedful.attention.sentinel import SentinelAttention
-from heedful.data.batching import Batch, SourceBatch
+from heedful.data.text.batching import Batch, SourceBatch
 from heedful.errors import DataError, check
 from heedful.models.base import Seq2SeqModel
 from heedful.models.copying import CopyingHead

@@ -19,7 +19,7 @@ import numpy as np
 
 from heedful.errors import DataError, check
 from heedful.inspection.attention_map import TOLERANCE
-from heedful.plotting import pictures, svg
+from heedful.plotting import raster, svg
 from heedful.plotting.html import read_asset, render_page
 from heedful.plotting.svg import escape_invisible, escape_line
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from heedful.shapes import Float, Int  # at run time it would import torch
 
-MAX_PICTURE_SIDE = 512
+MAX_IMAGE_SIDE = 512
 """A larger picture is shrunk before it becomes part of a figure or a page."""
 
 
@@ -65,7 +65,7 @@ class CaptionAttention:
         message = f"{len(self.words)} words need weights (words, rows, columns), found {shape}"
         check(is_grid, location, message, "give a grid of weights for each word", DataError)
         if self.image is not None:
-            pictures.to_rgb(self.image)  # checks it
+            raster.to_rgb(self.image)  # checks it
         for word, grid in zip(self.words, self.weights, strict=True):
             total, error = grid.sum(dtype=np.float64), ""
             if not np.isfinite(grid).all():
@@ -90,16 +90,16 @@ class CaptionAttention:
         return len(self.words) == 0
 
     @cached_property
-    def picture(self) -> Int[np.ndarray, "height width 3"] | None:
-        """The picture as RGB, shrunk to `MAX_PICTURE_SIDE`."""
+    def rgb(self) -> Int[np.ndarray, "height width 3"] | None:
+        """The picture as RGB, shrunk to `MAX_IMAGE_SIDE`."""
         if self.image is None:
             return None
-        return pictures.shrink(pictures.to_rgb(self.image), MAX_PICTURE_SIDE)
+        return raster.shrink(raster.to_rgb(self.image), MAX_IMAGE_SIDE)
 
     @property
     def size(self) -> tuple[int, int]:
         """Height and width of the picture, or rows and columns of the grid."""
-        height, width = (self.weights[0] if self.picture is None else self.picture).shape[:2]
+        height, width = (self.weights[0] if self.rgb is None else self.rgb).shape[:2]
         return height, width
 
     @cached_property
@@ -155,7 +155,7 @@ class CaptionAttention:
 
     def to_terminal(self, console: Console) -> None:
         """Print a small picture for each word; without colors, grids of shades."""
-        from heedful.inspection.terminal_pictures import terminal_sheet
+        from heedful.inspection.terminal_images import terminal_sheet
 
         has_color = console.color_system is not None
         console.print(terminal_sheet(self, width=console.width, has_color=has_color))
@@ -219,8 +219,8 @@ def caption_data(attentions: Sequence[CaptionAttention]) -> dict[str, object]:
         title, caption, label = attention.heading
         card = {"title": title, "caption": caption}
         if not (title and cards and card.items() <= cards[-1].items()):
-            picture = attention.picture
-            uri = "" if picture is None else pictures.to_data_uri(picture)
+            image = attention.rgb
+            uri = "" if image is None else raster.to_data_uri(image)
             cards.append({**card, "picture": uri, "size": list(attention.size), "views": []})
         view = {
             "label": label,
@@ -234,7 +234,7 @@ def caption_data(attentions: Sequence[CaptionAttention]) -> dict[str, object]:
         cards[-1]["views"].append(view)
     return {
         "strong": svg.DARK_TEXT_THRESHOLD,
-        "faded": pictures.FADED,
-        "tint": pictures.TINT,
+        "faded": raster.FADED,
+        "tint": raster.TINT,
         "cards": cards,
     }

@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
 
-from heedful.plotting import pictures, svg
+from heedful.plotting import raster, svg
 from heedful.plotting.svg import add_rect, add_text, escape_invisible, format_px
 
 if TYPE_CHECKING:
@@ -41,14 +41,12 @@ class SheetLayout:
     def __init__(self, attention: CaptionAttention) -> None:
         height, width = attention.size
         max_height, max_width = MAX_TILE_SIZE
-        self.picture_size = pictures.fit_size(
-            height, width, max_height=max_height, max_width=max_width
-        )
+        self.image_size = raster.fit_size(height, width, max_height=max_height, max_width=max_width)
         self.has_bars = attention.gates is not None
-        self.num_tiles = len(attention.words) + (attention.picture is not None)
-        self.tile_width = max(MIN_TILE_WIDTH, self.picture_size[1])
+        self.num_tiles = len(attention.words) + (attention.rgb is not None)
+        self.tile_width = max(MIN_TILE_WIDTH, self.image_size[1])
         footer = NOTE_HEIGHT + (BAR_SPACE if self.has_bars else 0)
-        self.tile_height = WORD_HEIGHT + self.picture_size[0] + footer
+        self.tile_height = WORD_HEIGHT + self.image_size[0] + footer
         usable = SHEET_WIDTH - 2 * svg.PADDING + GAP
         self.columns = max(1, min(self.num_tiles, int(usable / (self.tile_width + GAP))))
         self.width = max(
@@ -79,14 +77,14 @@ class SheetLayout:
         x = svg.PADDING + column * (self.tile_width + GAP)
         return x, self.top + row * (self.tile_height + GAP)
 
-    def picture_box(self, tile: int) -> svg.Box:
+    def image_box(self, tile: int) -> svg.Box:
         """Return the box of the picture of a tile."""
         x, y = self.corner(tile)
-        return x, y + WORD_HEIGHT, self.picture_size[1], self.picture_size[0]
+        return x, y + WORD_HEIGHT, self.image_size[1], self.image_size[0]
 
     def cell_box(self, tile: int, cell: tuple[int, int], grid: tuple[int, int]) -> svg.Box:
         """Return the box of a cell of the grid over the picture of a tile."""
-        x, y, width, height = self.picture_box(tile)
+        x, y, width, height = self.image_box(tile)
         (row, column), (rows, columns) = cell, grid
         return x + width * column / columns, y + height * row / rows, width / columns, height / rows
 
@@ -98,7 +96,7 @@ class SheetLayout:
 def legend(attention: CaptionAttention) -> str:
     """Return the contents of a contact sheet."""
     scale = "relative to the word's largest cell (max: its weight)"
-    if attention.image is None:
+    if attention.rgb is None:
         return f"Filled: attended, {scale}."
     return f"Colors: attended, {scale}. Outline: that cell."
 
@@ -113,7 +111,7 @@ _STYLE = """
 """
 SHEET_STYLE = svg.select_by_scheme(
     *(
-        _STYLE.format(faded=pictures.FADED, accent=palette.accent, rule=palette.rule)
+        _STYLE.format(faded=raster.FADED, accent=palette.accent, rule=palette.rule)
         for palette in (svg.LIGHT, svg.DARK)
     )
 )
@@ -137,11 +135,11 @@ def render_svg(attention: CaptionAttention) -> str:
     for index, (css_class, line) in enumerate(layout.heading):
         add_text(root, css_class, line, x=svg.PADDING, y=layout.heading_baseline(index))
     num_others = layout.num_tiles - len(attention.words)
-    if attention.picture is not None:
-        _define_picture(root, attention.picture, _id_prefix(attention))
+    if attention.rgb is not None:
+        _define_image(root, attention.rgb, _id_prefix(attention))
         add_text(root, "note", "picture", x=svg.PADDING, y=layout.corner(0)[1] + WORD_HEIGHT - 8)
-        _use(root, f"{_id_prefix(attention)}-picture", layout.picture_box(0))
-        add_rect(root, "frame", layout.picture_box(0))
+        _use(root, f"{_id_prefix(attention)}-picture", layout.image_box(0))
+        add_rect(root, "frame", layout.image_box(0))
     for index in range(len(attention.words)):
         _draw_tile(root, attention, layout, index, tile=index + num_others)
     add_text(root, "note", legend(attention), x=svg.PADDING, y=layout.height - svg.PADDING)
@@ -151,15 +149,15 @@ def render_svg(attention: CaptionAttention) -> str:
 def _id_prefix(attention: CaptionAttention) -> str:
     """Return a name that no other figure on a page has, unless it is the same figure."""
     digest = hashlib.sha256(attention.weights.tobytes())
-    digest.update(b"" if attention.picture is None else attention.picture.tobytes())
+    digest.update(b"" if attention.rgb is None else attention.rgb.tobytes())
     return f"sheet-{digest.hexdigest()[:10]}"
 
 
-def _define_picture(root: Element, picture: Int[np.ndarray, "height width 3"], prefix: str) -> None:
+def _define_image(root: Element, image: Int[np.ndarray, "height width 3"], prefix: str) -> None:
     """Add the picture in colors and in gray, to be used by the tiles."""
     definitions = SubElement(root, "defs")
-    css_class = "pixelated" if max(picture.shape[:2]) < PIXELATED_BELOW else ""
-    for name, pixels in (("picture", picture), ("gray", pictures.to_gray(picture))):
+    css_class = "pixelated" if max(image.shape[:2]) < PIXELATED_BELOW else ""
+    for name, pixels in (("picture", image), ("gray", raster.to_gray(image))):
         scaling = {"viewBox": "0 0 1 1", "preserveAspectRatio": "none"}
         symbol = SubElement(definitions, "symbol", {"id": f"{prefix}-{name}", **scaling})
         _add_image(symbol, pixels, (0, 0, 1, 1), css_class)
@@ -167,7 +165,7 @@ def _define_picture(root: Element, picture: Int[np.ndarray, "height width 3"], p
 
 def _add_image(parent: Element, pixels: np.ndarray, box: svg.Box, css_class: str = "") -> Element:
     sides = dict(zip(("x", "y", "width", "height"), map(format_px, box), strict=True))
-    attributes = {**sides, "preserveAspectRatio": "none", "href": pictures.to_data_uri(pixels)}
+    attributes = {**sides, "preserveAspectRatio": "none", "href": raster.to_data_uri(pixels)}
     return SubElement(
         parent, "image", {"class": css_class, **attributes} if css_class else attributes
     )
@@ -185,13 +183,13 @@ def _draw_tile(
     root: Element, attention: CaptionAttention, layout: SheetLayout, index: int, *, tile: int
 ) -> None:
     word, peak = attention.words[index], attention.peaks[index]
-    label, box = escape_invisible(word), layout.picture_box(tile)
+    label, box = escape_invisible(word), layout.image_box(tile)
     x, y, _, height = box
     group = SubElement(root, "g", {"class": "tile", "data-word": label})
     cell = f"row {peak.row + 1}, column {peak.column + 1}"
     SubElement(group, "title").text = f"{label}: {cell}, {attention.notes[index]}"
     add_text(group, "", layout.word_label(word), x=x, y=y - 8)
-    if attention.picture is None:
+    if attention.rgb is None:
         _draw_grid(group, attention, layout, index, tile=tile)
     else:
         prefix = _id_prefix(attention)
@@ -200,13 +198,13 @@ def _draw_tile(
         _add_image(mask, _mask_pixels(attention.strengths[index]), box)
         attended = SubElement(group, "g", {"mask": f"url(#{prefix}-{index})"})
         _use(attended, f"{prefix}-picture", box)
-        add_rect(attended, "full-cell", box).set("fill-opacity", f"{pictures.TINT}")
+        add_rect(attended, "full-cell", box).set("fill-opacity", f"{raster.TINT}")
         add_rect(group, "frame", box)
         grid = attention.weights.shape[1], attention.weights.shape[2]
         add_rect(group, "peak", layout.cell_box(tile, (peak.row, peak.column), grid))
     bottom = y + height
     if attention.gates is not None:
-        gate, width = attention.gates[index], layout.picture_size[1]
+        gate, width = attention.gates[index], layout.image_size[1]
         add_rect(group, "empty-cell", (x, bottom + 6, width, BAR_HEIGHT), radius=2)
         bar = add_rect(group, "full-cell", (x, bottom + 6, width * gate, BAR_HEIGHT), radius=2)
         bar.set("data-gate", svg.format_weight(gate))
@@ -217,8 +215,8 @@ def _draw_tile(
 def _mask_pixels(strength: Float[np.ndarray, "rows columns"]) -> Int[np.ndarray, "height width 2"]:
     """Return white pixels whose alpha is the interpolated strength."""
     rows, columns = strength.shape
-    size = pictures.fit_size(rows, columns, max_height=MAX_MASK_SIDE, max_width=MAX_MASK_SIDE)
-    alpha = pictures.to_pixels(255 * pictures.resize(strength, *size))
+    size = raster.fit_size(rows, columns, max_height=MAX_MASK_SIDE, max_width=MAX_MASK_SIDE)
+    alpha = raster.to_pixels(255 * raster.resize(strength, *size))
     return np.stack([np.full_like(alpha, 255), alpha], axis=-1)
 
 

@@ -14,7 +14,7 @@ from heedful.inspection import attention_lines, attention_map, caption_attention
 from heedful.inspection.attention_map import AttentionMap, FigureForm, attention_data
 from heedful.inspection.caption_attention import CaptionAttention, caption_data
 from heedful.inspection.terminal_heatmap import terminal_heatmap
-from heedful.inspection.terminal_pictures import terminal_sheet
+from heedful.inspection.terminal_images import terminal_sheet
 from heedful.plotting import svg
 from heedful.plotting.html import read_asset, render_page
 
@@ -44,8 +44,8 @@ def render_terminal(
     if attention.grid is None:
         draw = attention_lines.terminal_lines if form == "lines" else terminal_heatmap
         return draw(untitled, width=width)
-    pictures = to_caption_attention(replace(untitled, output="", caption=""))
-    return terminal_sheet(pictures, width=width, has_color=has_color, has_heading=False)
+    images = to_caption_attention(replace(untitled, output="", caption=""))
+    return terminal_sheet(images, width=width, has_color=has_color, has_heading=False)
 
 
 def render_svg(maps: Sequence[AttentionMap], *, columns: int = 1, form: FigureForm = "map") -> str:

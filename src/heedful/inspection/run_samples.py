@@ -58,9 +58,12 @@ def _sample_to_dict(sample: Entry) -> dict[str, Any]:
     grid: tuple[int, int] | None = None
     with suppress(DataError, ValueError, TypeError, OverflowError):
         array = np.array(sample.get("attention"), dtype=np.float64)
-        shares = [float(share) for share in sample.get("copy_shares", ())]
+        copied = sample.get("copy_probs", sample.get("copy_shares", ()))  # the name until 0.1.0
+        copy_probs = [float(prob) for prob in copied]
         grid = _grid(sample)
-        attention_map = AttentionMap(source, output, array, copy_shares=shares or None, grid=grid)
+        attention_map = AttentionMap(
+            source, output, array, copy_probs=copy_probs or None, grid=grid
+        )
         if not attention_map.is_empty:
             attention_map = attention_map.join_bytes()
             source, output = list(attention_map.source), list(attention_map.target)

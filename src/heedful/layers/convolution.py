@@ -17,7 +17,7 @@ from torch.linalg import vector_norm
 from torch.nn.functional import conv1d, glu, linear, pad
 from typing_extensions import override
 
-from heedful.attention.memory import as_position_mask
+from heedful.attention.memory import check_padding_mask
 from heedful.attention.positional_encoding import (
     LearnedEncoding,
     LearnedEncodingConfig,
@@ -100,7 +100,7 @@ class GatedConvLayer(nn.Module):
 
     def forward_bidirectional(self, inputs: LayerInputs, mask: AnyMask = None) -> LayerOutputs:
         """Run over whole sequences, with as many neighbors before as after a position."""
-        visible = inputs.masked_fill(~as_position_mask(mask, inputs).unsqueeze(-1), 0)
+        visible = inputs.masked_fill(~check_padding_mask(mask, inputs).unsqueeze(-1), 0)
         side_padding = (self.kernel_size - 1) // 2
         padded = pad(visible, (0, 0, side_padding, side_padding))
         return self.add_residual(inputs, self.gated_convolution(padded))
@@ -213,7 +213,7 @@ class DilatedBlock(nn.Module):
 
     def forward_bidirectional(self, inputs: LayerOutputs, mask: AnyMask = None) -> LayerOutputs:
         """Run over whole sequences, with the same context on both sides; padding gives zeros."""
-        is_padding = ~as_position_mask(mask, inputs).unsqueeze(-1)
+        is_padding = ~check_padding_mask(mask, inputs).unsqueeze(-1)
         # Norms map zeros to their bias, so padding is zeroed again before the convolution.
         reduced = self.reduce(inputs).masked_fill(is_padding, 0)
         side_padding = self.left_context // 2
@@ -301,7 +301,7 @@ class DilatedConfigBase(BaseConfig):
         return DilatedStack(blocks)
 
 
-class PictureBatchNorm(nn.BatchNorm2d):
+class ImageBatchNorm(nn.BatchNorm2d):
     """BatchNorm over pictures and cells, in training with at least two values per channel.
 
     The variance of a single value is zero, and running statistics would hide that.

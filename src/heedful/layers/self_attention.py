@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 from typing_extensions import override
 
 from heedful.attention.attention import Attention, AttentionOutput
-from heedful.attention.memory import AttentionState, Memory, PreparedKeys, as_position_mask
+from heedful.attention.memory import AttentionState, Memory, PreparedKeys, check_padding_mask
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
 from heedful.errors import check
@@ -197,7 +197,7 @@ class BlockSelfAttention(FullSelfAttention):
 
     @override
     def forward_bidirectional(self, inputs: HiddenStates, mask: AnyMask = None) -> HiddenStates:
-        is_real = as_position_mask(mask, inputs).unsqueeze(-1)
+        is_real = check_padding_mask(mask, inputs).unsqueeze(-1)
         block_mask = self._split_into_blocks(is_real).mT  # (B * blocks, 1, block)
         return self._attend_by_block(inputs, block_mask)
 
@@ -288,7 +288,7 @@ class CompressedSelfAttention(SelfAttention):
 
     @override
     def forward_bidirectional(self, inputs: HiddenStates, mask: AnyMask = None) -> HiddenStates:
-        mask = as_position_mask(mask, inputs)
+        mask = check_padding_mask(mask, inputs)
         segments = self._compress(inputs * mask.unsqueeze(-1))
         memory = as_memory(segments, mask[:, :: self.stride].unsqueeze(1))
         return self.attention(inputs, memory, need_weights=False).context

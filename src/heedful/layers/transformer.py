@@ -18,7 +18,7 @@ from heedful.attention.attention import Attention
 from heedful.attention.auxiliary_losses import sum_losses
 from heedful.attention.config import AttentionConfig, build_self_attention
 from heedful.attention.dot_product_scores import ScaledDotScoreConfig
-from heedful.attention.memory import AttentionState, Memory, as_position_mask, padding_mask
+from heedful.attention.memory import AttentionState, Memory, check_padding_mask, padding_mask
 from heedful.attention.multi_head import MultiHeadConfig
 from heedful.attention.positional_encoding import PositionalEncodingConfig, SinusoidalEncodingConfig
 from heedful.config import BaseConfig
@@ -82,7 +82,7 @@ class TransformerLayer(nn.Module):
         self, inputs: HiddenStates, mask: AnyMask = None
     ) -> OutputsWithLosses:
         """Read whole sequences; return outputs and auxiliary losses. The mask is (B, T)."""
-        mask = as_position_mask(mask, inputs)
+        mask = check_padding_mask(mask, inputs)
         queries = self.self_attention_residual.sublayer_input(inputs)
         attended = self.self_attention.forward_bidirectional(queries, mask)
         return self._feed_forward(self.self_attention_residual.add_residual(inputs, attended), mask)

@@ -15,7 +15,7 @@ from heedful.attention.alignments import AlignmentOutput
 from heedful.attention.attention import Attention
 from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
 from heedful.attention.memory import padding_mask
-from heedful.data.batching import Batch, SourceBatch
+from heedful.data.text.batching import Batch, SourceBatch
 from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.mixture_of_experts import MixtureOfExperts

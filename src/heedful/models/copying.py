@@ -16,7 +16,7 @@ from torch.nn.functional import logsigmoid, pad
 from typing_extensions import override
 
 from heedful.config import BaseConfig
-from heedful.data.batching import Batch
+from heedful.data.text.batching import Batch
 from heedful.models.output_heads import (
     CopyInputs,
     CopySource,
@@ -99,7 +99,7 @@ class CopyingHead(OutputHead):
         distributions = self.compute_distributions(features, weights, copying)
         return add_copies(*distributions, copying.source)
 
-    def copy_shares(
+    def copy_probs(
         self,
         features: Features,
         weights: SourceWeights,
@@ -275,7 +275,7 @@ class CopyNetHeadConfig(BaseConfig):
 
     def build(self, sizes: HeadSizes) -> OutputHead:
         head = CopyNetHead(sizes.features, sizes.vocab, sizes.memory)
-        head.reads_selectively = self.selective_read
+        head.has_selective_read = self.selective_read
         return head
 
 
@@ -337,7 +337,7 @@ def find_copying_head(model: nn.Module) -> CopyingHead | None:
 
 
 @torch.inference_mode()
-def compute_copy_shares(model: nn.Module, batch: Batch) -> PerQuery | None:
+def compute_copy_probs(model: nn.Module, batch: Batch) -> PerQuery | None:
     """Return the copied part of the probability of each target; None if nothing is copied."""
     head = find_copying_head(model)
     if head is None:
@@ -346,7 +346,7 @@ def compute_copy_shares(model: nn.Module, batch: Batch) -> PerQuery | None:
 
     def record(module: nn.Module, inputs: Any, output: Any) -> None:
         features, weights, copying = inputs
-        shares.append(head.copy_shares(features, weights, copying, batch.targets))
+        shares.append(head.copy_probs(features, weights, copying, batch.targets))
 
     handle = head.register_forward_hook(record)
     try:

@@ -11,7 +11,7 @@ from pydantic import model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.data.image_batching import ImageShape
+from heedful.data.images.batching import ImageShape
 from heedful.layers.efficientnet import (
     IMAGE_SIZE,
     EfficientNetLayer,
@@ -19,7 +19,7 @@ from heedful.layers.efficientnet import (
     load_efficientnet,
 )
 from heedful.layers.transformer import Probability
-from heedful.models.image_encoders import Grid, ImageEncoder, PictureEncoderConfigBase
+from heedful.models.image_encoders import Grid, ImageEncoder, ImageEncoderConfigBase
 from heedful.shapes import Lengths, Losses, Shaped, SourceStates
 
 
@@ -68,7 +68,7 @@ class EfficientNetEncoder(ImageEncoder):
         return self.dropout(maps.flatten(2).mT), {}
 
 
-class EfficientNetEncoderConfig(PictureEncoderConfigBase):
+class EfficientNetEncoderConfig(ImageEncoderConfigBase):
     """EfficientNet-Lite0 (Tan and Le 2019), by default with published weights that stay fixed."""
 
     type: Literal["efficientnet-lite0"] = "efficientnet-lite0"

@@ -14,7 +14,7 @@ from heedful.attention.alignments import AlignmentLossInputs
 from heedful.attention.auxiliary_losses import sum_losses
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
-from heedful.data.batching import Batch, SourceBatch
+from heedful.data.text.batching import Batch, SourceBatch
 from heedful.errors import check
 from heedful.layers.embeddings import share_embeddings, tie_weights
 from heedful.layers.initialization import DefaultInitConfig, InitConfig

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from typing_extensions import override
 
-from heedful.data.batching import SourceBatch
+from heedful.data.text.batching import SourceBatch
 from heedful.errors import check
 from heedful.models.base import DecodableModel
 from heedful.models.language_model import BoundedContextModel, BoundedContextState, LanguageModel

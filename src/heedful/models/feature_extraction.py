@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from heedful.data.feature_files import FeatureBits, write_features
-from heedful.data.images import (
+from heedful.data.images.feature_files import FeatureBits, write_features
+from heedful.data.images.image_files import (
     IMAGE_SUFFIXES,
     FileListError,
     ImageFiles,
@@ -51,7 +51,7 @@ class ExtractionOutput(NamedTuple):
     notes: tuple[str, ...]  # what is unusual about others
 
 
-class DecodedPicture(NamedTuple):
+class DecodedImage(NamedTuple):
     """A picture in its size, or why it cannot be read."""
 
     path: str
@@ -60,12 +60,12 @@ class DecodedPicture(NamedTuple):
     notes: tuple[str, ...]
 
 
-DecodedBatch = list[DecodedPicture]
+DecodedBatch = list[DecodedImage]
 
 
-def list_pictures(names: Iterable[str]) -> list[str]:
+def list_images(names: Iterable[str]) -> list[str]:
     """Return picture files, and all pictures in the folders among the names, without repetition."""
-    pictures: dict[str, None] = {}
+    images: dict[str, None] = {}
     missing: list[str] = []
     for name in names:
         if os.path.isdir(name):
@@ -78,9 +78,9 @@ def list_pictures(names: Iterable[str]) -> list[str]:
             ]
             hint = "name a folder with pictures, or the pictures"
             check(inside, name, "contains no pictures", hint, DataError)
-            pictures.update(dict.fromkeys(inside))
+            images.update(dict.fromkeys(inside))
         elif os.path.exists(name):
-            pictures[name] = None
+            images[name] = None
         else:
             missing.append(name)
     if len(missing) == 1:
@@ -88,11 +88,11 @@ def list_pictures(names: Iterable[str]) -> list[str]:
     if missing:
         location, hint = format_count(len(missing), "image"), "check the paths"
         raise FileListError(location, "no such files", hint, missing)
-    return list(pictures)
+    return list(images)
 
 
 def extract_features(
-    pictures: Sequence[str],
+    images: Sequence[str],
     path: Path,
     network: EfficientNetLite0,
     options: ExtractionOptions,
@@ -101,7 +101,7 @@ def extract_features(
     track: Callable[[Iterator[DecodedBatch]], Iterator[DecodedBatch]] = iter,
 ) -> ExtractionOutput:
     """Write the features of all pictures to a file; `track` passes batches on and counts them."""
-    check(pictures, "pictures", "there are none", "name pictures or folders of them", DataError)
+    check(images, "pictures", "there are none", "name pictures or folders of them", DataError)
     grid = network.grid(options.height, options.width)
     shape = (*grid, network.num_channels)
     encoder: Any = fold_batch_norms(network).to(device)
@@ -114,21 +114,19 @@ def extract_features(
     errors: list[DataError] = []
     notes: list[str] = []
     with write_features(
-        path, shape, bits=options.bits, num_images=len(pictures), metadata=metadata
+        path, shape, bits=options.bits, num_images=len(images), metadata=metadata
     ) as writer:
-        for batch in track(_decode_batches(pictures, options)):
-            errors += [picture.error for picture in batch if picture.error]
-            notes += [note for picture in batch for note in picture.notes]
-            readable = {
-                picture.path: picture.pixels for picture in batch if picture.pixels is not None
-            }
+        for batch in track(_decode_batches(images, options)):
+            errors += [image.error for image in batch if image.error]
+            notes += [note for image in batch for note in image.notes]
+            readable = {image.path: image.pixels for image in batch if image.pixels is not None}
             if not readable or (errors and not options.skip_broken):
                 continue  # nothing will be written, but all that is broken is listed
             pixels = np.stack(list(readable.values()))
             writer.append(list(readable), _encode(encoder, pixels, device))
         problems = [f"{error.location}: {error.message}" for error in errors]
         if errors and not (options.skip_broken and writer.images):
-            location = f"{len(errors):,} of {format_count(len(pictures), 'image')}"
+            location = f"{len(errors):,} of {format_count(len(images), 'image')}"
             hint = "replace or remove them, or leave them out with --skip-broken"
             raise FileListError(location, "cannot be read", hint, problems)
     return ExtractionOutput(
@@ -145,13 +143,13 @@ def _encode(
     return maps.flatten(2).transpose(1, 2).cpu().numpy()  # (pictures, cells, channels)
 
 
-def _decode_batches(pictures: Sequence[str], options: ExtractionOptions) -> Iterator[DecodedBatch]:
+def _decode_batches(images: Sequence[str], options: ExtractionOptions) -> Iterator[DecodedBatch]:
     """Yield decoded pictures in batches; threads decode the next batch meanwhile."""
-    starts = range(0, len(pictures), options.batch_size)
-    batches = [pictures[start : start + options.batch_size] for start in starts]
+    starts = range(0, len(images), options.batch_size)
+    batches = [images[start : start + options.batch_size] for start in starts]
     with ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1)) as pool:
 
-        def submit(batch: Sequence[str]) -> list[Future[DecodedPicture]]:
+        def submit(batch: Sequence[str]) -> list[Future[DecodedImage]]:
             return [pool.submit(_decode, path, options) for path in batch]
 
         ahead = submit(batches[0])
@@ -161,7 +159,7 @@ def _decode_batches(pictures: Sequence[str], options: ExtractionOptions) -> Iter
             yield [future.result() for future in current]
 
 
-def _decode(path: str, options: ExtractionOptions) -> DecodedPicture:
+def _decode(path: str, options: ExtractionOptions) -> DecodedImage:
     notes: list[str] = []
     height, width, fit = options.height, options.width, options.fit
     try:
@@ -169,5 +167,5 @@ def _decode(path: str, options: ExtractionOptions) -> DecodedPicture:
     except MissingExtraError:
         raise
     except DataError as error:
-        return DecodedPicture(path, None, error, ())
-    return DecodedPicture(path, pixels, None, tuple(notes))
+        return DecodedImage(path, None, error, ())
+    return DecodedImage(path, pixels, None, tuple(notes))

@@ -18,10 +18,10 @@ from typing_extensions import override
 from heedful.attention.memory import padding_mask
 from heedful.attention.positional_encoding import PositionalEncoding, PositionalEncodingConfig
 from heedful.config import BaseConfig
-from heedful.data.image_batching import ImageShape
-from heedful.data.images import ImageFit
+from heedful.data.images.batching import ImageShape
+from heedful.data.images.image_files import ImageFit
 from heedful.errors import check
-from heedful.layers.convolution import PictureBatchNorm
+from heedful.layers.convolution import ImageBatchNorm
 from heedful.layers.transformer import Probability
 from heedful.models.base import Encoder, EncoderOutput
 from heedful.shapes import Float, Lengths, Losses, Shaped, SourceInputs, SourceStates
@@ -261,7 +261,7 @@ class ConvolutionalStage(nn.Module):
 def _build_norm(norm: str, size: int) -> nn.Module:
     if norm == "none":
         return nn.Identity()
-    return PictureBatchNorm(size) if norm == "batch" else nn.GroupNorm(_num_groups(size), size)
+    return ImageBatchNorm(size) if norm == "batch" else nn.GroupNorm(_num_groups(size), size)
 
 
 def _num_groups(size: int) -> int:
@@ -304,7 +304,7 @@ class CNNEncoder(ImageEncoder):
         return self.dropout(cells), {}
 
 
-class PictureEncoderConfigBase(BaseConfig):
+class ImageEncoderConfigBase(BaseConfig):
     """Common settings of encoders of pictures."""
 
     type: str
@@ -321,7 +321,7 @@ class PictureEncoderConfigBase(BaseConfig):
         return ImageShape(self.num_channels, *self.image_size, self.fit)
 
 
-class CNNEncoderConfig(PictureEncoderConfigBase):
+class CNNEncoderConfig(ImageEncoderConfigBase):
     """A small convolutional network, trained from scratch."""
 
     type: Literal["cnn"] = "cnn"

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from heedful.attention.positional_encoding import PositionalEncodingConfig, SinusoidalEncodingConfig
 from heedful.config.base import with_default_type
-from heedful.data.image_batching import ImageShape
+from heedful.data.images.batching import ImageShape
 from heedful.layers.transformer import TransformerConfigBase, TransformerStack
 from heedful.models.efficientnet_encoder import EfficientNetEncoderConfig
 from heedful.models.image_encoders import (
@@ -22,7 +22,7 @@ from heedful.models.image_encoders import (
     Grid,
     GridPositionalEncoding,
     ImageEncoder,
-    PictureEncoderConfigBase,
+    ImageEncoderConfigBase,
     build_grid_encoding,
     normalize_pixels,
 )
@@ -103,7 +103,7 @@ class TransformerImageEncoderConfigBase(TransformerConfigBase):
         )
 
 
-class PatchEncoderConfig(PictureEncoderConfigBase, TransformerImageEncoderConfigBase):
+class PatchEncoderConfig(ImageEncoderConfigBase, TransformerImageEncoderConfigBase):
     """Transformer layers over patches of a picture (Dosovitskiy et al. 2021)."""
 
     type: Literal["patches"] = "patches"

@@ -17,7 +17,7 @@ from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
 from heedful.attention.positional_encoding import PositionalEncodingConfig
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
-from heedful.data.token_stream import LMBatch
+from heedful.data.text.token_stream import LMBatch
 from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding, tie_weights
 from heedful.layers.initialization import DefaultInitConfig, InitConfig

@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy, pad
 from typing_extensions import override
 
 from heedful.config import BaseConfig
-from heedful.data.token_stream import LMBatch
+from heedful.data.text.token_stream import LMBatch
 from heedful.errors import check
 from heedful.layers.embeddings import tie_weights
 from heedful.layers.initialization import DefaultInitConfig, InitConfig

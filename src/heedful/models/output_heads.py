@@ -63,7 +63,7 @@ class OutputHead(nn.Module, ABC):
     """Whether it predicts tokens of the source, and needs `CopyInputs`."""
     gate_reads_cell_state = False
     """Whether `CopyInputs.gate_inputs` end with the cell state of the decoder."""
-    reads_selectively = False
+    has_selective_read = False
     """Whether it has a `selective_read`, which is part of the next input (Gu et al. 2016)."""
 
     def __init__(self, feature_size: int, vocab_size: int, *, bias: bool = True) -> None:
@@ -235,7 +235,7 @@ def check_parallel(head: OutputHead) -> None:
     """Raise ConfigError for a head that needs one step after another."""
     message = "a selective read waits for the step before, but this decoder has no steps"
     hint = "set it to false, or choose a recurrent decoder"
-    check(not head.reads_selectively, "decoder.output_head.selective_read", message, hint)
+    check(not head.has_selective_read, "decoder.output_head.selective_read", message, hint)
     message = "the gate reads cell states, which this decoder does not have"
     setting = "decoder.output_head.gate_reads_cell_state"
     check(not head.gate_reads_cell_state, setting, message, hint)

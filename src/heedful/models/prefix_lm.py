@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from heedful.attention.auxiliary_losses import sum_losses
 from heedful.attention.memory import padding_mask
-from heedful.data.batching import Batch, SourceBatch
+from heedful.data.text.batching import Batch, SourceBatch
 from heedful.layers.embeddings import TokenEmbedding, check_shared_vocabulary, tie_weights
 from heedful.layers.sublayers import apply_dropout
 from heedful.models.base import ModelOutput, Seq2SeqModel

@@ -15,7 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from heedful.attention.alignments import AlignmentFunction, SoftmaxAlignment
 from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout, masked_score
 from heedful.attention.config import AlignmentConfig, ScoreConfig
-from heedful.attention.memory import as_query_mask
+from heedful.attention.memory import broadcast_mask
 from heedful.attention.scores import ScoreFunction
 from heedful.errors import ArgumentError, check
 from heedful.shapes import Bool, Context, Float, Keys, Queries, Values, Weights
@@ -135,7 +135,7 @@ def visible_pairs(mask: PairMask, queries: Queries, keys: Keys) -> Bool[Tensor, 
     if visible is None:
         return None
     visible = visible.expand(*visible.shape[:-1], num_keys)
-    return as_query_mask(visible, queries.shape[:-2], num_keys, num_queries)
+    return broadcast_mask(visible, queries.shape[:-2], num_keys, num_queries)
 
 
 def as_boolean(mask: Tensor, name: str) -> Bool[Tensor, "..."]:

@@ -28,10 +28,10 @@ from heedful.config import (
     wrong_type_error,
 )
 from heedful.config.base import type_of, with_default_type
-from heedful.data.filtering import FilterConfig
-from heedful.data.labeled_images import LabeledImageBatchingConfig
-from heedful.data.series_batching import SeriesBatchingConfig
-from heedful.data.token_stream import LMBatchingConfig
+from heedful.data.images.labeled_images import LabeledImageBatchingConfig
+from heedful.data.series.batching import SeriesBatchingConfig
+from heedful.data.text.filtering import FilterConfig
+from heedful.data.text.token_stream import LMBatchingConfig
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import ConfigError, check, choices_hint, did_you_mean
 from heedful.evaluation.registry import MetricSpec

@@ -32,7 +32,7 @@ from heedful.search.hypotheses import (
     NaNLogProbsError,
     State,
     StepwiseModel,
-    drop_impossible,
+    drop_zero_probability,
 )
 from heedful.search.logits_processors import (
     ForcedPrefix,
@@ -189,7 +189,7 @@ class Beams:
             distinct: dict[tuple[int, ...], Hypothesis] = {}
             for hypothesis in sorted(islice(hypotheses, len(rows)), key=lambda item: -item.score):
                 distinct.setdefault(tuple(hypothesis.tokens), hypothesis)
-            results.append(drop_impossible(list(distinct.values())))
+            results.append(drop_zero_probability(list(distinct.values())))
         return results
 
     def advance(

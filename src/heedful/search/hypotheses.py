@@ -51,7 +51,7 @@ class Hypothesis(NamedTuple):
     eos_weights: NDArray[np.float32]  # (source positions,)
 
 
-def drop_impossible(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+def drop_zero_probability(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     """Return the hypotheses with a probability above 0, or the first one if there are none."""
     return [item for item in hypotheses if item.log_prob > -np.inf] or hypotheses[:1]
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 from typer import Option
 
-from heedful.data.columnar_files import columnar_format
+from heedful.data.text.columnar_files import columnar_format
 from heedful.data.text_files import COMPRESSION_SUFFIXES, file_suffix
 from heedful.errors import ConfigError, check
 from heedful.terminal import (
@@ -211,7 +211,7 @@ def add_reading_options(setting: Mapping[str, Any], files: Files) -> dict[str, A
 
 def _has_usual_names(setting: Mapping[str, Any]) -> bool:
     """Return whether the first line of a table names its columns, such as text and label."""
-    from heedful.data.table_files import CSVConfig, TSVConfig
+    from heedful.data.text.table_files import CSVConfig, TSVConfig
 
     config = CSVConfig if setting["type"] == "csv" else TSVConfig
     return config.model_validate(setting).has_usual_names()

@@ -10,28 +10,28 @@ from torch.nn.functional import pad
 from typing_extensions import override
 
 from heedful.config import BaseConfig
-from heedful.data.batching import (
+from heedful.data.shuffling import DataCursor
+from heedful.data.text.batching import (
     Batch,
     BatchStream,
-    DataCursor,
     SourceBatch,
     collate,
     collate_sources,
     epoch_batches,
     padded_lengths,
 )
-from heedful.data.examples import PAIRS, LocatedExamples, tokenize_corpora
-from heedful.data.filtering import FilterReport
-from heedful.data.mixing import MixedDataset, MixtureConfig
-from heedful.data.pair_dataset import (
-    HiddenWordsDataset,
+from heedful.data.text.example_formats import PAIRS, ExampleSource, tokenize_corpora
+from heedful.data.text.filtering import FilterReport
+from heedful.data.text.mixing import MixedDataset, MixtureConfig
+from heedful.data.text.pair_dataset import (
     InMemoryPairDataset,
     Pair,
     PairDataset,
     ResegmentedDataset,
+    UnkAugmentedDataset,
 )
-from heedful.data.pair_files import PAIR_SOURCES
-from heedful.data.sharded_dataset import PreparedDataConfig, PreparedDataset
+from heedful.data.text.pair_files import PAIR_SOURCES
+from heedful.data.text.sharded_dataset import PreparedDataConfig, PreparedDataset
 from heedful.errors import check
 from heedful.pytree import map_tensors
 from heedful.tasks.task import (
@@ -75,7 +75,7 @@ class PairDataModule(DataModule):
         tokenizers = self.recipe.tokenizers
         if isinstance(tokenizers, SharedTokenizerConfig) and tokenizers.hidden_word_rate:
             size, rate = len(self.tokenizers.source), tokenizers.hidden_word_rate
-            train = HiddenWordsDataset(train, size, rate, seed=config.seed)
+            train = UnkAugmentedDataset(train, size, rate, seed=config.seed)
         return BatchStream(train, config.batching, seed=config.seed, cursor=cursor)
 
     @override
@@ -107,7 +107,7 @@ class PairTask(Task):
         self,
         config: ExperimentConfig,
         tokenizers: TokenizerPair,
-        corpora: Sequence[LocatedExamples],
+        corpora: Sequence[ExampleSource],
     ) -> TrainData:
         datasets, report = self._tokenize(config, tokenizers, corpora, "data.train")
         source = config.data.train
@@ -128,7 +128,7 @@ class PairTask(Task):
         config: ExperimentConfig,
         tokenizers: TokenizerPair,
         train: TrainData,
-        dev: LocatedExamples,
+        dev: ExampleSource,
     ) -> DataModule:
         (dataset,), report = self._tokenize(config, tokenizers, [dev], "data.dev")
         lines = list(report.format_lines())
@@ -140,7 +140,7 @@ class PairTask(Task):
         self,
         config: ExperimentConfig,
         tokenizers: TokenizerPair,
-        corpora: Sequence[LocatedExamples],
+        corpora: Sequence[ExampleSource],
         location: str,
     ) -> tuple[list[InMemoryPairDataset], FilterReport]:
         filtering, example_format = config.data.filtering, self.example_format

@@ -2,7 +2,7 @@
 
 A task names its model configs, data sources and metrics, and builds data module, objective and
 predictor. `PairTask` and `TextTask` implement the data half for pairs of texts and for running
-text; `TokenlessTask` is the base for numbers and images. Invariant: no module outside `tasks/`
+text; `NumericTask` is the base for numbers and images. Invariant: no module outside `tasks/`
 depends on which task a recipe, a model or a predictor has.
 """
 
@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from heedful.config import BaseConfig
-from heedful.data.batching import DataCursor
-from heedful.data.examples import ExampleFormat, LocatedExamples
-from heedful.data.sharded_dataset import PreparedDataset
+from heedful.data.shuffling import DataCursor
+from heedful.data.text.example_formats import ExampleFormat, ExampleSource
+from heedful.data.text.sharded_dataset import PreparedDataset
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import ConfigError, RunError, check, check_choice, choices_hint, did_you_mean
 from heedful.evaluation.base import Direction, Metric
@@ -138,7 +138,7 @@ class Task(ABC):
     """The files that `train`, `prepare`, `evaluate` and `compare` take for it."""
     metrics: ClassVar[Mapping[str, MetricSpec]]
     """What a validation can be judged by; "loss" first."""
-    labels_words: ClassVar[bool] = False
+    is_word_level: ClassVar[bool] = False
     """Whether outputs are labels of words, so that tokens must show where a word begins."""
     gpu_precision: ClassVar[PrecisionName] = "fp32"
     """Of training on a GPU where the recipe names none."""
@@ -222,7 +222,7 @@ class Task(ABC):
         self,
         config: ExperimentConfig,
         tokenizers: TokenizerPair,
-        corpora: Sequence[LocatedExamples],
+        corpora: Sequence[ExampleSource],
     ) -> TrainData:
         """Tokenize the training examples of each source in memory."""
 
@@ -236,7 +236,7 @@ class Task(ABC):
         config: ExperimentConfig,
         tokenizers: TokenizerPair,
         train: TrainData,
-        dev: LocatedExamples,
+        dev: ExampleSource,
     ) -> DataModule:
         """Tokenize the dev examples and join them with the training data."""
 

@@ -18,7 +18,7 @@ from heedful.tasks.command_line import add_reading_options, parse_column
 from heedful.terminal import is_typed, prompt
 
 if TYPE_CHECKING:
-    from heedful.data.table_files import TableConfig
+    from heedful.data.text.table_files import TableConfig
 
 _TYPES = {".tsv": "tsv", ".csv": "csv", ".json": "jsonl", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
@@ -61,8 +61,8 @@ class TextInput(NamedTuple):
 
     def _build_config(self) -> Any:
         """Return a source of pairs, of which both texts are the same."""
-        from heedful.data.pair_files import JSONLConfig
-        from heedful.data.table_files import CSVConfig, TSVConfig
+        from heedful.data.text.pair_files import JSONLConfig
+        from heedful.data.text.table_files import CSVConfig, TSVConfig
 
         files = {"delimiter": self.delimiter}
         setting = add_reading_options({"type": self.type, "path": self.file}, files)
@@ -74,8 +74,8 @@ class TextInput(NamedTuple):
         return type(table).model_validate(setting | update)
 
     def _find_key(self) -> str:
-        from heedful.data.pair_files import read_json_objects
-        from heedful.data.table_files import TEXT_NAMES
+        from heedful.data.text.pair_files import read_json_objects
+        from heedful.data.text.table_files import TEXT_NAMES
 
         if not Path(self.file).is_file():
             return TEXT_NAMES[0]
@@ -105,7 +105,7 @@ def find_text_column(row: list[str]) -> int | None:
 
     A row of which all cells are names of columns, such as "de" and "en", is a header, too.
     """
-    from heedful.data.table_files import TEXT_NAMES, is_header
+    from heedful.data.text.table_files import TEXT_NAMES, is_header
 
     cells = [cell.strip().lower() for cell in row]
     usual = next((1 + cells.index(name) for name in TEXT_NAMES if name in cells), None)

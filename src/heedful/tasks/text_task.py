@@ -10,11 +10,15 @@ from typing_extensions import override
 
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.config import BaseConfig
-from heedful.data.batching import DataCursor
-from heedful.data.examples import LINES, LocatedExamples
-from heedful.data.sharded_dataset import PreparedDataConfig, PreparedDataset, ShardedTokenStream
+from heedful.data.shuffling import DataCursor
 from heedful.data.sources import SyntheticTextConfig, TextColumnConfig, TextFilesConfig
-from heedful.data.token_stream import (
+from heedful.data.text.example_formats import LINES, ExampleSource
+from heedful.data.text.sharded_dataset import (
+    PreparedDataConfig,
+    PreparedDataset,
+    ShardedTokenStream,
+)
+from heedful.data.text.token_stream import (
     LMBatch,
     LMBatchingConfig,
     LMBatchStream,
@@ -187,7 +191,7 @@ class TextTask(Task):
         self,
         config: ExperimentConfig,
         tokenizers: TokenizerPair,
-        corpora: Sequence[LocatedExamples],
+        corpora: Sequence[ExampleSource],
     ) -> TrainData:
         tokens, report = _tokenize(corpora[0].examples, tokenizers)
         return TrainData(tokens, tokens_fingerprint(tokens), [report])
@@ -205,7 +209,7 @@ class TextTask(Task):
         config: ExperimentConfig,
         tokenizers: TokenizerPair,
         train: TrainData,
-        dev: LocatedExamples,
+        dev: ExampleSource,
     ) -> TextDataModule:
         tokens, report = _tokenize(dev.examples, tokenizers)
         return self.data_module_class(

@@ -38,7 +38,7 @@ class LoggedSample(NamedTuple):
     text: str
     attention: Sequence[Sequence[float]]  # (output, source); empty without attention
     source_text: str = ""
-    copy_shares: Sequence[float] = ()  # of each output token; empty if the model does not copy
+    copy_probs: Sequence[float] = ()  # of each output token; empty if the model does not copy
     grid: Sequence[int] = ()  # rows and columns, if the source is the cells of an image
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from heedful.config import BaseConfig
-from heedful.data.batching import BatchingConfig
+from heedful.data.text.batching import BatchingConfig
 from heedful.errors import check
 from heedful.models.scheduled_sampling import ScheduledSamplingConfig, TeacherForcingConfig
 from heedful.training import optim

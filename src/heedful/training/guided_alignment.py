@@ -17,7 +17,7 @@ from torch import Tensor
 from heedful.aligners.links import Link, Symmetrization
 from heedful.aligners.training import AlignerConfig, HMMAlignerConfig
 from heedful.config import BaseConfig
-from heedful.data.batching import Batch
+from heedful.data.text.batching import Batch
 from heedful.errors import check
 from heedful.shapes import Float, Int, Scalar, SourceWeights
 from heedful.tokenization.ragged_array import Integers, RaggedArray

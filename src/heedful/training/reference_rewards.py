@@ -12,8 +12,8 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.data.batching import Batch
-from heedful.data.cider_d import CiderD
+from heedful.data.text.batching import Batch
+from heedful.evaluation.cider_d import CiderD
 from heedful.tokenization.ragged_array import Integers, RaggedArray
 from heedful.tokenization.vocabulary import EOS, UNK
 from heedful.training.guided_alignment import hash_rows

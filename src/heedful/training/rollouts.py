@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from heedful.data.batching import Batch
+from heedful.data.text.batching import Batch
 from heedful.models.base import Seq2SeqModel
 from heedful.pytree import select_rows
 from heedful.search.sampling import SamplingOptions, sample

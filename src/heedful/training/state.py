@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import torch
 from torch import Tensor
 
-from heedful.data.batching import DataCursor
+from heedful.data.shuffling import DataCursor
 from heedful.errors import DiskFullError, HeedfulError, RunError, check
 from heedful.storage.atomic import check_free_space, explain_os_errors, remove_path
 from heedful.storage.state_dict import is_sharded, load_into_model, shard_like

@@ -59,7 +59,7 @@ def capture_steps(
     else:
         trainer.prepare_batch = pad_batch
         trainer.captured_update = CapturedUpdate(trainer, log)
-        trainer.read_every = LOG_EVERY_STEPS
+        trainer.loss_sync_interval = LOG_EVERY_STEPS
 
 
 def plain_step_reason(config: TrainingConfig, dist_context: DistributedContext) -> str:

@@ -249,7 +249,7 @@ UpdateFunction = Callable[[Sequence[Any], float], Callable[[], UpdateResult]]
 """Starts a step on micro-batches with a learning rate; what it returns waits for the result."""
 
 
-class StartedStep(NamedTuple):
+class PendingStep(NamedTuple):
     """An optimizer step that a GPU may still be busy with."""
 
     step: int
@@ -309,7 +309,7 @@ class Trainer:
         self.device = device
         self.step = 0
         self.captured_update: UpdateFunction | None = None  # instead of `update`: step_capture.py
-        self.read_every = 1
+        self.loss_sync_interval = 1
         """Steps after which losses are read: a GPU waits while they are."""
         self.prepare_batch: Callable[[Any], Any] = lambda batch: batch
         """Applied to batches before they are needed; see `training.prefetching`."""
@@ -320,7 +320,7 @@ class Trainer:
         """Run one optimizer step on a list of micro-batches, or skip it and say why."""
         return self.start_step(micro_batches).finish()
 
-    def start_step(self, micro_batches: Sequence[Any]) -> StartedStep:
+    def start_step(self, micro_batches: Sequence[Any]) -> PendingStep:
         """Start a step; further ones may be started before it is finished."""
         self.step += 1
         rng_states, learning_rate = get_rng_states(), self.learning_rate(self.step)
@@ -328,7 +328,7 @@ class Trainer:
         read_result = update(micro_batches, learning_rate)
         if self.ema is not None and not read_result()[1]:
             self.ema.update(self.step)
-        return StartedStep(self.step, learning_rate, micro_batches, rng_states, read_result)
+        return PendingStep(self.step, learning_rate, micro_batches, rng_states, read_result)
 
     def averaged_parameters(self) -> AbstractContextManager[None]:
         """Give the model the parameters it is evaluated with: their average, if there is one."""

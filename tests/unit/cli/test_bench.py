@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from heedful.data.batching import DataCursor
+from heedful.data.shuffling import DataCursor
 from heedful.experiment.bench import (
     ShapeProfile,
     StepProfile,
@@ -80,7 +80,7 @@ class RecordingTrainer(SimpleNamespace):
 
     def __init__(self):
         counts = Counter()
-        super().__init__(device="cpu", read_every=2, captured_update=None, counts=counts)
+        super().__init__(device="cpu", loss_sync_interval=2, captured_update=None, counts=counts)
         self.prepare_batch = lambda batch: batch
 
     def start_step(self, batches):

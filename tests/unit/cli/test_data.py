@@ -3,8 +3,8 @@ import json
 import numpy as np
 import pytest
 
-from heedful.data.captions import CaptionFileConfig
-from heedful.data.synthetic.pictures import generate_pictures
+from heedful.data.images.captions import CaptionFileConfig
+from heedful.data.synthetic.images import generate_images
 from tests.commands import heedful
 
 
@@ -40,7 +40,7 @@ def test_pairs_are_printed_as_json_lines(capsys, monkeypatch):
     assert [set(json.loads(line)) for line in output.splitlines()] == [{"source", "target"}] * 2
 
 
-def test_pictures_are_written_with_their_captions(capsys, monkeypatch, tmp_path):
+def test_images_are_written_with_their_captions(capsys, monkeypatch, tmp_path):
     folder = tmp_path / "icons"
     words = ("data", "icons", "--split", "test", "--size", "12")
     heedful(capsys, monkeypatch, *words, "-o", folder)
@@ -52,11 +52,10 @@ def test_pictures_are_written_with_their_captions(capsys, monkeypatch, tmp_path)
     examples = source.read()
     assert [example.captions for example in examples] == [(name,) for name in captions]
     pytest.importorskip("PIL")
-    pictures = source.open_images().read([example.image for example in examples], "L")
-    expected = generate_pictures("icons", "test", 12, 0)[0]
+    images = source.open_images().read([example.image for example in examples], "L")
+    expected = generate_images("icons", "test", 12, 0)[0]
     assert all(
-        np.array_equal(picture[:, :, 0], other)
-        for picture, other in zip(pictures, expected, strict=True)
+        np.array_equal(image[:, :, 0], other) for image, other in zip(images, expected, strict=True)
     )
 
 

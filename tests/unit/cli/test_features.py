@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from heedful.data.image_features import ImageFeatures
+from heedful.data.images.features import ImageFeatures
 from heedful.layers.efficientnet import EfficientNetLite0
 from tests.commands import heedful
 
@@ -45,7 +45,7 @@ def test_features_of_a_folder(folder, extract, bits):
     assert np.isfinite(features.read([0, 1])).all()
 
 
-def test_notes_and_broken_pictures_are_printed(folder, extract):
+def test_notes_and_broken_images_are_printed(folder, extract):
     frames = [Image.new("RGB", (50, 50), color) for color in ("red", "blue")]
     frames[0].save("photos/c.gif", save_all=True, append_images=frames[1:])
     (folder / "photos" / "d.png").write_bytes(b"")

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from heedful.decoding.search_tree import render_tree
-from heedful.plotting.pictures import encode_png
+from heedful.plotting.raster import encode_png
 from heedful.search import Node
 from tests.commands import heedful, write_random_run
 from tests.messages.test_run_messages import vouch_for
@@ -321,20 +321,20 @@ def caption_run(tmp_path_factory):
 
 
 @pytest.fixture
-def show_picture(capsys, monkeypatch, caption_run, tmp_path):
+def show_image(capsys, monkeypatch, caption_run, tmp_path):
     pytest.importorskip("PIL", reason="Pillow is not installed")
-    picture = tmp_path / "dog.png"
-    picture.write_bytes(encode_png(np.arange(96, dtype=np.uint8).reshape(8, 12)))
+    image = tmp_path / "dog.png"
+    image.write_bytes(encode_png(np.arange(96, dtype=np.uint8).reshape(8, 12)))
 
     def run(*arguments):
-        return heedful(capsys, monkeypatch, "show", caption_run, picture, *arguments)
+        return heedful(capsys, monkeypatch, "show", caption_run, image, *arguments)
 
     return run
 
 
-def test_picture_is_shown_with_the_grid_of_each_word(show_picture):
-    result = show_picture()
-    fields = json.loads(show_picture("--json").out)
+def test_image_is_shown_with_the_grid_of_each_word(show_image):
+    result = show_image()
+    fields = json.loads(show_image("--json").out)
     lines = result.out.splitlines()
     assert lines[1].endswith("dog.png")
     assert lines[2:4] == [fields["text"], "cross-attention"]
@@ -342,8 +342,8 @@ def test_picture_is_shown_with_the_grid_of_each_word(show_picture):
     assert lines[7].count("gate ") == len(fields["tokens"])
 
 
-def test_lines_to_a_picture_are_rejected(show_picture, tmp_path):
-    result = show_picture("--lines", "--svg", tmp_path / "a.svg")
+def test_lines_to_a_image_are_rejected(show_image, tmp_path):
+    result = show_image("--lines", "--svg", tmp_path / "a.svg")
     assert result.code == 2
     assert result.err == (
         "heedful: --lines: the source is a picture, and lines join tokens of texts\n"
@@ -352,10 +352,10 @@ def test_lines_to_a_picture_are_rejected(show_picture, tmp_path):
     assert not (tmp_path / "a.svg").exists()
 
 
-def test_figures_of_a_caption_are_pictures(show_picture, tmp_path):
+def test_figures_of_a_caption_are_images(show_image, tmp_path):
     svg, html = tmp_path / "a.svg", tmp_path / "a.html"
-    fields = json.loads(show_picture("--json", "--kind", "cross").out)
-    show_picture("--svg", svg, "--html", html)
+    fields = json.loads(show_image("--json", "--kind", "cross").out)
+    show_image("--svg", svg, "--html", html)
     figure = ElementTree.fromstring(svg.read_text())
     tiles = [node.get("data-word") for node in figure.iter() if node.get("data-word")]
     assert tiles == fields["tokens"]
@@ -367,7 +367,7 @@ def test_figures_of_a_caption_are_pictures(show_picture, tmp_path):
     np.testing.assert_allclose(weights, fields["weights"], atol=1e-5)
 
 
-def test_missing_picture_is_reported(capsys, monkeypatch, caption_run, tmp_path):
+def test_missing_image_is_reported(capsys, monkeypatch, caption_run, tmp_path):
     ended = heedful(capsys, monkeypatch, "show", caption_run, tmp_path / "cat.png")
     assert ended.code == 2
     assert "cat.png" in ended.err

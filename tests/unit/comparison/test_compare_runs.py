@@ -3,13 +3,13 @@ import shutil
 import pytest
 
 from heedful.comparison.budget import read_training_cost
-from heedful.comparison.evaluation_sets import ParallelEvaluationSet
 from heedful.comparison.systems import (
     check_same_task,
     compare_runs,
     find_baseline,
     group_runs,
 )
+from heedful.comparison.test_sets import ParallelEvaluationSet
 from heedful.errors import ConfigError
 from heedful.evaluation.registry import get_metrics
 from heedful.recipes import load_recipe

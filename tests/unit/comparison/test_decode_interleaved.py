@@ -1,6 +1,6 @@
 import pytest
 
-from heedful.comparison.evaluation_sets import BATCH_SIZE, decode_interleaved
+from heedful.comparison.test_sets import BATCH_SIZE, decode_interleaved
 from heedful.runs import load
 from tests.commands import LETTERS
 

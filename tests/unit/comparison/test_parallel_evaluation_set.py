@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from heedful.comparison.evaluation_sets import (
+from heedful.comparison.test_sets import (
     MAX_EXAMPLES,
     AdditionalTestSet,
     ParallelEvaluationSet,
@@ -12,7 +12,7 @@ from heedful.comparison.evaluation_sets import (
     group_by_system,
     select_examples,
 )
-from heedful.data.pair_dataset import Pair
+from heedful.data.text.pair_dataset import Pair
 from heedful.evaluation.registry import METRICS, SOURCE_METRICS, get_metrics
 from heedful.evaluation.score_table import score_outputs
 from heedful.runs import load

@@ -68,10 +68,10 @@ def test_every_section_has_every_system(count):
 
 def test_every_plot_has_a_title_and_a_description():
     page = render_comparison_page(example_comparison(3))
-    pictures = re.findall(r'<svg role="img".*?</desc>', page, re.DOTALL)
-    assert len(pictures) == 3 + 3 * 3  # three plots of quality, three scores over three axes
-    for picture in pictures:
-        assert re.search(r"<title>.+?</title>\s*<desc>.*system-2.*</desc>", picture, re.DOTALL)
+    images = re.findall(r'<svg role="img".*?</desc>', page, re.DOTALL)
+    assert len(images) == 3 + 3 * 3  # three plots of quality, three scores over three axes
+    for image in images:
+        assert re.search(r"<title>.+?</title>\s*<desc>.*system-2.*</desc>", image, re.DOTALL)
 
 
 def test_missing_parts_have_a_note():

@@ -1,7 +1,7 @@
 import pytest
 
 from heedful.comparison.budget import METRICS_FILE, Budget
-from heedful.comparison.evaluation_sets import ParallelEvaluationSet
+from heedful.comparison.test_sets import ParallelEvaluationSet
 from heedful.comparison.training import (
     NothingTrainedError,
     RunResult,

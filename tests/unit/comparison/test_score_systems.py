@@ -4,7 +4,7 @@ from statistics import mean, stdev
 import numpy as np
 import pytest
 
-from heedful.comparison.evaluation_sets import score_systems
+from heedful.comparison.test_sets import score_systems
 from heedful.evaluation.breakdowns import LengthBreakdown
 from heedful.evaluation.registry import METRICS
 from heedful.evaluation.score_table import score_outputs

@@ -1,7 +1,7 @@
 import pytest
 
 import heedful
-from heedful.comparison.evaluation_sets import TextEvaluationSet
+from heedful.comparison.test_sets import TextEvaluationSet
 from heedful.errors import RunError
 from heedful.runs import Run, load
 from tests.language_modeling import LINES, write_text_recipe

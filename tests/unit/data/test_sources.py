@@ -6,9 +6,9 @@ import sys
 import pytest
 from pydantic import TypeAdapter
 
-from heedful.data.pair_dataset import Pair
-from heedful.data.pair_files import PairSourceConfig
 from heedful.data.sources import ParallelFilesConfig, SyntheticPairsConfig
+from heedful.data.text.pair_dataset import Pair
+from heedful.data.text.pair_files import PairSourceConfig
 from heedful.errors import DataError
 
 PAIRS = [Pair("puella in horto", "the girl in the garden"), Pair("leo\ra", ""), Pair("a\0", "漢 ")]

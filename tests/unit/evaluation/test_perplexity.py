@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from heedful.data.token_stream import (
+from heedful.data.text.token_stream import (
     LMBatch,
     LMBatchingConfig,
     concatenate_lines,

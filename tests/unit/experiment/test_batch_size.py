@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 from torch import nn
 
-from heedful.data.batching import epoch_batches
-from heedful.data.pair_dataset import InMemoryPairDataset
+from heedful.data.text.batching import epoch_batches
+from heedful.data.text.pair_dataset import InMemoryPairDataset
 from heedful.errors import ConfigError, RunError
 from heedful.experiment import load_data
 from heedful.experiment.batch_size import (

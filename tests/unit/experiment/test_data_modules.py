@@ -10,7 +10,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from heedful.data.batching import DataCursor
+from heedful.data.shuffling import DataCursor
 from heedful.errors import ConfigError, DataError
 from heedful.experiment import build_prepared_dataset, load_data
 from heedful.recipes import load_recipe
@@ -272,7 +272,7 @@ def test_other_folders_are_reported(tmp_path, damage, problem):
 
 
 def test_incomplete_tokens_are_reported(tmp_path, monkeypatch):
-    monkeypatch.setattr("heedful.data.dataset_builder.write_shard", _interrupted)
+    monkeypatch.setattr("heedful.data.text.dataset_builder.write_shard", _interrupted)
     with pytest.raises(KeyboardInterrupt):
         prepared(tmp_path)
     setting = f"data.train={json.dumps({'type': 'prepared', 'path': str(tmp_path / 'tokens')})}"

@@ -7,7 +7,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import gelu, layer_norm, scaled_dot_product_attention
 from torch.utils.flop_counter import FlopCounterMode
 
-from heedful.data.batching import Batch, SourceBatch
+from heedful.data.text.batching import Batch, SourceBatch
 from heedful.experiment.flops import FlopCounter, flops_per_token
 from heedful.layers.mixture_of_experts import MixtureOfExperts
 from heedful.layers.transformer import TransformerConfigBase

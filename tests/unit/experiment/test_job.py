@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from heedful.attention.auxiliary_losses import CoverageLoss
-from heedful.data.batching import Batch, SourceBatch
+from heedful.data.text.batching import Batch, SourceBatch
 from heedful.experiment.debug_dumps import MAX_DEBUG_DUMPS, write_debug_dump
 from heedful.experiment.job import compute_dev_metrics
 from heedful.tasks.translation.task import TASK

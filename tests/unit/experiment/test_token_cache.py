@@ -7,7 +7,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from heedful.data.batching import DataCursor
+from heedful.data.shuffling import DataCursor
 from heedful.data.sources import ParallelFilesConfig
 from heedful.experiment import load_data
 from heedful.pytree import tensors_of

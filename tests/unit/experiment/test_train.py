@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 
 import heedful
 from heedful.config import fields_with_role
-from heedful.data.batching import epoch_batches
 from heedful.data.sources import ParallelFilesConfig
+from heedful.data.text.batching import epoch_batches
 from heedful.errors import ConfigError, HeedfulError, RunError
 from heedful.experiment import load_data, train
 from heedful.experiment.train import check_resume_compatible, update_recipe

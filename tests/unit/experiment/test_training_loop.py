@@ -1,11 +1,11 @@
 import pytest
 
-from heedful.data.batching import DataCursor
+from heedful.data.shuffling import DataCursor
 from heedful.experiment.train import run_training
 from heedful.training.callbacks import Callback, StepMetrics, ValidationResult
 from heedful.training.config import TrainingConfig
 from heedful.training.state import TrainingLimits, TrainingProgress
-from heedful.training.trainer import StartedStep
+from heedful.training.trainer import PendingStep
 
 LIMITS = {
     "max_steps": {"step": 8},
@@ -82,9 +82,9 @@ def test_training_stops_at_the_target_score(higher_is_better, score, reason):
 
 
 class FakeTrainer:
-    def __init__(self, events, read_every=1):
+    def __init__(self, events, loss_sync_interval=1):
         self.step = 0
-        self.read_every = read_every
+        self.loss_sync_interval = loss_sync_interval
         self.model = self
         self.events = events
 
@@ -94,16 +94,16 @@ class FakeTrainer:
     def start_step(self, micro_batches):
         self.step += 1
         self.events.append(f"step {self.step} on {micro_batches}")
-        return StartedStep(self.step, 0.1, micro_batches, {}, lambda: None)
+        return PendingStep(self.step, 0.1, micro_batches, {}, lambda: None)
 
 
 class FakeJob:
     flops_per_target = 0.0
 
-    def __init__(self, scores=(), stop_at=None, early_at=None, read_every=1, **settings):
+    def __init__(self, scores=(), stop_at=None, early_at=None, loss_sync_interval=1, **settings):
         self.events = []
         self.config = TrainingConfig(**settings)
-        self.trainer = FakeTrainer(self.events, read_every)
+        self.trainer = FakeTrainer(self.events, loss_sync_interval)
         self.progress = TrainingProgress(data_fingerprint="")
         self.limits = TrainingLimits(self.config)
         self.scores = iter(scores)
@@ -239,7 +239,7 @@ def test_early_stopping_ends_after_the_validation():
 
 
 def test_losses_that_are_read_rarely_are_read_before_validations_checkpoints_and_the_end():
-    job = FakeJob(read_every=4, max_steps=11, validate_every=6, save_every=9, patience=None)
+    job = FakeJob(loss_sync_interval=4, max_steps=11, validate_every=6, save_every=9, patience=None)
     _, events = run(job)
     words = " ".join(event.replace("on_step_end ", "read ").split(" on ")[0] for event in events)
     assert words.split(" save")[0] == (
@@ -251,7 +251,7 @@ def test_losses_that_are_read_rarely_are_read_before_validations_checkpoints_and
 
 
 def test_losses_are_read_when_training_is_interrupted():
-    _, events = run(FakeJob(read_every=4, stop_at=2))
+    _, events = run(FakeJob(loss_sync_interval=4, stop_at=2))
     assert [event.split(" on ")[0] for event in events][:4] == [
         *("step 1", "step 2", "on_step_end 1", "on_step_end 2")
     ]

@@ -68,11 +68,11 @@ def test_byte_tokens_are_joined_to_the_characters_that_they_spell():
 
 def test_attention_from_joined_bytes_is_their_mean():
     weights = np.array([[1.0, 0.0], [0.5, 0.5]])
-    joined = AttentionMap(["a", "b"], ["<0xC3>", "<0xA9>"], weights, copy_shares=[0, 1])
+    joined = AttentionMap(["a", "b"], ["<0xC3>", "<0xA9>"], weights, copy_probs=[0, 1])
     joined = joined.join_bytes()
     assert joined.target == ["\u00e9"]
     assert joined.weights.tolist() == [[0.75, 0.25]]
-    assert joined.copy_shares == [0.5]
+    assert joined.copy_probs == [0.5]
 
 
 def test_map_without_byte_tokens_is_not_changed():

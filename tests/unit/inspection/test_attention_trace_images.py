@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from heedful.data.batching import Batch, SourceBatch
+from heedful.data.text.batching import Batch, SourceBatch
 from heedful.errors import DataError
 from heedful.inspection.attention_layers import collect_layers, without_words
 from heedful.inspection.attention_map import AttentionMap

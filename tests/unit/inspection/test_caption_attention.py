@@ -12,8 +12,8 @@ from rich.console import Console
 from heedful.errors import DataError
 from heedful.inspection import contact_sheet
 from heedful.inspection.caption_attention import CaptionAttention, PeakCell, caption_data
-from heedful.inspection.terminal_pictures import SHADES, terminal_sheet
-from heedful.plotting import pictures, svg
+from heedful.inspection.terminal_images import SHADES, terminal_sheet
+from heedful.plotting import raster, svg
 
 WORDS = ["a", "red", "dog"]
 WEIGHTS = np.array(
@@ -144,13 +144,13 @@ def test_terminal_without_color_shades_cells(bare):
     assert light not in "".join(lines)
 
 
-def test_terminal_pixels_are_those_of_the_blended_picture():
+def test_terminal_pixels_are_those_of_the_blended_image():
     attention = CaptionAttention(PHOTO[:20, :20], ["dog"], np.eye(4).reshape(1, 4, 4) / 4)
     sheet = terminal_sheet(attention, width=80)
     assert "(picture)" in sheet.plain
-    strength = pictures.resize(np.eye(4), 20, 20)
-    expected = pictures.blend_attention(PHOTO[:20, :20], strength)
-    lines = [line for line in sheet.split("\n") if pictures.UPPER_HALF_BLOCK in line.plain]
+    strength = raster.resize(np.eye(4), 20, 20)
+    expected = raster.blend_attention(PHOTO[:20, :20], strength)
+    lines = [line for line in sheet.split("\n") if raster.UPPER_HALF_BLOCK in line.plain]
     assert len(lines) == 10
     for row, line in enumerate(lines):
         spans = [span for span in line.spans if not isinstance(span.style, str)]
@@ -300,11 +300,11 @@ def test_views_of_one_caption_share_a_card(photo):
     other = replace(photo, title="cat.jpg")
     cards = caption_data([photo, second, other])["cards"]
     assert [[view["label"] for view in card["views"]] for card in cards] == [["", "head 2"], [""]]
-    assert cards[0]["picture"] == pictures.to_data_uri(PHOTO)
+    assert cards[0]["picture"] == raster.to_data_uri(PHOTO)
     assert cards[0]["size"] == [120, 180]
 
 
-def test_page_admits_only_pictures_that_it_contains(photo):
+def test_page_admits_only_images_that_it_contains(photo):
     page = photo.to_html()
     assert "default-src 'none'" in page
     assert "img-src data:;" in page

@@ -46,9 +46,9 @@ def test_map_over_an_image_becomes_grids():
 def test_each_map_is_drawn_as_what_it_is():
     plain = figures.render_terminal(OVER_TEXT, width=60).plain
     assert " 25  75" in plain
-    pictures = figures.render_terminal(OVER_IMAGE, width=60).plain
-    assert "gate 50%" in pictures
-    assert "a dog" not in pictures, "the heading is printed by the command"
+    images = figures.render_terminal(OVER_IMAGE, width=60).plain
+    assert "gate 50%" in images
+    assert "a dog" not in images, "the heading is printed by the command"
     joined = ElementTree.fromstring(figures.render_svg([OVER_TEXT, OVER_IMAGE]))
     tiles = [node.get("data-word") for node in joined.iter() if node.get("data-word")]
     cells = [node for node in joined.iter(f"{{{NAMESPACE}}}rect") if node.get("data-weight")]

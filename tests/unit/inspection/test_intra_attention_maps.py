@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from heedful.data.token_stream import LMBatchingConfig
+from heedful.data.text.token_stream import LMBatchingConfig
 from heedful.inspection import attention_lines, attention_map
 from heedful.inspection.attention_layers import AttentionSelection, collect_layers, without_words
 from heedful.inspection.attention_map import AttentionMap

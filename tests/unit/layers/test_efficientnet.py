@@ -29,7 +29,7 @@ def network():
     return network
 
 
-def pictures(count=3, height=64, width=96):
+def images(count=3, height=64, width=96):
     return torch.randint(0, 256, (count, 3, height, width), dtype=torch.uint8)
 
 
@@ -60,16 +60,16 @@ def test_same_padding_by_hand(kernel_size, stride, size):
 @pytest.mark.parametrize("size", [(224, 224), (64, 96), (33, 32), (200, 301), (1, 1)])
 def test_grid_is_known_before_the_network_runs(network, size):
     with torch.inference_mode():
-        maps = network(pictures(1, *size))
+        maps = network(images(1, *size))
     assert maps.shape == (1, 320, *network.grid(*size))
     assert network.grid(*size) == (-(-size[0] // 32), -(-size[1] // 32))
 
 
-def test_picture_encoding_is_independent_of_the_batch(network):
-    batch = pictures()
+def test_pixel_encoding_is_independent_of_the_batch(network):
+    batch = images()
     with torch.inference_mode():
         together = network(batch)
-        alone = torch.cat([network(picture[None]) for picture in batch])
+        alone = torch.cat([network(image[None]) for image in batch])
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-4)
 
 
@@ -77,15 +77,15 @@ def test_folded_batch_norms_change_nothing_but_rounding(network):
     folded = fold_batch_norms(network)
     assert not any(isinstance(module, nn.BatchNorm2d) for module in folded.modules())
     assert any(isinstance(module, nn.BatchNorm2d) for module in network.modules())
-    batch = pictures().double()
+    batch = images().double()
     with torch.inference_mode():
         expected = network.double()(batch)
         torch.testing.assert_close(folded.double()(batch), expected, rtol=1e-4, atol=1e-4)
     network.float()
 
 
-def test_bytes_and_floats_are_the_same_pictures(network):
-    batch = pictures(1)
+def test_bytes_and_floats_are_the_same_images(network):
+    batch = images(1)
     with torch.inference_mode():
         torch.testing.assert_close(network(batch), network(batch.float()))
 
@@ -106,7 +106,7 @@ def test_activation_is_relu6():
 
 def test_gradients_reach_the_first_layer():
     network = EfficientNetLite0("block-10")
-    network(pictures(2)).square().sum().backward()
+    network(images(2)).square().sum().backward()
     assert network.stem.conv.weight.grad.abs().sum() > 0
 
 
@@ -114,7 +114,7 @@ def test_saved_weights_are_loaded_again(tmp_path, network):
     save_file(network.state_dict(), tmp_path / "w.safetensors")
     loaded = load_efficientnet(str(tmp_path / "w.safetensors"))
     assert not loaded.training
-    batch = pictures(1)
+    batch = images(1)
     with torch.inference_mode():
         torch.testing.assert_close(loaded(batch), network(batch), rtol=0, atol=0)
     shallow = load_efficientnet(str(tmp_path / "w.safetensors"), "block-10")  # a part of it

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from heedful.data.batching import collate_sources
+from heedful.data.text.batching import collate_sources
 from heedful.search import LengthPenalty
 from heedful.search.logits_processors import ForbiddenTokens, ForcedPrefix, MinLength, NoRepeatNGram
 from heedful.search.sampling import SamplingOptions

@@ -40,7 +40,7 @@ def explain(recipe_name):
     import torch
     from torch import _dynamo as dynamo
 
-    from heedful.data.token_stream import LMBatch
+    from heedful.data.text.token_stream import LMBatch
     from heedful.recipes import load_recipe
     from tests.catalogue import batch, store
 

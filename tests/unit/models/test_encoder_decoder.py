@@ -8,7 +8,7 @@ import torch
 from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.auxiliary_losses import CoverageLoss, DoublyStochasticLoss
 from heedful.attention.hard_alignment import MovingAverageBaseline, SampledAlignment
-from heedful.data.batching import SourceBatch
+from heedful.data.text.batching import SourceBatch
 from heedful.errors import ConfigError
 from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.tokenization.vocabulary import PAD

@@ -6,7 +6,7 @@ from itertools import permutations
 import pytest
 import torch
 
-from heedful.data.batching import collate_sources
+from heedful.data.text.batching import collate_sources
 from heedful.errors import ConfigError
 from heedful.models.base import DecodableModel
 from heedful.models.ensembles import Ensemble, average_log_probs, average_weights

@@ -5,12 +5,12 @@ import pytest
 import torch
 from PIL import Image
 
-from heedful.data.captions import CaptionFileConfig
-from heedful.data.image_features import ImageFeatures
-from heedful.data.images import FileListError, ImageFiles, load_pixels
+from heedful.data.images.captions import CaptionFileConfig
+from heedful.data.images.features import ImageFeatures
+from heedful.data.images.image_files import FileListError, ImageFiles, load_pixels
 from heedful.errors import DataError
 from heedful.layers.efficientnet import EfficientNetLite0
-from heedful.models.feature_extraction import ExtractionOptions, extract_features, list_pictures
+from heedful.models.feature_extraction import ExtractionOptions, extract_features, list_images
 
 SMALL = ExtractionOptions(height=64, width=64, batch_size=2, bits=32)
 
@@ -22,7 +22,7 @@ def network():
 
 
 @pytest.fixture
-def pictures(tmp_path):
+def images(tmp_path):
     rng = np.random.default_rng(0)
     folder = tmp_path / "photos"
     folder.mkdir()
@@ -32,8 +32,8 @@ def pictures(tmp_path):
     return folder
 
 
-def test_features_are_those_of_the_network(tmp_path, pictures, network):
-    files = list_pictures([str(pictures)])
+def test_features_are_those_of_the_network(tmp_path, images, network):
+    files = list_images([str(images)])
     assert [file.rpartition("/")[2] for file in files] == [
         *("a.jpg", "b.png", "c.webp", "d.gif", "e.png")
     ]
@@ -49,8 +49,8 @@ def test_features_are_those_of_the_network(tmp_path, pictures, network):
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 99])
-def test_features_do_not_depend_on_the_batch(tmp_path, pictures, network, batch_size):
-    files = list_pictures([str(pictures)])
+def test_features_do_not_depend_on_the_batch(tmp_path, images, network, batch_size):
+    files = list_images([str(images)])
     extract_features(files, tmp_path / "a.npy", network, SMALL)
     other = SMALL._replace(batch_size=batch_size)
     extract_features(files, tmp_path / "b.npy", network, other)
@@ -58,8 +58,8 @@ def test_features_do_not_depend_on_the_batch(tmp_path, pictures, network, batch_
     np.testing.assert_allclose(one.read(range(5)), two.read(range(5)), rtol=1e-3, atol=1e-4)
 
 
-def test_captions_find_the_features_of_their_pictures(tmp_path, pictures, network):
-    extract_features(list_pictures([str(pictures)]), tmp_path / "f.safetensors", network, SMALL)
+def test_captions_find_the_features_of_their_images(tmp_path, images, network):
+    extract_features(list_images([str(images)]), tmp_path / "f.safetensors", network, SMALL)
     (tmp_path / "c.tsv").write_text("e.png\tlast\na\tfirst\n")
     source = CaptionFileConfig(
         path=str(tmp_path / "c.tsv"), features=str(tmp_path / "f.safetensors")
@@ -67,35 +67,35 @@ def test_captions_find_the_features_of_their_pictures(tmp_path, pictures, networ
     assert source.read() == [(4, ("last",)), (0, ("first",))]
 
 
-def test_all_broken_pictures_are_listed_and_nothing_is_written(tmp_path, pictures, network):
-    (pictures / "f.png").write_bytes(b"")
-    (pictures / "0.jpg").write_text("hello")
-    files = list_pictures([str(pictures)])
+def test_all_broken_images_are_listed_and_nothing_is_written(tmp_path, images, network):
+    (images / "f.png").write_bytes(b"")
+    (images / "0.jpg").write_text("hello")
+    files = list_images([str(images)])
     with pytest.raises(FileListError) as error:
         extract_features(files, tmp_path / "f.npy", network, SMALL)
     assert str(error.value) == (
         "2 of 7 images: cannot be read\n"
-        f"  {pictures}/0.jpg: not a picture but text\n"
-        f"  {pictures}/f.png: the file is empty\n"
+        f"  {images}/0.jpg: not a picture but text\n"
+        f"  {images}/f.png: the file is empty\n"
         "  replace or remove them, or leave them out with --skip-broken"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
 
 
-def test_broken_pictures_may_be_skipped(tmp_path, pictures, network):
-    (pictures / "0.jpg").write_text("hello")
-    files = list_pictures([str(pictures)])
+def test_broken_images_may_be_skipped(tmp_path, images, network):
+    (images / "0.jpg").write_text("hello")
+    files = list_images([str(images)])
     options = SMALL._replace(skip_broken=True)
     output = extract_features(files, tmp_path / "f.npy", network, options)
     assert output.num_images == 5
-    assert output.problems == (f"{pictures}/0.jpg: not a picture but text",)
+    assert output.problems == (f"{images}/0.jpg: not a picture but text",)
     features = ImageFeatures.open(str(tmp_path / "f.npy"))
     assert features.images == tuple(files[1:])
     with pytest.raises(FileListError, match="1 of 1 image: cannot be read"):
         extract_features(files[:1], tmp_path / "g.npy", network, options)
 
 
-def test_notes_of_pictures_are_returned(tmp_path, network):
+def test_notes_of_images_are_returned(tmp_path, network):
     frames = [Image.new("RGB", (50, 50), color) for color in ("red", "blue")]
     path = tmp_path / "a.gif"
     frames[0].save(path, save_all=True, append_images=frames[1:])
@@ -103,15 +103,15 @@ def test_notes_of_pictures_are_returned(tmp_path, network):
     assert output.notes == (f"{path}: only the first of 2 frames or pages is read",)
 
 
-def test_names_that_are_no_pictures(tmp_path, pictures):
+def test_names_that_are_no_images(tmp_path, images):
     with pytest.raises(FileListError) as error:
-        list_pictures(["x.png", str(pictures), "y.png"])
+        list_images(["x.png", str(images), "y.png"])
     assert str(error.value) == "2 images: no such files\n  x.png\n  y.png\n  check the paths"
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError) as error:
-        list_pictures([str(tmp_path / "empty")])
+        list_images([str(tmp_path / "empty")])
     assert str(error.value) == (
         f"{tmp_path}/empty: contains no pictures\n  name a folder with pictures, or the pictures"
     )
-    twice = [str(pictures), str(pictures / "a.jpg")]
-    assert len(list_pictures(twice)) == 5
+    twice = [str(images), str(images / "a.jpg")]
+    assert len(list_images(twice)) == 5

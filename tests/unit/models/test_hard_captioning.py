@@ -10,7 +10,7 @@ from itertools import product
 import pytest
 import torch
 
-from heedful.data.batching import Batch, SourceBatch
+from heedful.data.text.batching import Batch, SourceBatch
 from heedful.models.captioning import CaptioningConfig
 from heedful.pytree import select_rows
 from heedful.tokenization.vocabulary import BOS, EOS

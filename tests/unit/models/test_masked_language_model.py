@@ -7,7 +7,7 @@ from torch.optim import Adam
 from heedful.attention.config import AttentionConfig
 from heedful.attention.dot_product_scores import ScaledDotScoreConfig
 from heedful.attention.multi_head import MultiHeadConfig
-from heedful.data.token_stream import LMBatch
+from heedful.data.text.token_stream import LMBatch
 from heedful.errors import ConfigError
 from heedful.layers.feed_forward import FeedForwardConfig
 from heedful.layers.initialization import XavierInitConfig

@@ -2,7 +2,7 @@
 
 import torch
 
-from heedful.data.batching import Batch, SourceBatch
+from heedful.data.text.batching import Batch, SourceBatch
 from heedful.models.prefix_lm import PrefixLanguageModelConfig
 from heedful.models.scheduled_sampling import InputSampler
 from heedful.tokenization.vocabulary import BOS, EOS

@@ -5,8 +5,8 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
-from heedful.data.batching import SourceBatch
-from heedful.data.token_stream import LMBatch
+from heedful.data.text.batching import SourceBatch
+from heedful.data.text.token_stream import LMBatch
 from heedful.errors import ConfigError
 from heedful.models.pretrained import (
     CausalEncoder,

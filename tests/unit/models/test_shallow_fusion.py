@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 
-from heedful.data.batching import collate_sources
+from heedful.data.text.batching import collate_sources
 from heedful.errors import ConfigError
 from heedful.models.base import DecodableModel
 from heedful.models.ensembles import Ensemble, ShallowFusion

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from heedful.config import read_settings
-from heedful.data.pair_files import JSONLConfig
+from heedful.data.text.pair_files import JSONLConfig
 from heedful.data.text_files import read_lines
 from heedful.errors import ConfigError, CorruptRunError, DataError
 from heedful.runs import Run

@@ -6,7 +6,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from heedful.data.examples import LINES
+from heedful.data.text.example_formats import LINES
 from heedful.errors import ConfigError
 from heedful.evaluation.registry import ALIGNMENT_METRICS, METRICS, compute_metrics
 from heedful.experiment import load_data
@@ -114,7 +114,7 @@ def test_samples_can_be_written_as_json(copying, untrained):
     for setup in (copying, untrained("training.num_logged_samples=1", write=write_text_recipe)):
         (sample,) = setup.evaluator.sample_predictions(1)
         restored = LoggedSample(**json.loads(json.dumps(sample._asdict())))
-        names = ("attention", "copy_shares", "grid")
+        names = ("attention", "copy_probs", "grid")
         lists = {name: list(getattr(sample, name)) for name in names}
         assert restored == sample._replace(**lists)
 

@@ -6,7 +6,7 @@ import torch
 
 from heedful.aligners.links import Link
 from heedful.attention.attention import Attention
-from heedful.data.batching import collate_pairs
+from heedful.data.text.batching import collate_pairs
 from heedful.errors import ConfigError
 from heedful.tokenization.vocabulary import PAD
 from heedful.training.guided_alignment import (

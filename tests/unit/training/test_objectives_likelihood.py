@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from heedful.data.token_stream import LMBatch
+from heedful.data.text.token_stream import LMBatch
 from heedful.models.output_heads import count_correct, negative_log_likelihood
 from heedful.models.scheduled_sampling import (
     InputSampler,

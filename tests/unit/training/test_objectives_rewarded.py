@@ -11,7 +11,7 @@ from heedful.training.objectives import ReinforceObjective
 from heedful.training.reference_rewards import CiderDReward, ReferenceTable
 from heedful.training.rollouts import PairReward, RolloutSampler, gleu
 from tests.catalogue import batch, build, store
-from tests.unit.data.slow_cider_d import slow_cider_d
+from tests.unit.evaluation.slow_cider_d import slow_cider_d
 from tests.unit.training.toy import (
     LIMITS,
     REFERENCES,

@@ -4,7 +4,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from heedful.data.batching import BatchingConfig, BatchStream, DataCursor
+from heedful.data.shuffling import DataCursor
+from heedful.data.text.batching import BatchingConfig, BatchStream
 from heedful.pytree import map_tensors, tensors_of
 from heedful.training.prefetching import NUM_PREFETCHED, PrefetchedBatches, prefetch
 from tests.catalogue import store

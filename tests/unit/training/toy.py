@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heedful.data.batching import Batch, SourceBatch
+from heedful.data.text.batching import Batch, SourceBatch
 from heedful.models.base import ModelOutput, Seq2SeqModel
 from heedful.search import StepOutput
 from heedful.tokenization.vocabulary import EOS, PAD

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from random import Random
 
-from heedful.data.pair_dataset import Pair
+from heedful.data.text.pair_dataset import Pair
 from heedful.errors import DataError, check_choice
 
 _HELD_OUT_BUCKETS = {0: "test", 1: "dev"}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 from typing_extensions import override
 
-from heedful.data.labeled_images import LabeledImage
+from heedful.data.images.labeled_images import LabeledImage
 from heedful.data.sources import SyntheticConfig
 from heedful.errors import DataError, check_choice
 

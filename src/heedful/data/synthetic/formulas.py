@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from typing_extensions import override
 
-from heedful.data.images import MissingExtraError, Pixels
+from heedful.data.images.image_files import MissingExtraError, Pixels
 from heedful.data.synthetic.corpus import assign_split
-from heedful.data.synthetic.pictures import CaptionedPicture, PictureCorpus
+from heedful.data.synthetic.images import GeneratedImage, ImageCorpus
 from heedful.errors import DataError
 from heedful.parallel import available_cores, fixed_size_chunks, worker_pool
 
@@ -33,7 +33,7 @@ _CHUNK_SIZE = 64
 _WHITE = 255
 
 
-class FormulaCorpus(PictureCorpus):
+class FormulaCorpus(ImageCorpus):
     """Formulas of 3 to 20 tokens, 32 x 96; those of the split `long` have 21 to 30."""
 
     name = "formulas"
@@ -43,11 +43,11 @@ class FormulaCorpus(PictureCorpus):
     @override
     def generate(
         self, split: str, num_examples: int, rng: np.random.Generator
-    ) -> Iterator[CaptionedPicture]:
+    ) -> Iterator[GeneratedImage]:
         chunks = fixed_size_chunks(_captions(split, rng), max_size=_CHUNK_SIZE)
         num_workers = max(1, min(available_cores(), num_examples // (4 * _CHUNK_SIZE)))
         with worker_pool(RenderingJob(), num_workers=num_workers) as render:
-            rendered = (picture for chunk in render(chunks) for picture in chunk)
+            rendered = (image for chunk in render(chunks) for image in chunk)
             yield from islice(filter(None, rendered), num_examples)
 
 
@@ -135,18 +135,18 @@ class FormulaGrammar:
 class RenderingJob(NamedTuple):
     """Draws formulas, for worker processes."""
 
-    def setup(self, *, is_shared: bool) -> Callable[[Sequence[str]], list[CaptionedPicture | None]]:
+    def setup(self, *, is_shared: bool) -> Callable[[Sequence[str]], list[GeneratedImage | None]]:
         """Import its dependencies."""
         del is_shared
         load_mathtext()
         return self.render
 
-    def render(self, captions: Sequence[str]) -> list[CaptionedPicture | None]:
+    def render(self, captions: Sequence[str]) -> list[GeneratedImage | None]:
         """Return pictures of formulas; None for those that do not fit."""
-        pictures = ((pad_formula(draw_formula(caption)), caption) for caption in captions)
+        images = ((pad_formula(draw_formula(caption)), caption) for caption in captions)
         return [
-            None if pixels is None else CaptionedPicture(pixels, caption)
-            for pixels, caption in pictures
+            None if pixels is None else GeneratedImage(pixels, caption)
+            for pixels, caption in images
         ]
 
 
@@ -183,7 +183,7 @@ def pad_formula(drawing: Pixels) -> Pixels | None:
     rows, columns = drawing.shape
     if rows > height or columns > width - 2 * _MARGIN:
         return None
-    picture = np.full(IMAGE_SIZE, _WHITE, np.uint8)
+    image = np.full(IMAGE_SIZE, _WHITE, np.uint8)
     top = (height - rows) // 2
-    picture[top : top + rows, _MARGIN : _MARGIN + columns] = drawing
-    return picture
+    image[top : top + rows, _MARGIN : _MARGIN + columns] = drawing
+    return image

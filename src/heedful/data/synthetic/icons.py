@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from torch.nn.functional import max_pool2d
 from typing_extensions import override
 
-from heedful.data.array_files import open_array_file
-from heedful.data.images import Pixels
-from heedful.data.synthetic.pictures import CaptionedPicture, PictureCorpus
+from heedful.data.images.array_files import open_array_file
+from heedful.data.images.image_files import Pixels
+from heedful.data.synthetic.images import GeneratedImage, ImageCorpus
 
 MIN_COUNT = 5
 """Training names that contain the rarest word of a name; rarer ones are left out."""
@@ -55,7 +55,7 @@ class Modifier(NamedTuple):
     halo: Mask  # ink and blank pixels around it
 
 
-class IconCorpus(PictureCorpus):
+class IconCorpus(ImageCorpus):
     """Icons of Material Design Icons, 48 x 48; `originals` are `train` without composites."""
 
     name = "icons"
@@ -65,18 +65,18 @@ class IconCorpus(PictureCorpus):
     @override
     def generate(
         self, split: str, num_examples: int, rng: np.random.Generator
-    ) -> Iterator[CaptionedPicture]:
+    ) -> Iterator[GeneratedImage]:
         is_training = split in ("train", "originals")
         icons, ink = load_icons("train" if is_training else split), load_ink()
         if not is_training:
             for icon in icons[:num_examples]:
-                yield CaptionedPicture(_WHITE - ink[icon.row], " ".join(icon.words))
+                yield GeneratedImage(_WHITE - ink[icon.row], " ".join(icon.words))
             return
         for row in islice(_endless_permutations(len(icons), rng), num_examples):
-            words, picture = icons[row].words, ink[icons[row].row]
+            words, image = icons[row].words, ink[icons[row].row]
             if split == "train" and rng.random() < COMPOSITE_RATIO:
-                words, picture = load_composer().draw(rng)
-            yield CaptionedPicture(_WHITE - shift(picture, rng), " ".join(words))
+                words, image = load_composer().draw(rng)
+            yield GeneratedImage(_WHITE - shift(image, rng), " ".join(words))
 
 
 def _endless_permutations(count: int, rng: np.random.Generator) -> Iterator[int]:
@@ -113,11 +113,11 @@ def load_ink() -> Pixels:
         return open_array_file(str(path)).arrays[""]
 
 
-def shift(picture: Pixels, rng: np.random.Generator) -> Pixels:
+def shift(image: Pixels, rng: np.random.Generator) -> Pixels:
     """Move a picture by up to two pixels; what it leaves is blank."""
     top, left = rng.integers(2 * MAX_SHIFT + 1, size=2)
-    rows, columns = picture.shape
-    return np.pad(picture, MAX_SHIFT)[top : top + rows, left : left + columns]
+    rows, columns = image.shape
+    return np.pad(image, MAX_SHIFT)[top : top + rows, left : left + columns]
 
 
 # ----- composites

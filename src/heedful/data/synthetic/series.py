@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field, PositiveInt
 from typing_extensions import override
 
-from heedful.data.series import Numbers, Series, SeriesFileConfig, TimeGrid
+from heedful.data.series.series import Numbers, Series, SeriesFileConfig, TimeGrid
 from heedful.data.sources import SyntheticConfig
 from heedful.errors import DataError, check_choice
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from heedful.data.images import Pixels
+from heedful.data.images.image_files import Pixels
 from heedful.data.synthetic.corpus import assign_split
-from heedful.data.synthetic.pictures import CaptionedPicture, PictureCorpus
+from heedful.data.synthetic.images import GeneratedImage, ImageCorpus
 
 IMAGE_SIZE = 32
 COLORS = {"red": (220, 30, 30), "green": (20, 150, 40), "blue": (30, 60, 220)}
@@ -38,7 +38,7 @@ class Shape(NamedTuple):
         return f"a {self.size} {self.color} {self.form}"
 
 
-class ShapeCorpus(PictureCorpus):
+class ShapeCorpus(ImageCorpus):
     """Pairs of shapes, 32 x 32 in color."""
 
     name = "shapes"
@@ -47,7 +47,7 @@ class ShapeCorpus(PictureCorpus):
     @override
     def generate(
         self, split: str, num_examples: int, rng: np.random.Generator
-    ) -> Iterator[CaptionedPicture]:
+    ) -> Iterator[GeneratedImage]:
         count = 0
         while count < num_examples:
             first, second = (_random_shape(rng) for _ in range(2))
@@ -55,7 +55,7 @@ class ShapeCorpus(PictureCorpus):
             caption = f"{first.describe()} {relation} {second.describe()}"
             if assign_split(caption) == split:
                 count += 1
-                yield CaptionedPicture(_draw(first, second, relation, rng), caption)
+                yield GeneratedImage(_draw(first, second, relation, rng), caption)
 
 
 def _random_shape(rng: np.random.Generator) -> Shape:
@@ -64,14 +64,14 @@ def _random_shape(rng: np.random.Generator) -> Shape:
 
 def _draw(first: Shape, second: Shape, relation: str, rng: np.random.Generator) -> Pixels:
     """Draw both shapes, each somewhere near the middle of its half."""
-    picture = np.full((IMAGE_SIZE, IMAGE_SIZE, 3), _WHITE, np.uint8)
+    image = np.full((IMAGE_SIZE, IMAGE_SIZE, 3), _WHITE, np.uint8)
     direction = np.array(RELATIONS[relation])
     for shape, sign in ((first, -1), (second, 1)):
         jitter = rng.integers(-_JITTER, _JITTER + 1, size=2)
         jitter[direction == 1] = np.clip(jitter[direction == 1], -1, 1)
         row, column = IMAGE_SIZE // 2 + sign * direction * IMAGE_SIZE // 4 + jitter
-        picture[_mask(shape, row, column)] = COLORS[shape.color]
-    return picture
+        image[_mask(shape, row, column)] = COLORS[shape.color]
+    return image
 
 
 def _mask(shape: Shape, row: int, column: int) -> NDArray[np.bool_]:

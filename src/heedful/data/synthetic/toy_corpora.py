@@ -12,8 +12,8 @@ from string import ascii_lowercase
 
 from typing_extensions import override
 
-from heedful.data.pair_dataset import Pair
 from heedful.data.synthetic.corpus import Corpus
+from heedful.data.text.pair_dataset import Pair
 
 MAX_NUMBER = 9999
 OPERATORS = ("plus", "minus", "times")

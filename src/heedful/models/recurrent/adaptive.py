@@ -49,13 +49,13 @@ class AdaptiveWiring(AttentionWiring):
         *,
         input_size: int,
         memory_size: int,
-        reads_summary: bool,
+        feeds_summary: bool,
     ) -> None:
         super().__init__(attention, cells, pre_output)
         top = cells.cells[-1]
         size = top.cell_state_size or top.hidden_size
         top_input_size = input_size if len(cells.cells) == 1 else top.hidden_size
-        self.reads_summary = reads_summary
+        self.feeds_summary = feeds_summary
         self.gate = nn.Linear(top_input_size + top.hidden_size, size)
         self.sentinel_key = nn.Linear(size, memory_size, bias=False)
         self.sentinel_value: nn.Module = nn.Identity()
@@ -65,7 +65,7 @@ class AdaptiveWiring(AttentionWiring):
     @override
     def initial_state(self, cells: CellStates, memory: Memory, summary: Summary) -> WiringState:
         state = super().initial_state(cells, memory, summary)
-        return state._replace(summary=summary) if self.reads_summary else state
+        return state._replace(summary=summary) if self.feeds_summary else state
 
     @override
     def forward(self, embedded: Embedded, state: WiringState, memory: Memory) -> WiringOutput:
@@ -96,13 +96,13 @@ class AdaptiveWiringConfig(BaseConfig):
     """Step, then attend to the source and a sentinel of the cell (Lu et al. 2017, adaptive)."""
 
     type: Literal["adaptive"] = "adaptive"
-    reads_summary: bool = True
+    feeds_summary: bool = True
     """Read the source in one vector with each token, as in the paper."""
 
     def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
         attention = decoder.build_attention(memory_size)
         check_sentinel(attention, "attention")
-        summary_size = memory_size if self.reads_summary else 0
+        summary_size = memory_size if self.feeds_summary else 0
         input_size = decoder.input_size(memory_size) + summary_size
         return AdaptiveWiring(
             SentinelAttention(attention),
@@ -110,5 +110,5 @@ class AdaptiveWiringConfig(BaseConfig):
             decoder.build_pre_output(AdaptiveWiring.pre_output_parts, memory_size),
             input_size=input_size,
             memory_size=memory_size,
-            reads_summary=self.reads_summary,
+            feeds_summary=self.feeds_summary,
         )

@@ -57,7 +57,7 @@ from heedful.shapes import Embedded, Float, LogProbs, SourceWeights, StepTokens,
 from heedful.tokenization.vocabulary import PAD
 
 
-class PendingToken(NamedTuple):
+class DeferredPrediction(NamedTuple):
     """A token that is not chosen yet: the features it is predicted from, and the weights."""
 
     features: Float[Tensor, "B 1 D"] | Float[Tensor, "B 1 S D"]
@@ -69,7 +69,7 @@ class RecurrentDecoderState(NamedTuple):
 
     wiring: WiringState
     memory: Memory
-    pending: PendingToken | None = None  # if the next step uses its posterior over positions
+    pending: DeferredPrediction | None = None  # if the next step uses its posterior over positions
     copy_source: CopySource | None = None  # if the output head copies
 
 
@@ -187,7 +187,7 @@ class RecurrentDecoder(Decoder):
         It replaces the last weights, or selects the states that CopyNet reads.
         """
         wiring_state, pending, head = state.wiring, state.pending, self.output_head
-        if isinstance(head, CopyNetHead) and head.reads_selectively:
+        if isinstance(head, CopyNetHead) and head.has_selective_read:
             assert state.copy_source is not None
             features = None if pending is None else pending.features
             read = head.selective_read(features, tokens, state.copy_source)
@@ -203,9 +203,9 @@ class RecurrentDecoder(Decoder):
             wiring_state = wiring_state._replace(attention_state=attention_state)
         output = self.wiring(embedded, wiring_state, state.memory)
         pending = None
-        if head.reads_selectively or (head.has_alignment_posterior and self.wiring.uses_history):
+        if head.has_selective_read or (head.has_alignment_posterior and self.wiring.uses_history):
             features = self.wiring.compute_features(output.pre_output_input.unsqueeze(1))
-            pending = PendingToken(features, output.weights)
+            pending = DeferredPrediction(features, output.weights)
         return output, state._replace(wiring=output.state, pending=pending)
 
     def _copy_inputs(

@@ -46,7 +46,7 @@ class Caption(NamedTuple):
     log_probs: NDArray[np.float64]  # (tokens + 1,), the last of EOS
     weights: NDArray[np.float32]  # (tokens, cells); zeros without attention
     grid: tuple[int, int]
-    picture: NDArray[np.uint8] | None = None  # (H, W, C) as the model sees it
+    pixels: NDArray[np.uint8] | None = None  # (H, W, C) as the model sees it
     alternatives: tuple["Caption", ...] = ()  # the next best captions, or further samples
     tree: list[Node[str]] | None = None  # the whole search, if it was requested
     attention_layers: Sequence[AttentionLayer] = ()  # all of the model, if they were requested
@@ -67,7 +67,7 @@ class Caption(NamedTuple):
             title=str(self.image),
             output=self.text,
             grid=self.grid,
-            image=self.picture,
+            image=self.pixels,
         )
 
     @property
@@ -128,11 +128,11 @@ class CaptionBuilder:
         self._token_texts = TokenTextMapper(tokenizer)
 
     def build(
-        self, request: EncodedRequest, output: DecodingOutput, picture: NDArray[np.uint8] | None
+        self, request: EncodedRequest, output: DecodingOutput, pixels: NDArray[np.uint8] | None
     ) -> Caption:
         """Return the first hypothesis with the others as its alternatives."""
         best, *others = (
-            self._build_caption(request, hypothesis, picture) for hypothesis in output.hypotheses
+            self._build_caption(request, hypothesis, pixels) for hypothesis in output.hypotheses
         )
         nodes = None if output.tree is None else [self._with_text(node) for node in output.tree]
         return best._replace(alternatives=tuple(others), tree=nodes)
@@ -147,7 +147,7 @@ class CaptionBuilder:
         return without_words(cell_labels(self.grid))._replace(grid=self.grid)
 
     def _build_caption(
-        self, request: EncodedRequest, output: Hypothesis, picture: NDArray[np.uint8] | None
+        self, request: EncodedRequest, output: Hypothesis, pixels: NDArray[np.uint8] | None
     ) -> Caption:
         axis, num_cells = self.token_axis(output.tokens), self.grid[0] * self.grid[1]
         text = "".join(self._token_texts.token_texts(output.tokens))
@@ -160,7 +160,7 @@ class CaptionBuilder:
             log_probs=output.log_probs,
             weights=output.weights[:, :num_cells],
             grid=self.grid,
-            picture=picture,
+            pixels=pixels,
         )
 
     def _with_text(self, node: Node[int]) -> Node[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from heedful.data.image_features import ImageFeatures
+from heedful.data.images.features import ImageFeatures
 from heedful.tasks.default_recipe import DefaultRecipe, training_minutes, until_time_is_over
 
 CAPTIONS_PER_MINUTE = 10_000

@@ -12,10 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.data.array_files import open_array_file
-from heedful.data.image_batching import ImageShape, check_features
-from heedful.data.image_features import ImageFeatures
-from heedful.data.images import IMAGE_SUFFIXES, ImageFiles, ImageSheet, Pixels, resize_image
+from heedful.data.images.array_files import open_array_file
+from heedful.data.images.batching import ImageShape, check_features
+from heedful.data.images.features import ImageFeatures
+from heedful.data.images.image_files import (
+    IMAGE_SUFFIXES,
+    ImageArray,
+    ImageFiles,
+    Pixels,
+    resize_image,
+)
 from heedful.errors import DataError, RunError, check
 
 ARRAY_SUFFIXES = (".npy", ".npy.gz", ".safetensors")
@@ -47,7 +53,7 @@ class LoadedImage(NamedTuple):
 
     name: str
     inputs: NDArray[Any]  # pixels (C, H, W) or features (S, C)
-    picture: Pixels | None  # (H, W, C), as the model sees it; None of features
+    pixels: Pixels | None  # (H, W, C), as the model sees it; None of features
 
 
 class ImageLoader:
@@ -85,22 +91,22 @@ class ImageLoader:
         for name in names:
             if name.endswith(ARRAY_SUFFIXES):
                 store = self._open(name)
-                count = len(store.array if isinstance(store, ImageSheet) else store)
+                count = len(store.array if isinstance(store, ImageArray) else store)
                 expanded += (f"{name}{_ROW_MARK}{row}" for row in range(count))
             elif Path(name).is_dir():
                 files = sorted(Path(name).iterdir())
-                pictures = [str(file) for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
+                images = [str(file) for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
                 hint = "name a folder with pictures, or the pictures"
-                check(pictures, name, "contains no pictures", hint, DataError)
-                expanded += pictures
+                check(images, name, "contains no pictures", hint, DataError)
+                expanded += images
             else:
                 expanded.append(name)
         return expanded
 
     def _open(self, path: str) -> Any:
         if path not in self._stores:
-            if self.shape.is_picture:
-                self._stores[path] = ImageSheet.open(path)
+            if self.shape.has_pixels:
+                self._stores[path] = ImageArray.open(path)
             else:
                 self._stores[path] = self._open_features(path)
         return self._stores[path]
@@ -130,29 +136,29 @@ class ImageLoader:
         if isinstance(store, ImageFeatures):
             check_features(store, self.shape, name)
             return LoadedImage(name, store.read([key])[0], None)
-        self._check_picture(name)
+        self._check_image(name)
         (pixels,) = store.read([key], self.shape.mode, notes=self.notes)
         return self._from_pixels(name, pixels)
 
-    def _check_picture(self, name: str) -> None:
+    def _check_image(self, name: str) -> None:
         message = f"this run reads features ({self.shape.describe()}), not pictures"
         hint = "extract them with `heedful features`, and name FILE.npy#ROW"
-        check(self.shape.is_picture, name, message, hint, RunError)  # not of one picture
+        check(self.shape.has_pixels, name, message, hint, RunError)  # not of one picture
 
     def _from_pixels(self, name: str, pixels: Pixels) -> LoadedImage:
         _, height, width, fit = self.shape
         assert fit is not None
-        picture = resize_image(pixels, height, width, fit)
-        return LoadedImage(name, picture.transpose(2, 0, 1), picture)
+        resized = resize_image(pixels, height, width, fit)
+        return LoadedImage(name, resized.transpose(2, 0, 1), resized)
 
     def _from_array(self, array: NDArray[Any]) -> LoadedImage:
-        if self.shape.is_picture:
-            is_picture = array.dtype == np.uint8 and array.ndim in (2, 3)
+        if self.shape.has_pixels:
+            is_image = array.dtype == np.uint8 and array.ndim in (2, 3)
             message = f"{array.dtype} of shape {array.shape} is not a picture"
             hint = "give uint8 (height, width) or (height, width, channels)"
-            check(is_picture, "image", message, hint, DataError)
-            sheet = ImageSheet(array[None], None, "image")
-            return self._from_pixels("image", sheet.read([0], self.shape.mode)[0])
+            check(is_image, "image", message, hint, DataError)
+            array_of_one = ImageArray(array[None], None, "image")
+            return self._from_pixels("image", array_of_one.read([0], self.shape.mode)[0])
         expected = (self.shape.height * self.shape.width, self.shape.num_channels)
         features = array.reshape(-1, array.shape[-1]) if array.ndim == 3 else array
         message = f"features of shape {array.shape}, but the model reads {self.shape.describe()}"

@@ -15,10 +15,10 @@ from typing_extensions import override
 
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.config import check_types
-from heedful.data.batching import SourceBatch
-from heedful.data.captions import CaptionedImage
-from heedful.data.image_batching import collate_images
-from heedful.data.images import read_all
+from heedful.data.images.batching import collate_images
+from heedful.data.images.captions import CaptionedImage
+from heedful.data.images.image_files import read_all
+from heedful.data.text.batching import SourceBatch
 from heedful.decoding.config import DecodingConfig, check_search_tree
 from heedful.decoding.requests import EncodedRequest, Request, RequestEncoder, batch_requests
 from heedful.decoding.strategies import DecodingOutput, DecodingStrategy
@@ -203,8 +203,8 @@ class Captioner:
             outputs |= zip((item.request_index for item in batch), decoded, strict=True)
         for request in requests:
             output = outputs[request.request_index]
-            picture = images[request.request_index].picture
-            caption = self._builder.build(request, output, picture)
+            pixels = images[request.request_index].pixels
+            caption = self._builder.build(request, output, pixels)
             if need_layers:
                 layers = self._trace(collate([request]), output.hypotheses[0].tokens)
                 caption = caption._replace(attention_layers=layers)

@@ -14,21 +14,16 @@ from torch.nn.functional import pad
 from typing_extensions import override
 
 from heedful.config import BaseConfig
-from heedful.data.batching import (
-    Batch,
-    DataCursor,
-    SourceBatch,
-    collate,
-    epoch_batches,
-)
-from heedful.data.captions import CAPTION_SOURCES, CaptionedImage
-from heedful.data.examples import LocatedExamples, tokenize_corpora
-from heedful.data.image_batching import CaptionBatchStream, CaptionDataset, open_images
-from heedful.data.image_features import ImageFeatures
-from heedful.data.image_formats import CAPTIONED_IMAGES
-from heedful.data.pair_dataset import Pair
-from heedful.data.sharded_dataset import PreparedDataset
-from heedful.data.synthetic.pictures import BuiltInPicturesConfig
+from heedful.data.images.batching import CaptionBatchStream, CaptionDataset, open_images
+from heedful.data.images.captions import CAPTION_SOURCES, CaptionedImage
+from heedful.data.images.example_formats import CAPTIONED_IMAGES
+from heedful.data.images.features import ImageFeatures
+from heedful.data.shuffling import DataCursor
+from heedful.data.synthetic.images import BuiltInImagesConfig
+from heedful.data.text.batching import Batch, SourceBatch, collate, epoch_batches
+from heedful.data.text.example_formats import ExampleSource, tokenize_corpora
+from heedful.data.text.pair_dataset import Pair
+from heedful.data.text.sharded_dataset import PreparedDataset
 from heedful.errors import RunError, check, format_count
 from heedful.evaluation.base import Metric
 from heedful.evaluation.registry import VALIDATION_METRICS
@@ -147,7 +142,7 @@ class CaptioningTask(PairTask):
     default_recipe = staticmethod(default_recipe)
     example_format = CAPTIONED_IMAGES
     model_configs = (CaptioningConfig,)
-    source_configs = (*CAPTION_SOURCES, BuiltInPicturesConfig)
+    source_configs = (*CAPTION_SOURCES, BuiltInImagesConfig)
     train_source_configs = ()
     file_options = FILE_OPTIONS
     metrics = VALIDATION_METRICS
@@ -184,7 +179,7 @@ class CaptioningTask(PairTask):
         self,
         config: ExperimentConfig,
         tokenizers: TokenizerPair,
-        corpora: Sequence[LocatedExamples],
+        corpora: Sequence[ExampleSource],
     ) -> TrainData:
         dataset, report = self._build_dataset(
             config, tokenizers, corpora[0], config.data.train, "data.train"
@@ -201,7 +196,7 @@ class CaptioningTask(PairTask):
         config: ExperimentConfig,
         tokenizers: TokenizerPair,
         train: TrainData,
-        dev: LocatedExamples,
+        dev: ExampleSource,
     ) -> CaptionDataModule:
         source = config.data.dev or config.data.train
         dataset, report = self._build_dataset(config, tokenizers, dev, source, "data.dev")
@@ -215,7 +210,7 @@ class CaptioningTask(PairTask):
         self,
         config: ExperimentConfig,
         tokenizers: TokenizerPair,
-        corpus: LocatedExamples,
+        corpus: ExampleSource,
         source: Any,
         location: str,
     ) -> tuple[CaptionDataset, list[str]]:
@@ -224,7 +219,7 @@ class CaptioningTask(PairTask):
         numbers = [row for row, image in enumerate(images) for _ in image.captions]
         captions = [caption for image in images for caption in image.captions]
         pairs = [Pair(str(row), caption) for row, caption in zip(numbers, captions, strict=True)]
-        located = LocatedExamples(pairs, lambda index: corpus.locate(numbers[index]))
+        located = ExampleSource(pairs, lambda index: corpus.locate(numbers[index]))
         (rows,), report = tokenize_corpora(
             [located],
             tokenizers,
@@ -302,11 +297,11 @@ class CaptioningTask(PairTask):
         targets = random_tokens(sizes.target, rows, shape.target_length, device)
         image, grid = model.encoder.image_shape, model.encoder.grid
         size = (image.num_channels, image.height, image.width)
-        if not image.is_picture:
+        if not image.has_pixels:
             size = (1, grid[0] * grid[1], image.num_channels)
         inputs = torch.rand(rows, *size, device=device)
         lengths = torch.full((rows,), grid[0] * grid[1], device=device)
-        sources = SourceBatch(inputs if image.is_picture else inputs.squeeze(1), lengths)
+        sources = SourceBatch(inputs if image.has_pixels else inputs.squeeze(1), lengths)
         return Batch(sources, targets, targets)
 
     # ----- model and use

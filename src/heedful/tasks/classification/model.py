@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type, with_default_type
-from heedful.data.batching import Batch, SourceBatch
+from heedful.data.text.batching import Batch, SourceBatch
 from heedful.errors import check
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
 from heedful.layers.pooling import (

@@ -17,8 +17,8 @@ from typing_extensions import override
 
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.config import check_types
-from heedful.data.batching import collate_sources
-from heedful.data.pair_dataset import Pair
+from heedful.data.text.batching import collate_sources
+from heedful.data.text.pair_dataset import Pair
 from heedful.decoding.translation import BOS_LABEL, EOS_LABEL, TokenTextMapper, token_axis
 from heedful.evaluation.base import (
     Array,

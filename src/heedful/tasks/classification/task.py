@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.data.batching import Batch
-from heedful.data.examples import LABELED_TEXTS, LocatedExamples
+from heedful.data.text.batching import Batch
+from heedful.data.text.example_formats import LABELED_TEXTS, ExampleSource
 from heedful.errors import check
 from heedful.evaluation.confusion import (
     ConfusionMatrix,
@@ -131,7 +131,7 @@ class ClassificationTask(PairTask):
         config: ExperimentConfig,
         tokenizers: TokenizerPair,
         train: TrainData,
-        dev: LocatedExamples,
+        dev: ExampleSource,
     ) -> DataModule:
         module = super().build_data_module(config, tokenizers, train, dev)
         target = tokenizers.target

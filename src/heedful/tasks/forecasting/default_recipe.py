@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from heedful.data.series import Series, TimeGrid
+from heedful.data.series.series import Series, TimeGrid
 from heedful.tasks.default_recipe import DefaultRecipe
 
 STEPS_PER_VALUE, MIN_STEPS = 0.3, 100

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from heedful.attention.positional_encoding import PositionalEncodingConfig, PositionCombiner
 from heedful.config import BaseConfig
-from heedful.data.series_batching import CovariatesConfig, SeriesBatch, WindowShape
+from heedful.data.series.batching import CovariatesConfig, SeriesBatch, WindowShape
 from heedful.errors import check
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
 from heedful.models.language_model import (

@@ -13,8 +13,8 @@ import torch
 
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.config import check_types
-from heedful.data.series import MAX_VALUE, Series, SeriesFileConfig, value_error
-from heedful.data.series_batching import SeriesDataset, Window
+from heedful.data.series.batching import SeriesDataset, Window
+from heedful.data.series.series import MAX_VALUE, Series, SeriesFileConfig, value_error
 from heedful.errors import DataError, check
 from heedful.evaluation import forecast_metrics
 from heedful.evaluation.base import Array, MetricScore

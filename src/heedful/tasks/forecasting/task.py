@@ -10,16 +10,16 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.config import BaseConfig
-from heedful.data.batching import DataCursor
-from heedful.data.examples import SERIES, LocatedExamples
-from heedful.data.series import Series, SeriesFileConfig
-from heedful.data.series_batching import (
+from heedful.data.series.batching import (
     SeriesBatch,
     SeriesBatchStream,
     SeriesDataset,
     series_key,
 )
+from heedful.data.series.series import Series, SeriesFileConfig
+from heedful.data.shuffling import DataCursor
 from heedful.data.synthetic.series import BuiltInSeriesConfig
+from heedful.data.text.example_formats import SERIES, ExampleSource
 from heedful.errors import DataError, RunError, check
 from heedful.evaluation.base import Direction
 from heedful.evaluation.registry import LOSS, MetricSpec
@@ -35,6 +35,7 @@ from heedful.tasks.forecasting.predictor import (
     check_values,
     score_forecasts,
 )
+from heedful.tasks.numeric_task import NumericTask
 from heedful.tasks.prediction import DevEvaluator
 from heedful.tasks.task import (
     BatchShape,
@@ -45,7 +46,6 @@ from heedful.tasks.task import (
     TrainData,
     VocabSizes,
 )
-from heedful.tasks.tokenless_task import TokenlessTask
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.training.callbacks import LoggedSample
 from heedful.training.config import TrainingConfig
@@ -137,7 +137,7 @@ def _format(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> list[s
     return [f"{value:.4g}" for value in values]
 
 
-class ForecastingTask(TokenlessTask):
+class ForecastingTask(NumericTask):
     """Forecasting of time series."""
 
     name = "forecasting"
@@ -178,7 +178,7 @@ class ForecastingTask(TokenlessTask):
         self,
         config: ExperimentConfig,
         tokenizers: TokenizerPair,
-        corpora: Sequence[LocatedExamples],
+        corpora: Sequence[ExampleSource],
     ) -> TrainData:
         model, batching = config.model, config.data.series_batching
         horizon, num_held_out = model.prediction_length, 0
@@ -214,7 +214,7 @@ class ForecastingTask(TokenlessTask):
         config: ExperimentConfig,
         tokenizers: TokenizerPair,
         train: TrainData,
-        dev: LocatedExamples,
+        dev: ExampleSource,
     ) -> SeriesDataModule:
         series = _without_covariates(dev.examples, config.model)
         dataset = SeriesDataset(series, config.model.shape, config.model.covariates)

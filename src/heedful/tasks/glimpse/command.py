@@ -69,16 +69,16 @@ def glimpse(
 
     from heedful.plotting.figure_files import write_figures
     from heedful.storage.atomic import write_text
-    from heedful.tasks.glimpse import trails
+    from heedful.tasks.glimpse import trajectories
 
     classifier = load(ensemble_with=ensemble_with or ())
     images = classifier.read(file)
-    results = islice(classifier.recognize(images, location=file), first - 1, None)
+    results = islice(classifier.classify(images, location=file), first - 1, None)
     chosen = (result for result in results if not errors or result.label != result.target)
     predictions = list(islice(chosen, count))
-    write_figures(figures or (), lambda: trails.render_svg(predictions))
+    write_figures(figures or (), lambda: trajectories.render_svg(predictions))
     if html:
-        write_text(html, trails.render_page(predictions))
+        write_text(html, trajectories.render_page(predictions))
     for path in filter(None, (*(figures or ()), html)):
         echo(f"wrote {path}", err=True)
     console = Console()
@@ -88,12 +88,12 @@ def glimpse(
                 echo(json.dumps(prediction.to_json()))
             else:
                 has_color = console.color_system is not None
-                drawn = trails.draw_in_terminal(
+                drawn = trajectories.draw_in_terminal(
                     prediction, width=console.width, has_color=has_color
                 )
                 console.print(drawn, highlight=False)
-    if not as_json and trails.has_averaged_episodes(predictions):
-        echo(trails.EPISODES_NOTE, err=True)
+    if not as_json and trajectories.has_averaged_episodes(predictions):
+        echo(trajectories.EPISODES_NOTE, err=True)
 
 
 COMMANDS = (glimpse,)

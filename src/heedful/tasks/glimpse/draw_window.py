@@ -12,7 +12,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.data.labeled_images import LabeledImageBatch
+from heedful.data.images.labeled_images import LabeledImageBatch
 from heedful.layers.glimpses import GaussianWindow
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
 from heedful.shapes import Float

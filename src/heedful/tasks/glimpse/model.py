@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.config import BaseConfig
-from heedful.data.labeled_images import MAX_CANVAS_SIZE, LabeledImageBatch
+from heedful.data.images.labeled_images import MAX_CANVAS_SIZE, LabeledImageBatch
 from heedful.layers.glimpses import GlimpseSensor
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
 from heedful.layers.rnn_cells import LSTMCell, RecurrentState

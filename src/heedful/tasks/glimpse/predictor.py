@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from heedful.config import check_types
-from heedful.data.idx_files import Bytes
-from heedful.data.labeled_images import (
+from heedful.data.images.idx_files import Bytes
+from heedful.data.images.labeled_images import (
     IdxImagesConfig,
     LabeledImage,
     LabeledImageBatchingConfig,
@@ -57,7 +57,7 @@ class GlimpsePrediction(NamedTuple):
 
     @property
     def attention_map(self) -> None:
-        """None: a trail is drawn on the image, see `glimpse.trails`."""
+        """None: a trail is drawn on the image, see `glimpse.trajectories`."""
         return
 
     @property
@@ -108,14 +108,14 @@ class GlimpseClassifier:
         return IdxImagesConfig(path=path).read()
 
     @check_types
-    def recognize(
+    def classify(
         self, images: Iterable[LabeledImage], *, location: str = "images"
     ) -> Iterator[GlimpsePrediction]:
         """Classify images; those smaller than `model.image_size` are placed as in a test set."""
         dataset = self._dataset(list(images), location=location)
         for start in range(0, len(dataset), _BATCH_SIZE):
             rows = np.arange(start, min(start + _BATCH_SIZE, len(dataset)))
-            yield from self._recognize(dataset, rows)
+            yield from self._classify(dataset, rows)
 
     def predict(
         self,
@@ -128,7 +128,7 @@ class GlimpseClassifier:
         del start_index
         for request in requests:
             images = [request] if isinstance(request, LabeledImage) else self.read(request)
-            yield from self.recognize(images, location=location)
+            yield from self.classify(images, location=location)
 
     def predict_with_attention(
         self, requests: Iterable[LabeledImage | str]
@@ -178,7 +178,7 @@ class GlimpseClassifier:
         joined = outputs[0]._replace(log_probs=total.log_softmax(dim=-1))
         return images.cpu().numpy(), map_tensors(lambda tensor: tensor.cpu(), joined)
 
-    def _recognize(
+    def _classify(
         self, dataset: LabeledImageDataset, rows: NDArray[np.int64]
     ) -> Iterator[GlimpsePrediction]:
         images, output = self._run(dataset, rows)

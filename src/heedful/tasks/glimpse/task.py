@@ -10,10 +10,8 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.config import BaseConfig
-from heedful.data.batching import DataCursor
-from heedful.data.examples import LocatedExamples
-from heedful.data.image_formats import LABELED_IMAGES
-from heedful.data.labeled_images import (
+from heedful.data.images.example_formats import LABELED_IMAGES
+from heedful.data.images.labeled_images import (
     IdxImagesConfig,
     LabeledImage,
     LabeledImageBatch,
@@ -21,7 +19,9 @@ from heedful.data.labeled_images import (
     LabeledImageDataset,
     stack_images,
 )
+from heedful.data.shuffling import DataCursor
 from heedful.data.synthetic.digits import BuiltInDigitsConfig
+from heedful.data.text.example_formats import ExampleSource
 from heedful.errors import RunError, check, format_count
 from heedful.evaluation.base import Direction
 from heedful.evaluation.registry import ACCURACY, LOSS, MetricSpec
@@ -35,7 +35,8 @@ from heedful.tasks.glimpse.model import (
     RecurrentAttentionConfig,
 )
 from heedful.tasks.glimpse.predictor import GlimpseClassifier, check_labels
-from heedful.tasks.glimpse.trails import render_page
+from heedful.tasks.glimpse.trajectories import render_page
+from heedful.tasks.numeric_task import NumericTask
 from heedful.tasks.prediction import DevEvaluator
 from heedful.tasks.task import (
     BatchShape,
@@ -46,7 +47,6 @@ from heedful.tasks.task import (
     TrainData,
     VocabSizes,
 )
-from heedful.tasks.tokenless_task import TokenlessTask
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.training.callbacks import LoggedSample
 from heedful.training.config import TrainingConfig
@@ -100,7 +100,7 @@ class LabeledImageDataModule(DataModule):
             yield self.dev.collate(np.arange(start, stop))
 
 
-class SampleRecognizer(DevEvaluator):
+class DevImageClassifier(DevEvaluator):
     """Classifies the first dev images; all metrics come from `metric_sums`."""
 
     @override
@@ -111,7 +111,7 @@ class SampleRecognizer(DevEvaluator):
             return []
         with self.eval_mode():
             classifier = GlimpseClassifier(self.model, dev.batching, device=self.device)
-            results = list(classifier.recognize(examples, location="dev images"))
+            results = list(classifier.classify(examples, location="dev images"))
         return [
             LoggedSample(
                 source=[f"image {index}"],
@@ -125,7 +125,7 @@ class SampleRecognizer(DevEvaluator):
         ]
 
 
-class GlimpseTask(TokenlessTask):
+class GlimpseTask(NumericTask):
     """Classification of images by glimpses."""
 
     name = "glimpses"
@@ -149,7 +149,7 @@ class GlimpseTask(TokenlessTask):
         "glimpses per image": "lower",
     }
     comparison_hint = "compare runs with equal model.image_size and data.labeled_images"
-    dev_evaluator = SampleRecognizer
+    dev_evaluator = DevImageClassifier
     batch_size_setting = "data.labeled_images.batch_size"
     batch_size_unit = "images"
 
@@ -158,7 +158,7 @@ class GlimpseTask(TokenlessTask):
         self,
         config: ExperimentConfig,
         tokenizers: TokenizerPair,
-        corpora: Sequence[LocatedExamples],
+        corpora: Sequence[ExampleSource],
     ) -> TrainData:
         location = config.data.train.describe()
         dataset = self._stack(config, corpora[0].examples, location)
@@ -170,7 +170,7 @@ class GlimpseTask(TokenlessTask):
         config: ExperimentConfig,
         tokenizers: TokenizerPair,
         train: TrainData,
-        dev: LocatedExamples,
+        dev: ExampleSource,
     ) -> LabeledImageDataModule:
         dataset = self._stack(config, dev.examples, "dev images")
         report = [_format_size(dataset)]
@@ -269,7 +269,7 @@ class GlimpseTask(TokenlessTask):
     def render_evaluation_page(
         self, predictor: GlimpseClassifier, examples: Sequence[LabeledImage], title: str
     ) -> str:
-        results = predictor.recognize(examples)
+        results = predictor.classify(examples)
         errors = [result for result in results if result.label != result.target]
         return render_page(errors[:_MAX_SHOWN], title=f"{title}: errors")
 

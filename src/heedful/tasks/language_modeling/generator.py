@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from heedful.config import check_types
-from heedful.data.token_stream import concatenate_lines, encode_prompt, overlapping_windows
+from heedful.data.text.token_stream import concatenate_lines, encode_prompt, overlapping_windows
 from heedful.errors import check
 from heedful.evaluation.base import MetricScore
 from heedful.evaluation.perplexity import compute_token_loss

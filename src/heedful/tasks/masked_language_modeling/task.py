@@ -7,8 +7,8 @@ import torch
 from typing_extensions import override
 
 from heedful.config import check_types
-from heedful.data.batching import DataCursor
-from heedful.data.token_stream import (
+from heedful.data.shuffling import DataCursor
+from heedful.data.text.token_stream import (
     LMBatch,
     LMBatchingConfig,
     LMBatchStream,

@@ -25,7 +25,7 @@ from heedful.tasks.command_line import (
 from heedful.tasks.text_input import TextInput, read_chunks
 
 if TYPE_CHECKING:
-    from heedful.data.conll_files import ConllSentence
+    from heedful.data.text.conll_files import ConllSentence
     from heedful.tasks.tagging.predictor import Tagger
 
 InputFormat = Literal["text", "raw", "conll"]
@@ -113,7 +113,7 @@ def _tag_text(
 def _tag_conll(
     tagger: Tagger, file: str, columns: Mapping[str, str | None], *, as_json: bool
 ) -> Iterator[str]:
-    from heedful.data.conll_files import read_conll
+    from heedful.data.text.conll_files import read_conll
     from heedful.data.text_files import display_name
 
     words, tags = (

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 
 from heedful.attention.memory import padding_mask
 from heedful.config import BaseConfig
-from heedful.data.batching import Batch, SourceBatch
+from heedful.data.text.batching import Batch, SourceBatch
 from heedful.errors import check
 from heedful.layers.characters import CharacterEncoderConfig
 from heedful.layers.crf import Emissions, SoftmaxTagHeadConfig, TagHead, TagHeadConfig, Tags

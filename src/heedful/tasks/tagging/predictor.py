@@ -14,8 +14,8 @@ from torch import Tensor
 
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.config import check_types
-from heedful.data.batching import collate_sources
-from heedful.data.pair_dataset import Pair
+from heedful.data.text.batching import collate_sources
+from heedful.data.text.pair_dataset import Pair
 from heedful.decoding.translation import BOS_LABEL, EOS_LABEL
 from heedful.evaluation.annotation_metrics import Span, are_span_tags, extract_spans
 from heedful.evaluation.base import MetricScore

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.data.batching import Batch
-from heedful.data.conll_files import ConllConfig
-from heedful.data.examples import TAGGED_TEXTS, LocatedExamples
-from heedful.data.pair_files import PAIR_SOURCES
+from heedful.data.text.batching import Batch
+from heedful.data.text.conll_files import ConllConfig
+from heedful.data.text.example_formats import TAGGED_TEXTS, ExampleSource
+from heedful.data.text.pair_files import PAIR_SOURCES
 from heedful.errors import check
 from heedful.evaluation.annotation_metrics import are_span_tags, extract_spans
 from heedful.evaluation.base import Metric, compute_score
@@ -129,7 +129,7 @@ class TaggingTask(PairTask):
     default_metrics = ("token-accuracy",)
     has_evaluation_page = True
     dev_evaluator = DevTagger
-    labels_words = True
+    is_word_level = True
 
     @override
     def check_config(self, config: ExperimentConfig) -> None:
@@ -163,7 +163,7 @@ class TaggingTask(PairTask):
         config: ExperimentConfig,
         tokenizers: TokenizerPair,
         train: TrainData,
-        dev: LocatedExamples,
+        dev: ExampleSource,
     ) -> DataModule:
         module = super().build_data_module(config, tokenizers, train, dev)
         references = [pair.target for pair in dev.examples]

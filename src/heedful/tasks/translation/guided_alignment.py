@@ -7,8 +7,8 @@ import numpy as np
 
 from heedful.aligners.links import Link, parse_alignment
 from heedful.aligners.training import ParallelTokens, align_corpus
-from heedful.data.batching import collate_pairs
-from heedful.data.pair_dataset import InMemoryPairDataset, Pair
+from heedful.data.text.batching import collate_pairs
+from heedful.data.text.pair_dataset import InMemoryPairDataset, Pair
 from heedful.data.text_files import display_name, read_lines
 from heedful.decoding.translation import TokenTextMapper, whitespace_words, word_ids
 from heedful.errors import DataError, check

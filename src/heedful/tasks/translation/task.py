@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.aligners.links import format_pharaoh
-from heedful.data.pair_dataset import Pair
+from heedful.data.text.pair_dataset import Pair
 from heedful.decoding.forbidden_text import vocabulary_texts
 from heedful.decoding.requests import Request
 from heedful.decoding.translation import Translation
@@ -181,7 +181,7 @@ class GreedyTranslationEvaluator(GreedyDevEvaluator):
                     # A model without attention returns zeros.
                     attention=weights if any(map(any, weights)) else (),
                     source_text=pair.source,
-                    copy_shares=result.copy_shares_to_json(),
+                    copy_probs=result.copy_probs_to_json(),
                 )
             )
         return samples

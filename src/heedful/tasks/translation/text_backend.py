@@ -75,7 +75,7 @@ class TextBackend:
             return "CTranslate2 cannot run an ensemble or shallow fusion"
         if any(parameter.dtype != torch.float32 for parameter in self._model.parameters()):
             return "CTranslate2 runs in fp32 or int8 here"
-        reason = ct2.why_unsupported(self._model)
+        reason = ct2.unsupported_reason(self._model)
         return reason and f"CTranslate2 cannot run this model: {reason}"
 
 

@@ -16,8 +16,8 @@ from torch import nn
 
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.config import check_types
-from heedful.data.batching import collate_pairs, collate_sources
-from heedful.data.pair_dataset import Pair
+from heedful.data.text.batching import collate_pairs, collate_sources
+from heedful.data.text.pair_dataset import Pair
 from heedful.decoding.config import DecodingConfig, check_search_tree
 from heedful.decoding.requests import (
     EncodedRequest,
@@ -40,14 +40,14 @@ from heedful.inspection.attention_layers import (
 )
 from heedful.inspection.attention_trace import TraceRecord, trace_output
 from heedful.models.base import DecodableModel, Seq2SeqModel
-from heedful.models.copying import compute_copy_shares, find_copying_head
+from heedful.models.copying import compute_copy_probs, find_copying_head
 from heedful.models.ensembles import Ensemble, ShallowFusion
 from heedful.pytree import map_tensors
 from heedful.tasks.prediction import format_predictor
 from heedful.tasks.translation.text_backend import TextBackend
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 
-CopyShares = list[NDArray[np.float32]]  # one array per hypothesis
+CopyProbs = list[NDArray[np.float32]]  # one array per hypothesis
 
 _SORT_WINDOW = 1024  # texts that are sorted by length together
 
@@ -234,27 +234,27 @@ class Translator:
         need_tree: bool,
         need_layers: bool,
     ) -> Iterator[Translation]:
-        outputs: dict[int, tuple[DecodingOutput, CopyShares | None]] = {}
+        outputs: dict[int, tuple[DecodingOutput, CopyProbs | None]] = {}
         for batch in batch_requests(requests, strategy.config):
             decoded = strategy.decode(batch, need_tree=need_tree)
             indices = (request.request_index for request in batch)
-            shares = self._copy_shares(batch, decoded)
+            shares = self._copy_probs(batch, decoded)
             outputs.update(zip(indices, zip(decoded, shares, strict=True), strict=True))
         for request in requests:
             if request.request_index not in outputs:
                 yield self._translation_builder.build_empty(request, need_tree=need_tree)
                 continue
-            output, copy_shares = outputs[request.request_index]
+            output, copy_probs = outputs[request.request_index]
             layers: Sequence[AttentionLayer] = ()
             if need_layers:
-                of_best = None if copy_shares is None else copy_shares[0].tolist()
-                layers = self._trace(request, output.hypotheses[0].tokens, of_best)
-            translation = self._translation_builder.build(request, output, copy_shares)
+                best_copy_probs = None if copy_probs is None else copy_probs[0].tolist()
+                layers = self._trace(request, output.hypotheses[0].tokens, best_copy_probs)
+            translation = self._translation_builder.build(request, output, copy_probs)
             yield translation._replace(attention_layers=layers)
 
-    def _copy_shares(
+    def _copy_probs(
         self, requests: Sequence[EncodedRequest], outputs: Sequence[DecodingOutput]
-    ) -> list[CopyShares | None]:
+    ) -> list[CopyProbs | None]:
         """Decode outputs once more, with teacher forcing; the mean over the members that copy."""
         if not self._copying_models:
             return [None] * len(outputs)
@@ -264,7 +264,7 @@ class Translator:
             for hypothesis in output.hypotheses
         ]
         batch = map_tensors(lambda tensor: tensor.to(self.device), collate_pairs(pairs))
-        shares = [compute_copy_shares(model, batch) for model in self._copying_models]
+        shares = [compute_copy_probs(model, batch) for model in self._copying_models]
         mean = torch.stack([item for item in shares if item is not None]).mean(dim=0)
         rows = zip(mean.float().cpu().numpy(), pairs, strict=True)
         of_hypotheses = iter([row[: len(tokens)] for row, (_, tokens) in rows])
@@ -272,14 +272,14 @@ class Translator:
 
     @torch.inference_mode()
     def _trace(
-        self, request: EncodedRequest, tokens: list[int], copy_shares: list[float] | None
+        self, request: EncodedRequest, tokens: list[int], copy_probs: list[float] | None
     ) -> Sequence[AttentionLayer]:
         """Return the attention of each layer while it decodes an output."""
         if not tokens or not isinstance(self.model, Seq2SeqModel):  # empty, or an ensemble
             return ()
         records = trace_output(self.model, collate_sources([request.source]), tokens, self.device)
         source, target = self._translation_builder.token_axes(request, tokens)
-        target = target._replace(copy_shares=copy_shares)
+        target = target._replace(copy_probs=copy_probs)
         target_inputs = target.shift_right(BOS_LABEL)
 
         def axes_of(record: TraceRecord) -> Axes | None:

@@ -8,9 +8,9 @@ from itertools import islice
 
 import pytest
 
-from heedful.data.pair_dataset import Pair
 from heedful.data.synthetic import SYNTHETIC_CORPORA, get_corpus
 from heedful.data.synthetic.corpus import Corpus, assign_split
+from heedful.data.text.pair_dataset import Pair
 from heedful.errors import DataError
 
 each_corpus = pytest.mark.parametrize("name", SYNTHETIC_CORPORA)

@@ -5,7 +5,6 @@ from itertools import islice, permutations, product
 
 import pytest
 
-from heedful.data.pair_dataset import Pair
 from heedful.data.synthetic import get_corpus
 from heedful.data.synthetic.latin.ambiguity import is_ambiguous
 from heedful.data.synthetic.latin.lexicon import load_lexicon
@@ -18,6 +17,7 @@ from heedful.data.synthetic.latin.syntax import (
     latin,
     latin_slots,
 )
+from heedful.data.text.pair_dataset import Pair
 
 NOUNS = {noun.lemma: noun for noun in load_lexicon().nouns}
 VERBS = {verb.lemma: verb for verb in load_lexicon().verbs}

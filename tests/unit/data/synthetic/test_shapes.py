@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from heedful.data.synthetic.pictures import BuiltInPicturesConfig
+from heedful.data.synthetic.images import BuiltInImagesConfig
 from heedful.data.synthetic.shapes import COLORS, FORMS, SIZES
 
 SHAPE = rf"a ({'|'.join(SIZES)}) ({'|'.join(COLORS)}) ({'|'.join(FORMS)})"
@@ -13,7 +13,7 @@ WHITE = (255, 255, 255)
 
 
 def config(split="train", count=120):
-    return BuiltInPicturesConfig(name="shapes", split=split, num_examples=count)
+    return BuiltInImagesConfig(name="shapes", split=split, num_examples=count)
 
 
 def captions(config):
@@ -28,8 +28,8 @@ def test_no_caption_belongs_to_two_splits():
 
 
 def test_shapes_match_the_caption():
-    pictures = config().open_images().read(range(120))
-    for caption, pixels in zip(captions(config()), pictures, strict=True):
+    images = config().open_images().read(range(120))
+    for caption, pixels in zip(captions(config()), images, strict=True):
         match = CAPTION.fullmatch(caption)
         size, color, _, relation, other_size, other_color, _ = match.groups()
         ink = (pixels != WHITE).any(axis=2)

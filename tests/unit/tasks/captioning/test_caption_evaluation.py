@@ -7,7 +7,7 @@ import pytest
 import heedful
 from heedful.evaluation.base import compute_score
 from heedful.evaluation.registry import CAPTION_METRICS
-from tests.captioning import caption_recipe, write_pictures
+from tests.captioning import caption_recipe, write_images
 from tests.commands import heedful as run_heedful
 
 COLORS = ("red", "green", "blue")
@@ -17,10 +17,10 @@ COLORS = ("red", "green", "blue")
 def runs(tmp_path_factory):
     """Two runs, the second of which was trained for longer."""
     folder = tmp_path_factory.mktemp("runs")
-    pictures = {"type": "captions", "path": str(write_pictures(folder / "pictures"))}
+    images = {"type": "captions", "path": str(write_images(folder / "pictures"))}
     for name, steps in (("short", 1), ("long", 6)):
         training = {"max_steps": steps, "validate_every": steps, "batching": {"max_tokens": 240}}
-        heedful.train(caption_recipe(pictures, training=training), folder / name)
+        heedful.train(caption_recipe(images, training=training), folder / name)
     return folder
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import heedful
-from heedful.data.batching import DataCursor
-from heedful.data.captions import CaptionFileConfig
-from heedful.data.examples import LocatedExamples
+from heedful.data.images.captions import CaptionFileConfig
+from heedful.data.shuffling import DataCursor
+from heedful.data.text.example_formats import ExampleSource
 from heedful.decoding.requests import Request
 from heedful.errors import DataError
 from heedful.recipes import load_recipe
@@ -19,7 +19,7 @@ from heedful.tasks.captioning.task import TASK
 from tests.captioning import (
     caption_recipe,
     write_features,
-    write_pictures,
+    write_images,
     write_recipe,
 )
 from tests.commands import heedful as run_heedful
@@ -28,15 +28,15 @@ CNN = {"type": "cnn", "image_size": [8, 8], "channels": [4], "pooling": [[4, 4]]
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
+def images(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pictures")
-    return {"type": "captions", "path": str(write_pictures(folder))}
+    return {"type": "captions", "path": str(write_images(folder))}
 
 
 @pytest.fixture(scope="module")
-def picture_run(pictures, tmp_path_factory):
+def image_run(images, tmp_path_factory):
     run = tmp_path_factory.mktemp("runs") / "pictures"
-    heedful.train(caption_recipe(pictures), run)
+    heedful.train(caption_recipe(images), run)
     return run
 
 
@@ -54,17 +54,17 @@ def feature_run(features, tmp_path_factory):
 
 def data_module(train, **changes):
     recipe = load_recipe(caption_recipe(train, **changes))
-    examples = LocatedExamples(recipe.data.train.read(), recipe.data.train.locate)
+    examples = ExampleSource(recipe.data.train.read(), recipe.data.train.locate)
     texts = TASK.example_format.tokenizer_texts(examples.examples)
     tokenizers = recipe.tokenizers.train(*texts)
     tokenized = TASK.tokenize_train(recipe, tokenizers, [examples])
     return TASK.build_data_module(recipe, tokenizers, tokenized, examples)
 
 
-def test_each_caption_is_an_example_with_its_image(pictures):
-    module = data_module(pictures)
+def test_each_caption_is_an_example_with_its_image(images):
+    module = data_module(images)
     tokenizer = module.tokenizers.target
-    examples = CaptionFileConfig(**pictures).read()
+    examples = CaptionFileConfig(**images).read()
     seen = []
     for batch in module.validation_batches():
         assert batch.sources.tokens.dtype == torch.uint8
@@ -106,7 +106,7 @@ def test_dev_features_of_another_scale_are_decoded(tmp_path):
     dev = write_features(tmp_path / "dev", bits=4)
     np.save(dev["features_scale"], 2 * np.load(dev["features_scale"]))
     recipe = load_recipe(caption_recipe(train, data={"train": train, "dev": dev}))
-    examples = LocatedExamples(recipe.data.dev.read(), recipe.data.dev.locate)
+    examples = ExampleSource(recipe.data.dev.read(), recipe.data.dev.locate)
     tokenizers = recipe.tokenizers.train(*TASK.example_format.tokenizer_texts(examples.examples))
     tokenized = TASK.tokenize_train(recipe, tokenizers, [examples])
     module = TASK.build_data_module(recipe, tokenizers, tokenized, examples)
@@ -117,8 +117,8 @@ def test_dev_features_of_another_scale_are_decoded(tmp_path):
     torch.testing.assert_close(batch.sources.tokens[0], torch.from_numpy(expected).float())
 
 
-def test_resumed_stream_continues_with_the_same_batches(pictures):
-    module = data_module(pictures)
+def test_resumed_stream_continues_with_the_same_batches(images):
+    module = data_module(images)
     stream = module.train_batches(DataCursor(0, 0))
     batches = iter(stream)
     for _ in range(3):
@@ -134,38 +134,38 @@ def test_resumed_stream_continues_with_the_same_batches(pictures):
         assert torch.equal(batch.targets, other.targets)
 
 
-def test_held_out_images_are_not_trained_on(pictures, tmp_path):
-    recipe = caption_recipe(pictures)
-    recipe["data"] = {"train": pictures}
+def test_held_out_images_are_not_trained_on(images, tmp_path):
+    recipe = caption_recipe(images)
+    recipe["data"] = {"train": images}
     heedful.train(recipe, tmp_path / "run")
     lines = (tmp_path / "run" / "train.log").read_text()
     assert "train: 11 images with 22 captions" in lines
     assert "dev: 1 image with 2 captions" in lines
 
 
-def test_captioner_repr_names_its_inputs(picture_run):
-    text = repr(heedful.load(picture_run))
+def test_captioner_repr_names_its_inputs(image_run):
+    text = repr(heedful.load(image_run))
     assert "8 x 8 pixels with 3 channels" in text
     assert "beam size 2" in text
 
 
-def test_picture_by_path_and_as_an_array_has_the_same_caption(picture_run, pictures):
+def test_image_by_path_and_as_an_array_has_the_same_caption(image_run, images):
     from PIL import Image
 
-    captioner = heedful.load(picture_run)
-    path = pictures["path"].replace("captions.tsv", "4.png")
+    captioner = heedful.load(image_run)
+    path = images["path"].replace("captions.tsv", "4.png")
     by_path = captioner.caption(path)
     by_array = captioner.caption(np.asarray(Image.open(path)))
     assert by_path.text == by_array.text
     assert by_path.score == by_array.score
     assert by_path.image == path
-    np.testing.assert_array_equal(by_path.picture, by_array.picture)
-    assert by_path.picture.shape == (8, 8, 3)
+    np.testing.assert_array_equal(by_path.pixels, by_array.pixels)
+    assert by_path.pixels.shape == (8, 8, 3)
 
 
-def test_weights_cover_the_grid(picture_run, pictures):
-    captioner = heedful.load(picture_run)
-    path = pictures["path"].replace("captions.tsv", "4.png")
+def test_weights_cover_the_grid(image_run, images):
+    captioner = heedful.load(image_run)
+    path = images["path"].replace("captions.tsv", "4.png")
     caption = next(captioner.predict_with_attention([path]))
     assert caption.grid == (2, 2)
     assert caption.weights.shape == (len(caption.tokens), 4)
@@ -178,9 +178,9 @@ def test_weights_cover_the_grid(picture_run, pictures):
     assert list(fields)[:2] == ["image", "text"]
 
 
-def test_constraints_scores_and_alternatives(picture_run, pictures):
-    captioner = heedful.load(picture_run)
-    path = pictures["path"].replace("captions.tsv", "0.png")
+def test_constraints_scores_and_alternatives(image_run, images):
+    captioner = heedful.load(image_run)
+    path = images["path"].replace("captions.tsv", "0.png")
     forced = captioner.caption(Request(path, prefix="a green"))
     assert forced.text.startswith("a green")
     required = captioner.caption(Request(path, required_phrases=["blue"]))
@@ -194,10 +194,10 @@ def test_constraints_scores_and_alternatives(picture_run, pictures):
     assert tree
 
 
-def test_ensemble_of_a_run_with_itself_captions_as_the_run(picture_run, pictures):
-    path = pictures["path"].replace("captions.tsv", "3.png")
-    alone = heedful.load(picture_run).caption(path)
-    together = heedful.load(picture_run, ensemble_with=[picture_run]).caption(path)
+def test_ensemble_of_a_run_with_itself_captions_as_the_run(image_run, images):
+    path = images["path"].replace("captions.tsv", "3.png")
+    alone = heedful.load(image_run).caption(path)
+    together = heedful.load(image_run, ensemble_with=[image_run]).caption(path)
     assert together.text == alone.text
     assert together.score == pytest.approx(alone.score, rel=1e-5)
 
@@ -236,9 +236,9 @@ def test_stored_image_is_a_name_that_can_be_pickled():
         (np.zeros(8, np.uint8), "uint8 of shape (8,) is not a picture"),
     ],
 )
-def test_array_that_is_no_picture_is_rejected(array, message, picture_run):
+def test_array_that_is_no_image_is_rejected(array, message, image_run):
     with pytest.raises(DataError) as caught:
-        heedful.load(picture_run).caption(array)
+        heedful.load(image_run).caption(array)
     assert caught.value.message == message
 
 
@@ -262,7 +262,7 @@ def test_grid_of_one_cell_is_captioned(tmp_path):
     assert caption.weights.shape[1] == 1
 
 
-def test_captions_of_built_in_pictures_by_character(tmp_path):
+def test_captions_of_built_in_images_by_character(tmp_path):
     train = {"type": "built-in-pictures", "name": "shapes", "num_examples": 20}
     tokenizers = {"type": "shared", "tokenizer": {"type": "character"}}
     heedful.train(caption_recipe(train, tokenizers=tokenizers), tmp_path / "run")
@@ -279,9 +279,9 @@ def call(capsys, monkeypatch, tmp_path):
     return lambda *words: run_heedful(capsys, monkeypatch, *words, "--device", "cpu")
 
 
-def test_caption_command_writes_captions_and_figures(call, picture_run, pictures, tmp_path):
-    folder = pictures["path"].removesuffix("/captions.tsv")
-    ended = call("caption", str(picture_run), folder, "--html", "page.html", "--svg", "first.svg")
+def test_caption_command_writes_captions_and_figures(call, image_run, images, tmp_path):
+    folder = images["path"].removesuffix("/captions.tsv")
+    ended = call("caption", str(image_run), folder, "--html", "page.html", "--svg", "first.svg")
     lines = ended.out.splitlines()
     assert ended.code == 0
     assert len(lines) == 12
@@ -291,16 +291,16 @@ def test_caption_command_writes_captions_and_figures(call, picture_run, pictures
     assert ended.err == "wrote first.svg\nwrote page.html\n"
 
 
-def test_caption_command_prints_alternatives_json_and_drawings(call, picture_run, pictures):
-    path = pictures["path"].replace("captions.tsv", "1.png")
-    plain = call("caption", str(picture_run), path, "--nbest", "2")
+def test_caption_command_prints_alternatives_json_and_drawings(call, image_run, images):
+    path = images["path"].replace("captions.tsv", "1.png")
+    plain = call("caption", str(image_run), path, "--nbest", "2")
     assert [line.split("\t")[0] for line in plain.out.splitlines()] == [path, path]
-    fields = json.loads(call("caption", str(picture_run), path, "--nbest", "2", "--json").out)
+    fields = json.loads(call("caption", str(image_run), path, "--nbest", "2", "--json").out)
     texts = [fields["text"], *(other["text"] for other in fields["alternatives"])]
     assert [line.split("\t")[1] for line in plain.out.splitlines()] == texts
-    drawn = call("caption", str(picture_run), path, "--draw")
+    drawn = call("caption", str(image_run), path, "--draw")
     assert "max" in drawn.out
-    written = call("caption", str(picture_run), path, "-o", "captions.tsv")
+    written = call("caption", str(image_run), path, "-o", "captions.tsv")
     assert (written.out, written.err) == ("", "wrote captions.tsv\n")
 
 

@@ -6,29 +6,29 @@ import numpy as np
 import pytest
 
 import heedful
-from heedful.data.examples import LocatedExamples
+from heedful.data.text.example_formats import ExampleSource
 from heedful.recipes import load_recipe
 from heedful.tasks.captioning.task import TASK
 from heedful.training.reference_rewards import CiderDReward
 from heedful.training.rollouts import Rollout
-from tests.captioning import caption_recipe, write_pictures
-from tests.unit.data.slow_cider_d import slow_cider_d
+from tests.captioning import caption_recipe, write_images
+from tests.unit.evaluation.slow_cider_d import slow_cider_d
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
+def images(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pictures")
-    return {"type": "captions", "path": str(write_pictures(folder))}
+    return {"type": "captions", "path": str(write_images(folder))}
 
 
-def recipe(pictures, *, max_steps=4, **training):
+def recipe(images, *, max_steps=4, **training):
     settings = {"max_steps": max_steps, "validate_every": 2, "batching": {"max_tokens": 60}}
-    return caption_recipe(pictures, training={**settings, **training})
+    return caption_recipe(images, training={**settings, **training})
 
 
-def test_reward_of_a_caption_is_that_against_all_captions_of_its_image(pictures):
-    config = load_recipe(recipe(pictures))
-    examples = LocatedExamples(config.data.train.read(), config.data.train.locate)
+def test_reward_of_a_caption_is_that_against_all_captions_of_its_image(images):
+    config = load_recipe(recipe(images))
+    examples = ExampleSource(config.data.train.read(), config.data.train.locate)
     tokenizers = config.tokenizers.train(*TASK.example_format.tokenizer_texts(examples.examples))
     tokenized = TASK.tokenize_train(config, tokenizers, [examples])
     module = TASK.build_data_module(config, tokenizers, tokenized, examples)
@@ -47,15 +47,15 @@ def test_reward_of_a_caption_is_that_against_all_captions_of_its_image(pictures)
 
 
 @pytest.fixture(scope="module")
-def first_run(pictures, tmp_path_factory):
+def first_run(images, tmp_path_factory):
     run = tmp_path_factory.mktemp("runs") / "first"
-    heedful.train(recipe(pictures), run)
+    heedful.train(recipe(images), run)
     return run
 
 
-def self_critical(pictures, first_run, max_steps):
+def self_critical(images, first_run, max_steps):
     return recipe(
-        pictures,
+        images,
         max_steps=max_steps,
         init_from=str(first_run),
         objective={"type": "self-critical", "num_samples": 2},
@@ -63,9 +63,9 @@ def self_critical(pictures, first_run, max_steps):
     )
 
 
-def test_log_has_the_references_and_validations_have_the_reward(pictures, first_run, tmp_path):
+def test_log_has_the_references_and_validations_have_the_reward(images, first_run, tmp_path):
     run = tmp_path / "second"
-    heedful.train(self_critical(pictures, first_run, 4), run)
+    heedful.train(self_critical(images, first_run, 4), run)
     log = (run / "train.log").read_text()
     assert "reward cider-d: document frequencies of " in log
     assert " n-grams in 24 references of 12 sources" in log
@@ -76,10 +76,10 @@ def test_log_has_the_references_and_validations_have_the_reward(pictures, first_
     assert all("cider-d" in line for line in validations)
 
 
-def test_resumed_training_equals_uninterrupted_training(pictures, first_run, tmp_path):
-    heedful.train(self_critical(pictures, first_run, 4), tmp_path / "whole")
-    heedful.train(self_critical(pictures, first_run, 2), tmp_path / "parts")
-    heedful.train(self_critical(pictures, first_run, 4), tmp_path / "parts")
+def test_resumed_training_equals_uninterrupted_training(images, first_run, tmp_path):
+    heedful.train(self_critical(images, first_run, 4), tmp_path / "whole")
+    heedful.train(self_critical(images, first_run, 2), tmp_path / "parts")
+    heedful.train(self_critical(images, first_run, 4), tmp_path / "parts")
     whole, parts = (
         (tmp_path / name / "checkpoints" / "step-00000004" / "model.safetensors").read_bytes()
         for name in ("whole", "parts")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import heedful as package
-from heedful.data.batching import Batch, collate_sources
+from heedful.data.text.batching import Batch, collate_sources
 from heedful.inspection.attention_trace import trace_attention
 from heedful.tasks.classification.model import TextClassifierConfig
 from heedful.tasks.classification.predictor import METRICS

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import heedful
-from heedful.data.batching import collate_sources
+from heedful.data.text.batching import collate_sources
 from heedful.errors import ConfigError
 from heedful.models.hierarchical import SentenceBatch
 from heedful.recipes import load_recipe

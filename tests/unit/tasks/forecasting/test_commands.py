@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import heedful
 from heedful.cli.main import app
-from heedful.data.series import SeriesFileConfig
+from heedful.data.series.series import SeriesFileConfig
 from heedful.errors import ConfigError, DataError, RunError
 from tests.forecasting import BACKBONES
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from heedful.data.series_batching import series_key
+from heedful.data.series.batching import series_key
 from heedful.errors import ConfigError
 from heedful.pytree import map_tensors
 from heedful.tasks.forecasting.predictor import Forecaster

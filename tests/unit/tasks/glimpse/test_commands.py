@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 import heedful
 from heedful.cli.main import app
-from heedful.data.idx_files import read_idx, write_idx
-from heedful.data.labeled_images import LabeledImage
+from heedful.data.images.idx_files import read_idx, write_idx
+from heedful.data.images.labeled_images import LabeledImage
 from heedful.errors import DataError, RunError
-from heedful.tasks.glimpse import trails
+from heedful.tasks.glimpse import trajectories
 
 RECIPE = {
     "data": {"labeled_images": {"batch_size": 8, "num_distractors": 2, "distractor_size": 4}},
@@ -88,15 +88,15 @@ def test_note_about_episodes_stands_where_several_are_averaged(trained):
     run, images = trained
     pixels = read_idx(str(images), 3)[:2]
     classifier = heedful.load(run, device="cpu")
-    averaged = list(classifier.recognize([LabeledImage(image, 0) for image in pixels]))
+    averaged = list(classifier.classify([LabeledImage(image, 0) for image in pixels]))
     single = [
         prediction._replace(probabilities=prediction.step_probabilities[-1])
         for prediction in averaged
     ]
-    assert trails.EPISODES_NOTE in trails.render_page(averaged)
-    assert trails.EPISODES_NOTE not in trails.render_page(single)
+    assert trajectories.EPISODES_NOTE in trajectories.render_page(averaged)
+    assert trajectories.EPISODES_NOTE not in trajectories.render_page(single)
     note = invoke("glimpse", run, images, "--device", "cpu").stderr
-    assert note == f"{trails.EPISODES_NOTE}\n"
+    assert note == f"{trajectories.EPISODES_NOTE}\n"
     assert not invoke("glimpse", run, images, "--json", "--device", "cpu").stderr
 
 
@@ -121,7 +121,7 @@ def test_rendered_files_give_the_predictions_of_placed_images(trained, tmp_path)
     assert scenes.shape == (40, 36, 36)
     classifier = heedful.load(run, device="cpu")
     examples = [LabeledImage(image, 0) for image in scenes[:5]]
-    results = list(classifier.recognize(examples))
+    results = list(classifier.classify(examples))
     for image, result in zip(scenes[:5], results, strict=True):
         np.testing.assert_array_equal(result.image, image)
 
@@ -131,7 +131,7 @@ def test_prediction_does_not_depend_on_the_other_images(trained):
     classifier = heedful.load(run, device="cpu")
     pixels = np.random.default_rng(0).integers(0, 256, (4, 36, 36), dtype=np.uint8)
     examples = [LabeledImage(image, 0) for image in pixels]
-    together = list(classifier.recognize(examples))
+    together = list(classifier.classify(examples))
     for example, result in zip(examples, together, strict=True):
         (alone,) = classifier.predict([example])
         np.testing.assert_allclose(alone.probabilities, result.probabilities, rtol=1e-5)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from heedful.data.labeled_images import LabeledImageBatch
+from heedful.data.images.labeled_images import LabeledImageBatch
 from heedful.tasks.glimpse.draw_window import DrawWindowConfig
 from heedful.tasks.glimpse.model import RecurrentAttentionConfig
 from heedful.tasks.glimpse.policies import GaussianLocationPolicy, GridLocationPolicy

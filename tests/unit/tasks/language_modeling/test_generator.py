@@ -3,7 +3,7 @@
 import pytest
 
 import heedful
-from heedful.data.token_stream import LMBatchingConfig
+from heedful.data.text.token_stream import LMBatchingConfig
 from heedful.errors import ConfigError
 from heedful.models.language_model import LanguageModelConfig, RecurrentBackboneConfig
 from heedful.tasks.language_modeling.generator import (

@@ -3,7 +3,7 @@
 import pytest
 
 import heedful
-from heedful.data.token_stream import LMBatchingConfig
+from heedful.data.text.token_stream import LMBatchingConfig
 from heedful.errors import DataError
 from heedful.models.masked_language_model import MaskedLanguageModelConfig, MaskingConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig

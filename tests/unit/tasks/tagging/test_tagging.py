@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import heedful as package
-from heedful.data.batching import collate_pairs
+from heedful.data.text.batching import collate_pairs
 from heedful.errors import ConfigError
 from heedful.tasks.tagging.model import SequenceTaggerConfig
 from heedful.tasks.tagging.task import TASK, TagLikelihood, count_spans

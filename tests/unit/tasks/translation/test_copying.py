@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from heedful.data.batching import collate_pairs
-from heedful.data.pair_dataset import HiddenWordsDataset, InMemoryPairDataset
+from heedful.data.text.batching import collate_pairs
+from heedful.data.text.pair_dataset import InMemoryPairDataset, UnkAugmentedDataset
 from heedful.decoding.config import DecodingConfig
 from heedful.decoding.requests import Request
 from heedful.errors import ConfigError, DataError
@@ -84,11 +84,11 @@ def test_copied_words_are_spelled_exactly_with_their_shares():
     words = {"Zyx", "sees", "Qwrt", ",", "and", "smiles", "."}
     assert set(result.tokens) <= words
     assert "<unk>" not in result.text
-    assert result.copy_shares is not None
-    np.testing.assert_allclose(result.copy_shares, 1, atol=1e-6)
+    assert result.copy_probs is not None
+    np.testing.assert_allclose(result.copy_probs, 1, atol=1e-6)
     saved = json.loads(json.dumps(result.to_json()))
-    assert len(saved["copy_shares"]) == len(result.tokens)
-    assert len(saved["alternatives"][0]["copy_shares"]) == len(result.alternatives[0].tokens)
+    assert len(saved["copy_probs"]) == len(result.tokens)
+    assert len(saved["alternatives"][0]["copy_probs"]) == len(result.alternatives[0].tokens)
 
 
 def test_copied_shares_are_in_maps_of_every_layer_in_figures_pages_and_terminal():
@@ -104,15 +104,15 @@ def test_copied_shares_are_in_maps_of_every_layer_in_figures_pages_and_terminal(
     for attention_map in maps:
         assert attention_map.target[0] == "Qwrt"
         count = len(attention_map.target)
-        np.testing.assert_allclose(attention_map.copy_shares, np.ones(count), atol=1e-6)
-        assert len(attention_map.to_json()["copy_shares"]) == count
+        np.testing.assert_allclose(attention_map.copy_probs, np.ones(count), atol=1e-6)
+        assert len(attention_map.to_json()["copy_probs"]) == count
         texts = [node.text for node in ElementTree.fromstring(render_svg(attention_map)).iter()]
         assert texts.count("100% copied") == count
         lines = terminal_heatmap(attention_map, width=1000).plain.splitlines()
         assert sum(line.endswith("100% copied") for line in lines) == count
         (view,) = attention_data([attention_map])["sentences"][0]["views"]
         assert view["notes"] == ["100% copied"] * count
-    assert result.to_json()["copy_shares"] == pytest.approx(base.copy_shares)
+    assert result.to_json()["copy_probs"] == pytest.approx(base.copy_probs)
 
 
 def test_trace_records_probability_of_copying_each_position():
@@ -131,7 +131,7 @@ def test_copied_shares_are_logged_with_samples_and_drawn_in_run_report():
     sample = {"step": 1, "source": ["Zyx"], "output": ["Zyx"], "attention": [[1.0]]}
     items = [
         group_by_step([sample | more])["validations"][0]["items"][0]
-        for more in ({}, {"copy_shares": [0.97]}, {"copy_shares": ["no number"]})
+        for more in ({}, {"copy_probs": [0.97]}, {"copy_probs": ["no number"]})
     ]
     assert [item["notes"] for item in items] == [[""], ["97% copied"], []]
 
@@ -139,7 +139,7 @@ def test_copied_shares_are_logged_with_samples_and_drawn_in_run_report():
 def test_maps_without_copying_have_no_notes():
     attention_map = AttentionMap(["a"], ["b"], np.ones((1, 1)))
     assert attention_map.notes == [""]
-    assert "copy_shares" not in attention_map.to_json()
+    assert "copy_probs" not in attention_map.to_json()
     assert "copied" not in render_svg(attention_map)
     assert "copied" not in terminal_heatmap(attention_map, width=80).plain
 
@@ -173,8 +173,8 @@ def test_hidden_words_can_be_spelled_again():
     rows, size = np.array([1, 0]), 10
     num_hidden = 0
     for epoch in range(20):
-        hidden = HiddenWordsDataset(dataset, size, 0.5, seed=0).for_epoch(epoch)
-        again = HiddenWordsDataset(dataset, size, 0.5, seed=0).for_epoch(epoch).select(rows[::-1])
+        hidden = UnkAugmentedDataset(dataset, size, 0.5, seed=0).for_epoch(epoch)
+        again = UnkAugmentedDataset(dataset, size, 0.5, seed=0).for_epoch(epoch).select(rows[::-1])
         selected = hidden.select(rows)
         for index, row in enumerate(rows.tolist()):
             source, target = (side.get(index) for side in selected)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from heedful.data.batching import DataCursor
-from heedful.data.examples import LocatedExamples
-from heedful.data.pair_dataset import Pair
+from heedful.data.shuffling import DataCursor
+from heedful.data.text.example_formats import ExampleSource
+from heedful.data.text.pair_dataset import Pair
 from heedful.errors import ConfigError
 from heedful.experiment import train
 from heedful.recipes import load_recipe
@@ -14,7 +14,7 @@ from heedful.training.objectives import SelfCriticalObjectiveConfig
 from heedful.training.reference_rewards import CiderDReward
 from heedful.training.rollouts import Rollout
 from tests.commands import write_recipe
-from tests.unit.data.slow_cider_d import slow_cider_d
+from tests.unit.evaluation.slow_cider_d import slow_cider_d
 
 PAIRS = [
     Pair("a b", "dog runs fast"),
@@ -27,7 +27,7 @@ EOS = 3
 
 def data_module(tmp_path, *corpora, settings=()):
     recipe = load_recipe(str(write_recipe(tmp_path, steps=2, every=2)), settings)
-    examples = [LocatedExamples(pairs, str) for pairs in corpora]
+    examples = [ExampleSource(pairs, str) for pairs in corpora]
     joined = [pair for pairs in corpora for pair in pairs]
     tokenizers = recipe.tokenizers.train(*TASK.example_format.tokenizer_texts(joined))
     tokenized = TASK.tokenize_train(recipe, tokenizers, examples)

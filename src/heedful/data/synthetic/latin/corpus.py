@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from typing_extensions import override
 
-from heedful.data.pair_dataset import Pair
 from heedful.data.synthetic.corpus import Corpus, assign_split
 from heedful.data.synthetic.latin import syntax
 from heedful.data.synthetic.latin.ambiguity import is_ambiguous
@@ -28,6 +27,7 @@ from heedful.data.synthetic.latin.lexicon import (
 )
 from heedful.data.synthetic.latin.morphology import Gender, Number, Person, Tense
 from heedful.data.synthetic.latin.syntax import QUESTIONS, Argument, Clause, NounPhrase, Pronoun
+from heedful.data.text.pair_dataset import Pair
 
 UNSEEN_NAMES_SPLIT = "names"
 

@@ -1,0 +1,5 @@
+"""Images as data: with captions or with labels.
+
+Reading order: `image_files` (pixels), `features` (grids of vectors), `caption_files` and
+`captions` (sources), `batching` (what a captioner gets), `labeled_images` (digits on a canvas).
+"""

@@ -1,0 +1,129 @@
+"""Formats of examples: held-out examples and tokenization."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.data.text.example_formats import (
+    LABELED_TEXTS,
+    LINES,
+    PAIRS,
+    ExampleSource,
+    tokenize_corpora,
+)
+from heedful.data.text.filtering import FilterConfig, FilterReason
+from heedful.data.text.pair_dataset import Pair
+from heedful.errors import DataError
+from heedful.tokenization.tokenizer import WordTokenizerConfig
+from heedful.tokenization.tokenizer_pair import SeparateTokenizersConfig
+
+
+def hold_out(pairs, seed=0, example_format=PAIRS):
+    pairs = [Pair(*pair) for pair in pairs]
+    return example_format.choose_held_out(example_format.hash(pairs), seed=seed, location="a.tsv")
+
+
+def distinct(count):
+    return [(f"a{number}", f"b{number}") for number in range(count)]
+
+
+@given(count=st.integers(2, 200), seed=st.integers(0, 99))
+def test_held_out_pairs_are_few_distinct_and_sorted(count, seed):
+    held_out = hold_out(distinct(count), seed)
+    assert len(held_out.rows) == max(1, count // 20)
+    assert held_out.all_rows == held_out.rows == sorted(set(held_out.rows))
+    assert set(held_out.rows) <= set(range(count))
+
+
+def test_held_out_pairs_depend_on_seed():
+    assert len({tuple(hold_out(distinct(200), seed).rows) for seed in range(20)}) == 20
+
+
+numbers = st.integers(0, 150)
+
+
+@given(pairs=st.lists(st.tuples(numbers, numbers), min_size=2, max_size=300))
+def test_held_out_pairs_share_no_text_with_training_pairs(pairs):
+    held_out = hold_out([(f"{source}", f"{target}") for source, target in pairs])
+    assert not set(held_out.rows) & set(held_out.excluded)
+    assert 1 <= len(held_out.rows) <= max(1, len(pairs) // 20)
+    assert len(held_out.excluded) <= len(pairs) // 10
+    train = [pair for row, pair in enumerate(pairs) if row not in held_out.all_rows]
+    shared = [
+        side
+        for side, name in enumerate(("sources", "targets"))
+        if {pair[side] for pair in train} & {pairs[row][side] for row in held_out.rows}
+    ]
+    assert not shared or "occur repeatedly" in held_out.note
+    assert ("left out" in held_out.note) == (bool(held_out.excluded) and not shared)
+
+
+def test_copies_of_held_out_pairs_are_dropped():
+    held_out = hold_out(distinct(200) * 2)
+    copies = [row + 200 if row < 200 else row - 200 for row in held_out.rows]
+    assert len(held_out.rows) == 20
+    assert set(held_out.excluded) == set(copies) - set(held_out.rows)
+    count = len(held_out.excluded)
+    assert (
+        held_out.note == f"{count} pairs left out: a source or a target in common with a dev pair"
+    )
+
+
+def test_unique_pairs_are_held_out_before_repeated_ones():
+    pairs = [*[("yes", f"c{number}") for number in range(300)], *distinct(100)]
+    held_out = hold_out(pairs)
+    assert len(held_out.rows) == 20
+    assert min(held_out.rows) >= 300
+    assert not held_out.excluded
+
+
+def test_repeated_targets_are_shared_if_nearly_all_are():
+    held_out = hold_out([(f"a{number}", "yes" if number % 3 else "no") for number in range(100)])
+    assert (len(held_out.rows), held_out.excluded) == (5, [])
+    assert held_out.note == (
+        "most targets occur repeatedly, so that dev and training pairs have some in common"
+    )
+
+
+def test_labels_may_be_shared_but_texts_may_not():
+    pairs = [(f"a{number % 90}", "yes" if number % 3 else "no") for number in range(100)]
+    held_out = hold_out(pairs, example_format=LABELED_TEXTS)
+    assert (len(held_out.rows), held_out.note) == (5, "")
+    train = {pair[0] for row, pair in enumerate(pairs) if row not in held_out.all_rows}
+    assert not train & {pairs[row][0] for row in held_out.rows}
+
+
+def test_held_out_lines_are_the_last():
+    rows = LINES.choose_held_out(LINES.hash(["a"] * 100), seed=0, location="here").rows
+    assert list(rows) == [95, 96, 97, 98, 99]
+
+
+def test_single_line_cannot_be_split():
+    with pytest.raises(DataError) as caught:
+        LINES.choose_held_out(LINES.hash(["a"]), seed=0, location="book.txt")
+    assert str(caught.value) == (
+        "book.txt: one line is not enough: some are needed to train on and some to validate on\n"
+        "  give a text of more lines, or one to validate on: --dev-text FILE"
+    )
+
+
+def test_single_pair_cannot_be_split():
+    with pytest.raises(DataError) as caught:
+        hold_out([("a", "b")])
+    assert str(caught.value) == (
+        "a.tsv: one pair is not enough: one is needed to train on and one to validate on\n"
+        "  give more lines, or files to validate on: --dev-source FILE --dev-target FILE"
+    )
+
+
+def test_tokenize_corpora_filters_and_reports():
+    pairs = [Pair("a b", "x"), Pair("", "y"), Pair("a b c d", "z")]
+    tokenizers = SeparateTokenizersConfig(
+        source=WordTokenizerConfig(), target=WordTokenizerConfig()
+    ).train(*PAIRS.tokenizer_texts(pairs))
+    (kept,), report = tokenize_corpora(
+        [ExampleSource(pairs, str)], tokenizers, FilterConfig(max_length=3), location="data"
+    )
+    assert len(kept) == report.num_kept == 1
+    assert tokenizers.source.decode(kept.source.get(0)) == "a b"
+    assert report.counts[FilterReason.EMPTY] == report.counts[FilterReason.TOO_LONG] == 1
