@@ -74,7 +74,7 @@ def test_rouge_l_takes_precision_and_recall_from_different_references():
 
 
 def test_cider_d_matches_hand_calculation():
-    # As in tests/unit/evaluation/test_cider_d.py: words of one document weigh log 2, "a" nothing. For the
+    # As in test_cider_d.py: words of one document weigh log 2, "a" nothing. For the
     # first caption words and pairs are half right; the second has three kinds of runs all right.
     references = [["a dog runs"], ["a cat sits"]]
     result = value("cider-d", ["A dog sits .", "a cat sits"], references)
