@@ -12,8 +12,9 @@ from heedful.recipes import load_recipe
 from heedful.search import BeamSearchOptions, LengthPenalty
 from heedful.tasks.task import BatchShape, VocabSizes
 from heedful.training.objectives import CrossEntropyObjective
+from heedful.training.rng import get_rng_states, set_rng_states
 from heedful.training.step_capture import CapturedUpdate
-from heedful.training.trainer import Trainer, get_rng_states, set_rng_states
+from heedful.training.trainer import Trainer
 
 pytestmark = pytest.mark.gpu
 GPU = torch.device("cuda")

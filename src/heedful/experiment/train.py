@@ -50,8 +50,9 @@ from heedful.storage.atomic import clean_up_interrupted, lock_folder
 from heedful.training.callbacks import Callback
 from heedful.training.checkpoints import CheckpointManager, Snapshot
 from heedful.training.config import TrainingConfig
-from heedful.training.distributed import SINGLE_PROCESS, DistributedContext, init_distributed
+from heedful.training.distributed import SINGLE_PROCESS, DistributedContext
 from heedful.training.prefetching import prefetch
+from heedful.training.process_group import init_distributed
 from heedful.training.progress import log_line, log_to_file, print_line
 from heedful.training.state import (
     ResumableBatches,

@@ -36,7 +36,7 @@ from heedful.training.distributed import (
     DistributedContext,
     DistributedError,
 )
-from heedful.training.trainer import get_rng_states, set_rng_states
+from heedful.training.rng import get_rng_states, set_rng_states
 
 _POLL_INTERVAL = 0.05  # seconds
 

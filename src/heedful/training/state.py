@@ -23,7 +23,8 @@ from heedful.storage.state_dict import is_sharded, load_into_model, shard_like
 from heedful.training.checkpoints import Snapshot
 from heedful.training.config import TrainingConfig
 from heedful.training.distributed import DistributedContext
-from heedful.training.trainer import Trainer, get_rng_states, set_rng_states
+from heedful.training.rng import get_rng_states, set_rng_states
+from heedful.training.trainer import Trainer
 
 _OPTIMIZER, _EMA, _RNG = "optimizer.", "ema.", "rng."  # prefixes of tensor names
 _PRECISION = "precision"

@@ -32,13 +32,8 @@ from heedful.shapes import Float
 from heedful.training.callbacks import LOG_EVERY_STEPS
 from heedful.training.config import TrainingConfig
 from heedful.training.distributed import DistributedContext
-from heedful.training.trainer import (
-    StepLosses,
-    Trainer,
-    UpdateResult,
-    get_rng_states,
-    set_rng_states,
-)
+from heedful.training.rng import get_rng_states, set_rng_states
+from heedful.training.trainer import StepLosses, Trainer, UpdateResult
 
 MAX_GRAPHS = 256  # batches of other shapes run as plain steps
 STEADY_STEPS = 100  # without a new graph, after which the warm-up is over

@@ -8,7 +8,6 @@ training; a step whose loss or gradient is not finite changes nothing but the st
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from types import ModuleType
 from typing import Any, Literal, NamedTuple, Self
 
 import torch
@@ -24,6 +23,7 @@ from heedful.storage.state_dict import unique_weights
 from heedful.training.callbacks import StepMetrics
 from heedful.training.distributed import SINGLE_PROCESS, DistributedContext
 from heedful.training.objectives import Objective
+from heedful.training.rng import get_rng_states
 
 
 class ExponentialMovingAverage:
@@ -197,25 +197,6 @@ class MixedPrecision:
     def _update_scale(self, factor: float) -> None:
         low, high = _SCALE_RANGE
         self._scale, self._steps_since_rescale = min(high, max(low, self._scale * factor)), 0
-
-
-def get_rng_states() -> dict[str, Tensor]:
-    """Return the states of torch's random generators: CPU, and the current GPU if there is one."""
-    states = {name: module.get_rng_state() for name, module in _gpu_modules().items()}
-    return {"cpu": torch.get_rng_state(), **states}
-
-
-def set_rng_states(states: Mapping[str, Tensor]) -> None:
-    """Restore states returned by `get_rng_states`."""
-    torch.set_rng_state(states["cpu"])
-    for name, module in _gpu_modules().items():
-        if name in states:
-            module.set_rng_state(states[name])
-
-
-def _gpu_modules() -> dict[str, ModuleType]:
-    modules = {"cuda": torch.cuda, "mps": torch.mps}
-    return {name: module for name, module in modules.items() if module.is_available()}
 
 
 class StepLosses(NamedTuple):

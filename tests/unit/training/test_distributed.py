@@ -13,12 +13,8 @@ from torch import nn
 
 from heedful.errors import ConfigError
 from heedful.training.data_parallel import DDPContext
-from heedful.training.distributed import (
-    SINGLE_PROCESS,
-    BatchShard,
-    DistributedError,
-    init_distributed,
-)
+from heedful.training.distributed import SINGLE_PROCESS, BatchShard, DistributedError
+from heedful.training.process_group import init_distributed
 from tests.catalogue import batch, store
 
 CPU = torch.device("cpu")
