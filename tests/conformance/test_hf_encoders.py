@@ -7,10 +7,10 @@ import torch
 from tokenizers import Tokenizer
 
 import heedful
-from heedful.conversion.exporting import load_run
 from heedful.conversion.hf_folder import HFFolder
 from heedful.conversion.hf_tokenizers import read_hf_tokenizer
 from heedful.conversion.importing import import_run
+from heedful.conversion.interface import load_run
 from heedful.data.text.token_stream import LMBatch
 from heedful.inspection.attention_trace import trace_attention
 from heedful.tokenization.vocabulary import BOS, EOS, NUM_SPECIAL_TOKENS, UNK
@@ -109,7 +109,7 @@ def their_inputs(folder, model, texts):
 
 def test_encoder_matches_in_states_and_attention_weights(encoder):
     model, folder = encoder
-    from heedful.conversion.importing import build_model
+    from heedful.conversion.interface import build_model
     from heedful.conversion.registry import read_encoder
 
     imported = read_encoder(folder)

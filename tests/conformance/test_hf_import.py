@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import heedful
-from heedful.conversion.exporting import load_run
 from heedful.conversion.importing import import_run
+from heedful.conversion.interface import load_run
 from heedful.decoding.requests import Request
 from heedful.inspection.attention_trace import trace_attention
 from heedful.tokenization.vocabulary import BOS, EOS, PAD, UNK

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import heedful
-from heedful.conversion.importing import build_model, import_run
+from heedful.conversion.importing import import_run
+from heedful.conversion.interface import build_model
 from heedful.conversion.registry import read_run
 from heedful.data.text.batching import collate_pairs, collate_sources
 from heedful.errors import DataError

@@ -10,7 +10,8 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from heedful.conversion.exporting import export_run, greedy_outputs, load_run
+from heedful.conversion.exporting import export_run, greedy_outputs
+from heedful.conversion.interface import load_run
 from heedful.conversion.registry import get_exporter
 from heedful.conversion.safetensors_export import load_folder
 from heedful.data.text.batching import collate_sources

@@ -11,9 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
+from heedful.conversion.checkpoint_rules import CheckpointSettings, Side, attention_rules, build_run
 from heedful.conversion.hf_folder import CONFIG, HFFolder, read_safetensors
-from heedful.conversion.importing import ImportedRun
-from heedful.conversion.nmt_checkpoints import CheckpointSettings, Side, attention_rules, build_run
+from heedful.conversion.interface import ImportedRun
 from heedful.conversion.opennmt import (
     ATTENTION_NAMES,
     DECODING,

@@ -4,74 +4,29 @@ Invariant: the folder exists only if the other library, with the files in it, gi
 the run for the sample sources.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from heedful.conversion.interface import Exporter, load_run
 from heedful.conversion.model_card import render_model_card
 from heedful.conversion.registry import get_exporter
 from heedful.data.text.batching import collate_sources
 from heedful.errors import ConfigError, DataError, RunError, check
 from heedful.models.base import Seq2SeqModel
-from heedful.runs import Run
 from heedful.search import LengthPenalty
 from heedful.storage.atomic import atomic_replace
 from heedful.storage.json_files import read_json_lines
 from heedful.storage.manifest import write_manifest
-from heedful.tasks.task import LoadedRun, VocabSizes
+from heedful.tasks.task import LoadedRun
 from heedful.tokenization.vocabulary import BOS, NUM_SPECIAL_TOKENS
 from heedful.version import VERSION
 
 NUM_SAMPLES = 8
 _MAX_SAMPLE_LENGTH = 40
-
-
-class Exporter(ABC):
-    """Writes runs in the format of another library."""
-
-    name: ClassVar[str]
-    description: ClassVar[str]
-    """What is written, in a few words."""
-    packages: ClassVar[tuple[str, ...]] = ()
-    """Packages that opening the result again needs."""
-    extra: ClassVar[str] = ""
-    """Extra of heedful that installs them."""
-
-    @abstractmethod
-    def unsupported_reason(self, run: LoadedRun) -> str | None:
-        """Return the part of a run that the format cannot represent; None if there is none."""
-
-    @abstractmethod
-    def write(self, run: LoadedRun, folder: Path) -> None:
-        """Write the model and its tokenizers into an existing, empty folder."""
-
-    @abstractmethod
-    def compare(self, run: LoadedRun, folder: Path, sources: Sequence[Sequence[int]]) -> str:
-        """Open the folder with the other library and compare outputs with those of the run.
-
-        Sources are token ids without EOS. Return what was compared, in a few words; raise
-        DataError if something differs.
-        """
-
-    def usage(self, run: LoadedRun) -> str:
-        """Return a section of the model card: how the files are used, in Markdown."""
-        return ""
-
-
-def load_run(run_dir: Path) -> LoadedRun:
-    """Load a run on the CPU, with its plain model."""
-    run = Run(run_dir)
-    run.verify()
-    recipe = run.read_recipe()
-    tokenizers = run.read_tokenizers(recipe)
-    model = recipe.task.build_model(recipe, VocabSizes.from_tokenizers(tokenizers))
-    run.load_weights_into(model)
-    return LoadedRun(run_dir, recipe, tokenizers, model.eval())
 
 
 def export_run(

@@ -17,7 +17,7 @@ from heedful.conversion.hf_tokenizers import (
     require_special_tokens,
 )
 from heedful.conversion.hf_transformer import ACTIVATIONS
-from heedful.conversion.importing import ImportedRun, build_recipe, expected_weights
+from heedful.conversion.interface import ImportedRun, build_recipe, expected_weights
 from heedful.conversion.special_tokens import NO_ROW, VocabularyOrder
 from heedful.conversion.tensor_names import (
     TRANSPOSED,

@@ -17,7 +17,7 @@ from typing_extensions import override
 from heedful.attention.positional_encoding import LearnedEncodingConfig, SinusoidalEncodingConfig
 from heedful.attention.positional_encoding import SinusoidalEncoding as Sinusoids
 from heedful.conversion import hf_language_models as language_models
-from heedful.conversion.exporting import Exporter, check_equal_outputs, sample_targets
+from heedful.conversion.exporting import check_equal_outputs, sample_targets
 from heedful.conversion.hf_folder import write_hf_folder
 from heedful.conversion.hf_tokenizer_files import describe_usage, write_tokenizer_files
 from heedful.conversion.hf_transformer import (
@@ -30,6 +30,7 @@ from heedful.conversion.hf_transformer import (
     tensor_table,
 )
 from heedful.conversion.importing import write_run_files
+from heedful.conversion.interface import Exporter
 from heedful.conversion.special_tokens import identity_order
 from heedful.data.text.batching import collate_sources
 from heedful.errors import DataError, check

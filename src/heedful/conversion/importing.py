@@ -4,70 +4,24 @@ An exported folder also has the recipe and the tokenizers of its run. Invariants
 unless all fits; heedful -> other library -> heedful is equal, bit for bit.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from heedful.config import Settings, flatten_settings, read_settings, to_yaml, validate_settings
+from heedful.config import read_settings, to_yaml, validate_settings
+from heedful.conversion.interface import ImportedRun, build_model, expected_weights
 from heedful.conversion.programs import TOKENIZERS
 from heedful.conversion.registry import read_run
 from heedful.conversion.tensor_names import TensorTable
-from heedful.errors import ConfigError, DataError, RunError, check
-from heedful.recipes import Recipe, load_recipe
+from heedful.errors import DataError, RunError, check
+from heedful.recipes import Recipe
 from heedful.runs import Run, load
 from heedful.storage.atomic import atomic_replace
 from heedful.storage.state_dict import load_into_model, unique_weights
-from heedful.tasks.task import LoadedRun, VocabSizes
-from heedful.tokenization.tokenizer_pair import TokenizerPair
+from heedful.tasks.task import LoadedRun
 
 RECIPE_FILE = "heedful.yaml"
-
-
-class ImportedRun(NamedTuple):
-    """All that a run folder needs."""
-
-    recipe: Recipe
-    tokenizers: TokenizerPair
-    weights: Mapping[str, Tensor]
-    """The parameters by our names, as `unique_weights` gives them: tied ones once."""
-    notes: Sequence[str] = ()
-    """What is not carried over, for the user to read."""
-    original_files: Sequence[Path] = ()
-    """Files that the run keeps, for an export in the same format."""
-
-
-def build_model(recipe: Recipe, tokenizers: TokenizerPair) -> nn.Module:
-    """Build the model of a recipe for these vocabularies; its parameters are random."""
-    return recipe.task.build_model(recipe, VocabSizes.from_tokenizers(tokenizers)).eval()
-
-
-def build_recipe(settings: Settings, *, location: str) -> Recipe:
-    """Return the recipe of a model; an error in it names the file that describes the model."""
-    try:
-        return load_recipe(settings)
-    except ConfigError as error:
-        setting = error.location.removeprefix("recipe: ")
-        message = f"describes a model that cannot be built here: {setting}: {error.message}"
-        raise DataError(location, message, "use another model; nothing was written") from None
-
-
-def expected_weights(
-    recipe: Recipe, tokenizers: TokenizerPair, tensors: Mapping[str, Tensor], *, location: str
-) -> dict[str, Tensor]:
-    """Return the weights that the model of a recipe has, without their values.
-
-    Nothing is built unless there can be a tensor for each layer.
-    """
-    settings = flatten_settings(recipe.model.model_dump())
-    num_layers = sum(value for path, value in settings if path.endswith("num_layers"))
-    message = f"its settings describe {num_layers} layers, but there are {len(tensors)} tensors"
-    hint = "use the settings and tensors that were written together"
-    check(num_layers <= len(tensors), location, message, hint, DataError)
-    with torch.device("meta"):
-        return unique_weights(build_model(recipe, tokenizers))
 
 
 def import_run(

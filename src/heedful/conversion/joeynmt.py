@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from heedful.config import read_settings
-from heedful.conversion.importing import ImportedRun
-from heedful.conversion.nmt_checkpoints import (
+from heedful.conversion.checkpoint_rules import (
     CheckpointSettings,
     Side,
     attention_rules,
@@ -27,6 +26,7 @@ from heedful.conversion.nmt_checkpoints import (
     rnn_rules,
     swapped_columns,
 )
+from heedful.conversion.interface import ImportedRun
 from heedful.conversion.tensor_names import TensorRule, affine, nested, tensor
 from heedful.errors import DataError, check
 from heedful.tokenization.imported import (

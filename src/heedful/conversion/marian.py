@@ -15,7 +15,7 @@ from heedful.conversion.hf_transformer import (
     read_seq2seq,
     special_token_ids,
 )
-from heedful.conversion.importing import ImportedRun
+from heedful.conversion.interface import ImportedRun
 from heedful.conversion.special_tokens import VocabularyOrder
 from heedful.errors import DataError, check
 from heedful.tokenization.imported import SentencePieceTokenizer, SentencePieceTokenizerConfig

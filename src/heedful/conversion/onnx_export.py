@@ -16,9 +16,10 @@ from torch import nn
 from typing_extensions import override
 
 from heedful.conversion import graphs, onnx_runner
-from heedful.conversion.exporting import Exporter, check_equal_outputs, greedy_outputs
+from heedful.conversion.exporting import check_equal_outputs, greedy_outputs
 from heedful.conversion.graph_capture import explain_capture_errors
 from heedful.conversion.hf_folder import write_json
+from heedful.conversion.interface import Exporter
 from heedful.conversion.programs import Program, describe_program, write_program
 from heedful.models.language_model import LanguageModel
 from heedful.tasks.task import LoadedRun, VocabSizes

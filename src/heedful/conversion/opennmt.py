@@ -12,9 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heedful.conversion.hf_folder import read_safetensors
-from heedful.conversion.importing import ImportedRun
-from heedful.conversion.nmt_checkpoints import (
+from heedful.conversion.checkpoint_rules import (
     CheckpointSettings,
     Side,
     attention_rules,
@@ -25,6 +23,8 @@ from heedful.conversion.nmt_checkpoints import (
     order_vocabulary,
     rnn_rules,
 )
+from heedful.conversion.hf_folder import read_safetensors
+from heedful.conversion.interface import ImportedRun
 from heedful.conversion.tensor_names import TRANSPOSED, TensorRule, affine, nested, tensor
 from heedful.errors import DataError, check
 from heedful.tokenization.imported import SentencePieceTokenizerConfig, SubwordNMTTokenizerConfig

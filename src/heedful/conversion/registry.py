@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from heedful.errors import DataError, HeedfulError, check_choice
 
 if TYPE_CHECKING:
-    from heedful.conversion.exporting import Exporter
-    from heedful.conversion.importing import ImportedRun
+    from heedful.conversion.interface import Exporter, ImportedRun
 
 HF_IMPORTERS = {
     "bart": "heedful.conversion.bart",

@@ -11,9 +11,8 @@ import torch
 from typing_extensions import override
 
 from heedful.config import validate_settings
-from heedful.conversion.exporting import Exporter
 from heedful.conversion.hf_folder import HFFolder, write_hf_folder
-from heedful.conversion.importing import ImportedRun, build_model
+from heedful.conversion.interface import Exporter, ImportedRun, build_model
 from heedful.conversion.programs import TOKENIZERS
 from heedful.errors import DataError, check
 from heedful.recipes import Recipe

@@ -16,7 +16,7 @@ from heedful.plotting import raster, svg
 from heedful.plotting.svg import add_rect, add_text, escape_invisible, format_px
 
 if TYPE_CHECKING:
-    from heedful.inspection.caption_attention import CaptionAttention
+    from heedful.inspection.image_attention import ImageAttention
     from heedful.shapes import Float, Int  # at run time it would import torch
 
 SHEET_WIDTH = 1030  # pixels; more tiles begin a new row
@@ -38,7 +38,7 @@ MAX_MASK_SIDE = 160
 class SheetLayout:
     """Positions of the tiles of a contact sheet; the first tile is the picture, if there is one."""
 
-    def __init__(self, attention: CaptionAttention) -> None:
+    def __init__(self, attention: ImageAttention) -> None:
         height, width = attention.size
         max_height, max_width = MAX_TILE_SIZE
         self.image_size = raster.fit_size(height, width, max_height=max_height, max_width=max_width)
@@ -93,7 +93,7 @@ class SheetLayout:
         return svg.truncate(escape_invisible(word), int(self.tile_width / LABEL_ADVANCE))
 
 
-def legend(attention: CaptionAttention) -> str:
+def legend(attention: ImageAttention) -> str:
     """Return the contents of a contact sheet."""
     scale = "relative to the word's largest cell (max: its weight)"
     if attention.rgb is None:
@@ -117,7 +117,7 @@ SHEET_STYLE = svg.select_by_scheme(
 )
 
 
-def render_svg(attention: CaptionAttention) -> str:
+def render_svg(attention: ImageAttention) -> str:
     """Draw a contact sheet as an SVG document; each tile carries its word as `data-word`."""
     title, caption, _ = attention.heading
     name = title or caption or "Caption"
@@ -146,7 +146,7 @@ def render_svg(attention: CaptionAttention) -> str:
     return svg.to_svg(root)
 
 
-def _id_prefix(attention: CaptionAttention) -> str:
+def _id_prefix(attention: ImageAttention) -> str:
     """Return a name that no other figure on a page has, unless it is the same figure."""
     digest = hashlib.sha256(attention.weights.tobytes())
     digest.update(b"" if attention.rgb is None else attention.rgb.tobytes())
@@ -180,7 +180,7 @@ def _use(parent: Element, name: str, box: svg.Box, css_class: str = "") -> Eleme
 
 
 def _draw_tile(
-    root: Element, attention: CaptionAttention, layout: SheetLayout, index: int, *, tile: int
+    root: Element, attention: ImageAttention, layout: SheetLayout, index: int, *, tile: int
 ) -> None:
     word, peak = attention.words[index], attention.peaks[index]
     label, box = escape_invisible(word), layout.image_box(tile)
@@ -221,7 +221,7 @@ def _mask_pixels(strength: Float[np.ndarray, "rows columns"]) -> Int[np.ndarray,
 
 
 def _draw_grid(
-    group: Element, attention: CaptionAttention, layout: SheetLayout, index: int, *, tile: int
+    group: Element, attention: ImageAttention, layout: SheetLayout, index: int, *, tile: int
 ) -> None:
     grid, weights = attention.strengths[index], attention.weights[index]
     shape = (grid.shape[0], grid.shape[1])

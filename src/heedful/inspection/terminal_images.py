@@ -18,7 +18,7 @@ from heedful.plotting import raster, svg
 from heedful.plotting.svg import escape_invisible
 
 if TYPE_CHECKING:
-    from heedful.inspection.caption_attention import CaptionAttention
+    from heedful.inspection.image_attention import ImageAttention
     from heedful.shapes import Float  # at run time it would import torch
 
 MIN_TERMINAL_WIDTH = 24
@@ -31,7 +31,7 @@ SHADES = " \u2591\u2592\u2593\u2588"
 
 
 def terminal_sheet(
-    attention: CaptionAttention, *, width: int, has_color: bool = True, has_heading: bool = True
+    attention: ImageAttention, *, width: int, has_color: bool = True, has_heading: bool = True
 ) -> Text:
     """Draw a caption's attention within a number of terminal columns, a tile for each word."""
     width = max(width, MIN_TERMINAL_WIDTH)
@@ -67,7 +67,7 @@ def _join(lines: list[Text]) -> Text:
     return Text("\n", no_wrap=True, overflow="ignore").join(lines)
 
 
-def _legend(attention: CaptionAttention, has_color: bool) -> str:
+def _legend(attention: ImageAttention, has_color: bool) -> str:
     scale = "relative to the largest cell of the word (max: its weight)"
     if not has_color:
         return f"shade: attention, {scale}"
@@ -76,7 +76,7 @@ def _legend(attention: CaptionAttention, has_color: bool) -> str:
     return f"colors: attention, {scale}; gray: none"
 
 
-def _tiles(attention: CaptionAttention, width: int, has_color: bool) -> Iterator[list[Text]]:
+def _tiles(attention: ImageAttention, width: int, has_color: bool) -> Iterator[list[Text]]:
     """Yield for each word its label, its note and the lines of its picture, all of equal number."""
     height, columns = _tile_size(attention, width, has_color)
     image = attention.rgb if has_color else None
@@ -96,7 +96,7 @@ def _tiles(attention: CaptionAttention, width: int, has_color: bool) -> Iterator
         yield _tile(escape_invisible(word), note, drawn, width)
 
 
-def _tile_size(attention: CaptionAttention, width: int, has_color: bool) -> tuple[int, int]:
+def _tile_size(attention: ImageAttention, width: int, has_color: bool) -> tuple[int, int]:
     """Return the height and width of a tile in pixels."""
     rows, columns = attention.size
     max_width = min(MAX_TILE_WIDTH, width)

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from heedful.data.images.image_files import MissingExtraError, Pixels
 from heedful.data.synthetic.corpus import assign_split
-from heedful.data.synthetic.images import GeneratedImage, ImageCorpus
+from heedful.data.synthetic.image_corpus import GeneratedImage, ImageCorpus
 from heedful.errors import DataError
 from heedful.parallel import available_cores, fixed_size_chunks, worker_pool
 

@@ -4,10 +4,9 @@ Icons and formulas are black on white. Invariants: the same name, split and seed
 pictures; no test or dev picture is a training picture.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import numpy as np
 from typing_extensions import override
@@ -15,43 +14,15 @@ from typing_extensions import override
 from heedful.data.images.captions import CaptionedImage
 from heedful.data.images.image_files import ImageArray, Pixels
 from heedful.data.sources import SyntheticConfig
-from heedful.data.synthetic.corpus import hash_text
+from heedful.data.synthetic.formulas import FormulaCorpus
+from heedful.data.synthetic.icons import IconCorpus
+from heedful.data.synthetic.image_corpus import ImageCorpus
+from heedful.data.synthetic.shapes import ShapeCorpus
 from heedful.errors import DataError, check_choice
-
-
-class GeneratedImage(NamedTuple):
-    """A picture and its caption."""
-
-    pixels: Pixels  # (rows, columns), or channels behind them
-    caption: str
-
-
-class ImageCorpus(ABC):
-    """Pictures with captions, deterministic by seed."""
-
-    name: ClassVar[str]
-    description: ClassVar[str]
-    splits: ClassVar[tuple[str, ...]] = ("train", "dev", "test")
-
-    def images(self, split: str, num_examples: int, *, seed: int = 0) -> Iterator[GeneratedImage]:
-        """Return pictures of a split; fewer if it has fewer."""
-        check_choice(split, self.splits, "split", location=self.name, error=DataError)
-        rng = np.random.default_rng(hash_text(f"{self.name}/{split}/{seed}"))
-        return self.generate(split, num_examples, rng)
-
-    @abstractmethod
-    def generate(
-        self, split: str, num_examples: int, rng: np.random.Generator
-    ) -> Iterator[GeneratedImage]:
-        """Generate pictures of a split."""
 
 
 def image_corpora() -> dict[str, ImageCorpus]:
     """Return the corpora by name."""
-    from heedful.data.synthetic.formulas import FormulaCorpus
-    from heedful.data.synthetic.icons import IconCorpus
-    from heedful.data.synthetic.shapes import ShapeCorpus
-
     return {corpus.name: corpus for corpus in (IconCorpus(), FormulaCorpus(), ShapeCorpus())}
 
 

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from heedful.data.images.image_files import Pixels
 from heedful.data.synthetic.corpus import assign_split
-from heedful.data.synthetic.images import GeneratedImage, ImageCorpus
+from heedful.data.synthetic.image_corpus import GeneratedImage, ImageCorpus
 
 IMAGE_SIZE = 32
 COLORS = {"red": (220, 30, 30), "green": (20, 150, 40), "blue": (30, 60, 220)}

@@ -1,0 +1,104 @@
+"""What importers and exporters have in common: an imported run, an exporter, and their models."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from heedful.config import Settings, flatten_settings
+from heedful.errors import ConfigError, DataError, check
+from heedful.recipes import Recipe, load_recipe
+from heedful.runs import Run
+from heedful.storage.state_dict import unique_weights
+from heedful.tasks.task import LoadedRun, VocabSizes
+from heedful.tokenization.tokenizer_pair import TokenizerPair
+
+
+class ImportedRun(NamedTuple):
+    """All that a run folder needs."""
+
+    recipe: Recipe
+    tokenizers: TokenizerPair
+    weights: Mapping[str, Tensor]
+    """The parameters by our names, as `unique_weights` gives them: tied ones once."""
+    notes: Sequence[str] = ()
+    """What is not carried over, for the user to read."""
+    original_files: Sequence[Path] = ()
+    """Files that the run keeps, for an export in the same format."""
+
+
+def build_model(recipe: Recipe, tokenizers: TokenizerPair) -> nn.Module:
+    """Build the model of a recipe for these vocabularies; its parameters are random."""
+    return recipe.task.build_model(recipe, VocabSizes.from_tokenizers(tokenizers)).eval()
+
+
+def build_recipe(settings: Settings, *, location: str) -> Recipe:
+    """Return the recipe of a model; an error in it names the file that describes the model."""
+    try:
+        return load_recipe(settings)
+    except ConfigError as error:
+        setting = error.location.removeprefix("recipe: ")
+        message = f"describes a model that cannot be built here: {setting}: {error.message}"
+        raise DataError(location, message, "use another model; nothing was written") from None
+
+
+def expected_weights(
+    recipe: Recipe, tokenizers: TokenizerPair, tensors: Mapping[str, Tensor], *, location: str
+) -> dict[str, Tensor]:
+    """Return the weights that the model of a recipe has, without their values.
+
+    Nothing is built unless there can be a tensor for each layer.
+    """
+    settings = flatten_settings(recipe.model.model_dump())
+    num_layers = sum(value for path, value in settings if path.endswith("num_layers"))
+    message = f"its settings describe {num_layers} layers, but there are {len(tensors)} tensors"
+    hint = "use the settings and tensors that were written together"
+    check(num_layers <= len(tensors), location, message, hint, DataError)
+    with torch.device("meta"):
+        return unique_weights(build_model(recipe, tokenizers))
+
+
+class Exporter(ABC):
+    """Writes runs in the format of another library."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    """What is written, in a few words."""
+    packages: ClassVar[tuple[str, ...]] = ()
+    """Packages that opening the result again needs."""
+    extra: ClassVar[str] = ""
+    """Extra of heedful that installs them."""
+
+    @abstractmethod
+    def unsupported_reason(self, run: LoadedRun) -> str | None:
+        """Return the part of a run that the format cannot represent; None if there is none."""
+
+    @abstractmethod
+    def write(self, run: LoadedRun, folder: Path) -> None:
+        """Write the model and its tokenizers into an existing, empty folder."""
+
+    @abstractmethod
+    def compare(self, run: LoadedRun, folder: Path, sources: Sequence[Sequence[int]]) -> str:
+        """Open the folder with the other library and compare outputs with those of the run.
+
+        Sources are token ids without EOS. Return what was compared, in a few words; raise
+        DataError if something differs.
+        """
+
+    def usage(self, run: LoadedRun) -> str:
+        """Return a section of the model card: how the files are used, in Markdown."""
+        return ""
+
+
+def load_run(run_dir: Path) -> LoadedRun:
+    """Load a run on the CPU, with its plain model."""
+    run = Run(run_dir)
+    run.verify()
+    recipe = run.read_recipe()
+    tokenizers = run.read_tokenizers(recipe)
+    model = recipe.task.build_model(recipe, VocabSizes.from_tokenizers(tokenizers))
+    run.load_weights_into(model)
+    return LoadedRun(run_dir, recipe, tokenizers, model.eval())
