@@ -19,7 +19,7 @@ from torch.nn.functional import normalize
 
 from experiments import LAB, heading, row, save
 from heedful.attention.config import AttentionConfig
-from heedful.attention.memory import padding_mask
+from heedful.attention.masks import padding_mask
 from heedful.layers.rnn import RecurrentLayer
 from heedful.layers.rnn_cell_config import (
     CellConfigBase,

@@ -32,7 +32,7 @@ from torch.nn.functional import normalize
 from heedful.attention.alignments import AlignmentLossInputs
 from heedful.attention.attention import Attention, AttentionOutput
 from heedful.attention.config import AttentionConfig
-from heedful.attention.memory import padding_mask
+from heedful.attention.masks import padding_mask
 from heedful.attention.positional_encoding import PositionalEncodingConfig
 from heedful.attention.sentinel import SentinelAttention
 from heedful.inspection.attention_map import AttentionMap, render_svg

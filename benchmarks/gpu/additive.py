@@ -19,12 +19,8 @@ from benchmarks.memory_use import peak_bytes
 from heedful.acceleration.cuda_graphs import StaticFunction
 from heedful.attention.additive_scores import AdditiveScore, additive_score
 from heedful.attention.alignments import SoftmaxAlignment
-from heedful.attention.attention import (
-    AttentionOutput,
-    SingleHeadAttention,
-    WeightedSumReadout,
-    attend,
-)
+from heedful.attention.attention import AttentionOutput, SingleHeadAttention, attend
+from heedful.attention.readouts import WeightedSumReadout
 
 SHAPES = [(64, 512, 512, 512), (16, 512, 512, 512), (512, 1, 32, 512)]  # B, T, S, A
 STEP_SHAPES = [(64, 32), (64, 128), (320, 32), (320, 128), (320, 512)]  # B, S

@@ -13,7 +13,8 @@ from benchmarks.gpu.workload import Settings
 from benchmarks.harness import Spread, Table, ratios, seconds_of, take_turns
 from heedful.acceleration.cuda_graphs import StaticFunction
 from heedful.attention.attention import softmax_context
-from heedful.attention.memory import Memory, causal_mask, padding_mask
+from heedful.attention.masks import causal_mask, padding_mask
+from heedful.attention.memory import Memory
 from heedful.layers.feed_forward import project_and_activate
 from heedful.layers.sublayers import add_and_normalize
 from heedful.models.output_heads import linear_log_softmax, smoothed_cross_entropy

@@ -15,21 +15,21 @@ Matrix = jaxtyping.Float[torch.Tensor, "B T"]
 
 
 def test_wrong_shape_is_an_error():
-    from heedful.attention.memory import padding_mask
+    from heedful.attention.masks import padding_mask
 
     with pytest.raises(jaxtyping.TypeCheckError, match="lengths"):
         padding_mask(torch.ones(2, 2, dtype=torch.long), 3)
 
 
 def test_wrong_dtype_is_an_error():
-    from heedful.attention.memory import padding_mask
+    from heedful.attention.masks import padding_mask
 
     with pytest.raises(jaxtyping.TypeCheckError, match="lengths"):
         padding_mask(torch.ones(2), 3)
 
 
 def test_each_new_shape_is_checked():
-    from heedful.attention.memory import padding_mask
+    from heedful.attention.masks import padding_mask
 
     padding_mask(torch.ones(2, dtype=torch.long), 3)
     for lengths in (torch.ones(2), torch.ones(2, 2, dtype=torch.long)):

@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 
 from heedful.attention.alignments import AlignmentFunction, SoftmaxAlignment
-from heedful.attention.attention import AttentionOutput, SingleHeadAttention, WeightedSumReadout
-from heedful.attention.memory import padding_mask
+from heedful.attention.attention import AttentionOutput, SingleHeadAttention
+from heedful.attention.masks import padding_mask
+from heedful.attention.readouts import WeightedSumReadout
 from heedful.attention.scores import ScoreFunction
 
 LENGTHS = torch.tensor([5, 3])

@@ -10,8 +10,8 @@ import torch
 
 from heedful.attention.additive_scores import AdditiveScore
 from heedful.attention.alignments import AlignmentLossInputs, AlignmentOutput
-from heedful.attention.attention import GatedReadout, WeightedSumReadout
 from heedful.attention.auxiliary_losses import DoublyStochasticLoss
+from heedful.attention.readouts import GatedReadout, WeightedSumReadout
 from tests.conformance.inputs import attend, column, row, softmax, visible
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from heedful.attention.alignments import EntmaxAlignment, SparsemaxAlignment, entmax
-from heedful.attention.memory import padding_mask
+from heedful.attention.masks import padding_mask
 from tests.conformance.inputs import LENGTHS
 
 reference = pytest.importorskip(

@@ -9,7 +9,8 @@ import torch
 
 from heedful.attention.additive_scores import AdditiveScore, ContextFeature
 from heedful.attention.alignments import SoftmaxAlignment
-from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
+from heedful.attention.attention import SingleHeadAttention
+from heedful.attention.readouts import WeightedSumReadout
 from tests.conformance.inputs import column, row, softmax, visible
 
 

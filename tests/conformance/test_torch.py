@@ -6,10 +6,12 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from heedful.attention.alignments import SoftmaxAlignment
-from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
+from heedful.attention.attention import SingleHeadAttention
 from heedful.attention.dot_product_scores import DotScore, ScaledDotScore
-from heedful.attention.memory import Memory, causal_mask, window_mask
+from heedful.attention.masks import causal_mask
+from heedful.attention.memory import Memory
 from heedful.attention.multi_head import MultiHeadAttention
+from heedful.attention.readouts import WeightedSumReadout
 from heedful.layers.rnn import RecurrentLayer
 from heedful.layers.rnn_cell_config import LSTMCellConfig
 from tests.conformance.inputs import attend, sentences, visible
@@ -22,10 +24,11 @@ all_scores = pytest.mark.parametrize(("score", "scale"), SCORES.values(), ids=SC
 
 def masks(padded):
     size = padded.size(-1)
+    window = (torch.arange(size)[:, None] - torch.arange(size)).abs() <= 1
     return {
         "padding": padded,
         "padding and causal": padded & causal_mask(size),
-        "padding and window": padded & window_mask(size, 1),
+        "padding and window": padded & window,
     }
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.attention.memory import causal_mask, padding_mask
+from heedful.attention.masks import causal_mask, padding_mask
 from heedful.data.text.batching import Batch
 from heedful.models.encoder_decoder import EncoderDecoderConfig
 from tests.catalogue import VOCABULARY, batch, store

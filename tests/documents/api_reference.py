@@ -40,6 +40,7 @@ SECTIONS = {
     ],
     "Attention": [
         "attention.memory",
+        "attention.masks",
         "attention.attention",
         "attention.multi_head",
         "attention.scores",
@@ -50,6 +51,7 @@ SECTIONS = {
         "attention.local_alignment",
         "attention.monotonic_alignment",
         "attention.hard_alignment",
+        "attention.readouts",
         "attention.positional_encoding",
     ],
     "Layers with the interfaces of Keras and torch.nn": [

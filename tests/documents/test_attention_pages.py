@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from heedful.attention.additive_scores import ScoreFeatureConfig
-from heedful.attention.attention import ReadoutConfig
 from heedful.attention.auxiliary_losses import AttentionLossConfig
 from heedful.attention.config import AlignmentConfig, ScoreConfig
 from heedful.attention.multi_head import MultiHeadConfig
 from heedful.attention.positional_encoding import PositionalEncodingConfig
+from heedful.attention.readouts import ReadoutConfig
 from heedful.config import BaseConfig, read_yaml, validate_settings
 from heedful.config.base import configs_of, type_of, types_in
 from heedful.models.recurrent.adaptive import AdaptiveWiringConfig

@@ -9,7 +9,8 @@ from torch import nn
 import heedful.acceleration.kernels  # noqa: F401
 from heedful.acceleration import cpu_training, tuning
 from heedful.attention.attention import softmax_context
-from heedful.attention.memory import Memory, causal_mask, padding_mask
+from heedful.attention.masks import causal_mask, padding_mask
+from heedful.attention.memory import Memory
 from heedful.layers.sublayers import apply_dropout
 from heedful.models.output_heads import linear_log_softmax, smoothed_cross_entropy
 from heedful.tokenization.vocabulary import PAD

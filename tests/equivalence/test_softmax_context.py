@@ -7,42 +7,34 @@ from torch.utils._pytree import tree_leaves
 
 import heedful.acceleration.kernels  # noqa: F401
 from heedful.attention.alignments import SoftmaxAlignment, SparsemaxAlignment
-from heedful.attention.attention import (
-    ArgmaxReadout,
-    SingleHeadAttention,
-    WeightedSumReadout,
-    softmax_context,
-)
+from heedful.attention.attention import SingleHeadAttention, softmax_context
 from heedful.attention.dot_product_scores import (
     BilinearScore,
     CosineScore,
     DotScore,
     ScaledDotScore,
 )
-from heedful.attention.memory import (
-    Memory,
+from heedful.attention.masks import (
     block_local_mask,
     causal_mask,
-    document_mask,
     padding_mask,
-    prefix_mask,
-    window_mask,
 )
+from heedful.attention.memory import Memory
 from heedful.attention.multi_head import MultiHeadAttention
+from heedful.attention.readouts import ArgmaxReadout, WeightedSumReadout
 
 ROWS, SIZE, WIDTH = 3, 7, 4
-
+WINDOW = (torch.arange(SIZE)[None, :, None] - torch.arange(SIZE)).abs() <= 1
 MASKS = {
     "all": torch.ones(1, 1, SIZE, dtype=torch.bool),
     "padding": padding_mask(torch.tensor([7, 3, 1]), SIZE),
     "fully hidden rows": padding_mask(torch.tensor([7, 0, 2]), SIZE),
     "causal": causal_mask(SIZE),
     "causal, padded": causal_mask(SIZE) & padding_mask(torch.tensor([7, 3, 0]), SIZE),
-    "window": window_mask(SIZE, 1),
-    "window, padded before": window_mask(SIZE, 1) & (torch.arange(SIZE) > 3),
+    "window": WINDOW,
+    "window, padded before": WINDOW & (torch.arange(SIZE) > 3),
     "block": block_local_mask(SIZE, 3),
-    "prefix": prefix_mask(SIZE, torch.tensor([2, 7, 0])) | causal_mask(SIZE),
-    "documents": document_mask(torch.tensor([[0, 0, 0, 1, 1, 1, 2]] * ROWS)),
+    "prefix": padding_mask(torch.tensor([2, 7, 0]), SIZE) | causal_mask(SIZE),
 }
 SCORES = {
     "dot": DotScore(),

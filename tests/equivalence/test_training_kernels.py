@@ -14,7 +14,8 @@ from torch.nn import functional
 import heedful.acceleration.kernels  # noqa: F401
 from heedful.acceleration import training_kernels, tuning
 from heedful.attention.attention import softmax_context
-from heedful.attention.memory import Memory, causal_mask, padding_mask
+from heedful.attention.masks import causal_mask, padding_mask
+from heedful.attention.memory import Memory
 from heedful.layers.sublayers import SublayerConnection, add_and_normalize, apply_norm
 from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.models.output_heads import (

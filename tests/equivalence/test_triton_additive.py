@@ -9,8 +9,9 @@ import torch
 from heedful.acceleration import kernels, tuning
 from heedful.attention.additive_scores import AdditiveScore, ConcatScore, additive_score
 from heedful.attention.alignments import EntmaxAlignment, SoftmaxAlignment, SparsemaxAlignment
-from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout, masked_score
-from heedful.attention.memory import causal_mask, padding_mask
+from heedful.attention.attention import SingleHeadAttention, masked_score
+from heedful.attention.masks import causal_mask, padding_mask
+from heedful.attention.readouts import WeightedSumReadout
 
 pytest.importorskip("triton", reason="Triton is not installed")
 

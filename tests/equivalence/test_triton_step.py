@@ -9,13 +9,9 @@ import torch
 from heedful.acceleration import kernels, tuning
 from heedful.attention import additive_scores as additive
 from heedful.attention.alignments import SoftmaxAlignment, SparsemaxAlignment
-from heedful.attention.attention import (
-    ArgmaxReadout,
-    SingleHeadAttention,
-    WeightedSumReadout,
-    attend,
-)
-from heedful.attention.memory import padding_mask
+from heedful.attention.attention import SingleHeadAttention, attend
+from heedful.attention.masks import padding_mask
+from heedful.attention.readouts import ArgmaxReadout, WeightedSumReadout
 from heedful.pytree import tensors_of
 
 pytestmark = pytest.mark.extras

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.attention.alignments import EntmaxAlignment, SoftmaxAlignment, SparsemaxAlignment
-from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
+from heedful.attention.attention import SingleHeadAttention
 from heedful.attention.dot_product_scores import DotScore
 from heedful.attention.local_alignment import LocalAlignment, MonotonicCenter, PredictiveCenter
-from heedful.attention.memory import padding_mask
+from heedful.attention.masks import padding_mask
+from heedful.attention.readouts import WeightedSumReadout
 
 QUERY, HALF_WIDTH = 3, 2
 CENTERS = {

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from heedful.attention.config import AttentionConfig
-from heedful.attention.memory import padding_mask
+from heedful.attention.masks import padding_mask
 from heedful.config.base import types_in
 from heedful.layers.self_attention import BatchPositions, SelfAttentionConfig
 from heedful.pytree import select_rows

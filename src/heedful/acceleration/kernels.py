@@ -28,13 +28,13 @@ from heedful.attention.alignments import AlignmentOutput, SoftmaxAlignment, mask
 from heedful.attention.attention import (
     AttentionOutput,
     SingleHeadAttention,
-    WeightedSumReadout,
     attend,
     masked_score,
     softmax_context,
 )
-from heedful.attention.memory import AttentionState, MaybeState, Memory
+from heedful.attention.memory import AttentionState, Memory
 from heedful.attention.positional_encoding import sinusoids
+from heedful.attention.readouts import WeightedSumReadout
 from heedful.attention.scores import ScoreFunction
 from heedful.layers.rnn import unroll_outputs, unroll_states, unroll_with_final_state
 from heedful.layers.self_attention import attend_at_positions, write_rows
@@ -74,7 +74,7 @@ def triton_additive_score(
 
 
 def can_score_unmasked_with_triton(
-    score: ScoreFunction, queries: Queries, memory: Memory, state: MaybeState
+    score: ScoreFunction, queries: Queries, memory: Memory, state: AttentionState | None
 ) -> bool:
     """Whether a score is additive, and large enough for Triton."""
     additive = _as_additive(score)
@@ -86,7 +86,7 @@ def can_score_unmasked_with_triton(
 
 
 def score_unmasked_with_triton(
-    score: ScoreFunction, queries: Queries, memory: Memory, state: MaybeState
+    score: ScoreFunction, queries: Queries, memory: Memory, state: AttentionState | None
 ) -> Scores:
     """Kernel of `masked_score` that skips what is masked; serves any alignment."""
     from heedful.acceleration.triton_additive import triton_additive_score
@@ -101,7 +101,7 @@ def score_unmasked_with_triton(
 
 
 def can_attend_in_one_launch(
-    attention: SingleHeadAttention, queries: Queries, memory: Memory, state: MaybeState
+    attention: SingleHeadAttention, queries: Queries, memory: Memory, state: AttentionState | None
 ) -> bool:
     """Whether this is one query per row of additive attention with softmax, short or many."""
     values, keys, mask = memory
@@ -125,7 +125,7 @@ def can_attend_in_one_launch(
 
 
 def fused_attend(
-    attention: SingleHeadAttention, queries: Queries, memory: Memory, state: MaybeState
+    attention: SingleHeadAttention, queries: Queries, memory: Memory, state: AttentionState | None
 ) -> AttentionOutput:
     """Kernel of `attend`: score, softmax, context and coverage of one query per row in Triton."""
     from heedful.acceleration.triton_step import StepInputs, triton_step

@@ -22,11 +22,13 @@ from heedful.acceleration.packed_layers import (
     packed_step,
 )
 from heedful.attention.alignments import SoftmaxAlignment
-from heedful.attention.attention import Attention, WeightedSumReadout
+from heedful.attention.attention import Attention
 from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
 from heedful.attention.dot_product_scores import DotScore, ScaledDotScore
-from heedful.attention.memory import Memory, check_padding_mask
+from heedful.attention.masks import check_padding_mask
+from heedful.attention.memory import Memory
 from heedful.attention.multi_head import MultiHeadAttention
+from heedful.attention.readouts import WeightedSumReadout
 from heedful.layers.feed_forward import FeedForward
 from heedful.layers.self_attention import FullSelfAttention, KVCache, SelfAttentionCache
 from heedful.layers.sublayers import CrossAttention, SublayerConnection

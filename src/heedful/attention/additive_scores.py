@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from typing_extensions import override
 
-from heedful.attention.memory import AttentionState, MaybeState
+from heedful.attention.memory import AttentionState
 from heedful.attention.scores import ContentScore, ContentScoreConfigBase, ScoreFunction
 from heedful.config import BaseConfig
 from heedful.ops import op
@@ -38,7 +38,7 @@ class LinearScore(ContentScore):
         return self.key_projection(keys)
 
     @override
-    def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:
+    def forward(self, queries: Queries, keys: Keys, state: AttentionState | None = None) -> Scores:
         return self.query_projection(queries) + keys.mT
 
 
@@ -179,7 +179,7 @@ class AdditiveScore(ScoreFunction):
         return self.key_projection(keys)
 
     @override
-    def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:
+    def forward(self, queries: Queries, keys: Keys, state: AttentionState | None = None) -> Scores:
         assert not self.uses_history or queries.size(-2) == 1, (
             f"{queries.size(-2)} queries at once, but features need the weights of the last one"
         )
@@ -233,7 +233,7 @@ class ConcatScore(ContentScore):
         return linear(keys, self.projection.weight[:, self.query_size :])
 
     @override
-    def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:
+    def forward(self, queries: Queries, keys: Keys, state: AttentionState | None = None) -> Scores:
         return additive_score(self.project_queries(queries), keys, self.score_vector.weight[0])
 
     def project_queries(self, queries: Queries) -> Float[Tensor, "*B T A"]:
@@ -267,7 +267,7 @@ class LocationScore(ContentScore):
         return keys[..., :0]
 
     @override
-    def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:
+    def forward(self, queries: Queries, keys: Keys, state: AttentionState | None = None) -> Scores:
         size = keys.size(-2)
         scores = linear(queries, self.projection.weight[:size])  # (*B, T, S or max_positions)
         num_beyond = size - scores.size(-1)
@@ -278,7 +278,7 @@ class LocationScoreConfig(ContentScoreConfigBase):
     """Score of source positions computed only from the query (Luong et al. 2015)."""
 
     module_class = LocationScore
-    num_sizes = 1
+    takes = ("query_size",)
     type: Literal["location"] = "location"
     max_positions: PositiveInt = 512
     """Number of positions with their own score; later positions share the last one."""

@@ -14,7 +14,8 @@ from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.memory import MaybeState, broadcast_mask
+from heedful.attention.masks import broadcast_mask
+from heedful.attention.memory import AttentionState
 from heedful.config import BaseConfig
 from heedful.shapes import (
     AnyMask,
@@ -80,7 +81,7 @@ class AlignmentFunction(nn.Module, ABC):
         scores: Scores,
         mask: AnyMask = None,
         queries: Queries | None = None,
-        state: MaybeState = None,
+        state: AttentionState | None = None,
     ) -> AlignmentOutput:
         """Compute the weights of each query, with a mask (*B, S) or (*B, T, S), or without."""
         *batch, num_queries, num_keys = scores.shape
@@ -90,7 +91,11 @@ class AlignmentFunction(nn.Module, ABC):
 
     @abstractmethod
     def align(
-        self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
+        self,
+        scores: Scores,
+        mask: Mask,
+        queries: Queries | None = None,
+        state: AttentionState | None = None,
     ) -> AlignmentOutput:
         """Compute the weights of each query; several give the same result as one at a time."""
 
@@ -122,7 +127,11 @@ class SoftAlignment(AlignmentFunction):
 
     @override
     def align(
-        self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
+        self,
+        scores: Scores,
+        mask: Mask,
+        queries: Queries | None = None,
+        state: AttentionState | None = None,
     ) -> AlignmentOutput:
         return AlignmentOutput(self.normalize(scores, mask))
 

@@ -6,10 +6,9 @@ nothing between calls. Invariant: queries in one call give the same results as o
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
@@ -18,7 +17,6 @@ from heedful.attention.alignments import (
     AlignmentFunction,
     AlignmentLossInputs,
     AlignmentOutput,
-    AttentionPartConfig,
     SoftAlignment,
     SoftmaxAlignment,
     concat_alignments,
@@ -26,7 +24,9 @@ from heedful.attention.alignments import (
 )
 from heedful.attention.auxiliary_losses import AttentionLoss
 from heedful.attention.dot_product_scores import DOT_PRODUCT_SCORES
-from heedful.attention.memory import AttentionState, MaybeState, Memory, broadcast_mask
+from heedful.attention.masks import broadcast_mask
+from heedful.attention.memory import AttentionState, Memory
+from heedful.attention.readouts import Readout, WeightedSumReadout
 from heedful.attention.scores import ScoreFunction, StartPositions
 from heedful.errors import DataError, check
 from heedful.ops import op
@@ -41,20 +41,7 @@ class AttentionOutput(NamedTuple):
     context: Context | Float[Tensor, "*B T S V"]  # the latter from PerPositionReadout
     weights: Weights | None  # the mean over heads; None if not needed
     alignment: AlignmentOutput | None  # with several heads, of every head
-    state: MaybeState  # for the next queries; None if no state was passed in
-
-
-class Readout(nn.Module, ABC):
-    """Base of all readouts: from attention weights and values to the context."""
-
-    is_per_position = False
-    """Whether the context has one vector per source position: (*B, T, S, V)."""
-
-    @abstractmethod
-    def forward(
-        self, weights: Weights, values: Values, queries: Queries | None = None
-    ) -> Context | Float[Tensor, "*B T S V"]:
-        """Return the context of each query."""
+    state: AttentionState | None  # for the next queries; None if no state was passed in
 
 
 class Attention(nn.Module, ABC):
@@ -115,7 +102,11 @@ class Attention(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self, queries: Queries, memory: Memory, state: MaybeState = None, need_weights: bool = True
+        self,
+        queries: Queries,
+        memory: Memory,
+        state: AttentionState | None = None,
+        need_weights: bool = True,
     ) -> AttentionOutput:
         """Attend to `memory` with each query.
 
@@ -124,7 +115,7 @@ class Attention(nn.Module, ABC):
 
     @abstractmethod
     def compute_weights(
-        self, queries: Queries, memory: Memory, state: MaybeState = None
+        self, queries: Queries, memory: Memory, state: AttentionState | None = None
     ) -> AlignmentOutput:
         """Return the alignment of each query without computing a context."""
 
@@ -200,7 +191,11 @@ class SingleHeadAttention(Attention):
 
     @override
     def forward(
-        self, queries: Queries, memory: Memory, state: MaybeState = None, need_weights: bool = True
+        self,
+        queries: Queries,
+        memory: Memory,
+        state: AttentionState | None = None,
+        need_weights: bool = True,
     ) -> AttentionOutput:
         if state is None and not need_weights and self.is_softmax_attention:
             return AttentionOutput(self.compute_context(queries, memory), None, None, None)
@@ -208,8 +203,10 @@ class SingleHeadAttention(Attention):
             return self._attend_steps(queries, memory, state)
         return attend(self, queries, memory, state)
 
-    def _attend_steps(self, queries: Queries, memory: Memory, state: MaybeState) -> AttentionOutput:
-        step_state: MaybeState = state or self.initial_state(memory)
+    def _attend_steps(
+        self, queries: Queries, memory: Memory, state: AttentionState | None
+    ) -> AttentionOutput:
+        step_state: AttentionState | None = state or self.initial_state(memory)
         *batch, num_queries, _ = queries.shape
         mask = broadcast_mask(memory.mask, batch, memory.values.size(-2), num_queries)
         contexts, alignments = [], []
@@ -244,7 +241,7 @@ class SingleHeadAttention(Attention):
 
     @override
     def compute_weights(
-        self, queries: Queries, memory: Memory, state: MaybeState = None
+        self, queries: Queries, memory: Memory, state: AttentionState | None = None
     ) -> AlignmentOutput:
         scores = masked_score(self.score, queries, memory, state)
         return self.alignment_function(scores, memory.mask, queries, state)
@@ -259,7 +256,7 @@ class SingleHeadAttention(Attention):
 
 @op
 def attend(
-    attention: SingleHeadAttention, queries: Queries, memory: Memory, state: MaybeState
+    attention: SingleHeadAttention, queries: Queries, memory: Memory, state: AttentionState | None
 ) -> AttentionOutput:
     """Compute weights and context of each query, and the state after them."""
     alignment = attention.compute_weights(queries, memory, state)
@@ -278,7 +275,7 @@ def attend(
 
 @op
 def masked_score(
-    score: ScoreFunction, queries: Queries, memory: Memory, state: MaybeState
+    score: ScoreFunction, queries: Queries, memory: Memory, state: AttentionState | None
 ) -> Scores:
     """Score each query against each key; a masked pair may get any finite score."""
     return score(queries, memory.keys, state)
@@ -295,86 +292,3 @@ def softmax_context(
         keys, values = (heads.repeat_interleave(num_repeats, dim=-3) for heads in (keys, values))
     weights = mask_scores(queries @ keys.mT / temperature, mask).softmax(dim=-1) * mask
     return functional.dropout(weights, dropout) @ values
-
-
-class WeightedSumReadout(Readout):
-    """sum_s weights_s values_s."""
-
-    @override
-    def forward(self, weights: Weights, values: Values, queries: Queries | None = None) -> Context:
-        return weights @ values
-
-
-class WeightedSumReadoutConfig(AttentionPartConfig):
-    """Weighted sum of the values."""
-
-    module_class = WeightedSumReadout
-    type: Literal["weighted-sum"] = "weighted-sum"
-
-
-class ArgmaxReadout(Readout):
-    """The value of the largest weight, zeros if all are zero; no gradient reaches the weights."""
-
-    @override
-    def forward(self, weights: Weights, values: Values, queries: Queries | None = None) -> Context:
-        max_weight, positions = weights.max(dim=-1, keepdim=True)  # (*B, T, 1)
-        chosen = values.gather(-2, positions.expand(*positions.shape[:-1], values.size(-1)))
-        return torch.where(max_weight > 0, chosen, 0 * max_weight.detach())  # NaN stays NaN
-
-
-class ArgmaxReadoutConfig(AttentionPartConfig):
-    """The value with the largest weight."""
-
-    module_class = ArgmaxReadout
-    type: Literal["argmax"] = "argmax"
-
-
-class GatedReadout(Readout):
-    """beta * inner, beta = sigmoid(w . q + b), a scalar  (Xu et al. 2015, section 4.2.1)."""
-
-    def __init__(self, inner: Readout, *, query_size: int) -> None:
-        super().__init__()
-        self.inner = inner
-        self.gate = nn.Linear(query_size, 1)
-
-    @override
-    def forward(self, weights: Weights, values: Values, queries: Queries | None = None) -> Context:
-        assert queries is not None, "a gated readout needs the queries"
-        return self.gate(queries).sigmoid() * self.inner(weights, values, queries)
-
-
-class GatedReadoutConfig(AttentionPartConfig):
-    """Context scaled by a gate that is computed from the query (Xu et al. 2015)."""
-
-    module_class = GatedReadout
-    needs_query_size = True
-    type: Literal["gated"] = "gated"
-    inner: WeightedSumReadoutConfig | ArgmaxReadoutConfig = Field(
-        default=WeightedSumReadoutConfig(), discriminator="type"
-    )
-    """The readout whose context is scaled."""
-
-
-class PerPositionReadout(Readout):
-    """All values, for an output head that mixes predictions of the positions (Wu et al. 2018)."""
-
-    is_per_position = True
-
-    @override
-    def forward(
-        self, weights: Weights, values: Values, queries: Queries | None = None
-    ) -> Float[Tensor, "*B T S V"]:
-        return values.unsqueeze(-3).expand(*weights.shape, values.size(-1))
-
-
-class PerPositionReadoutConfig(AttentionPartConfig):
-    """All values, for an output head that mixes the predictions of positions (Wu et al. 2018)."""
-
-    module_class = PerPositionReadout
-    type: Literal["per-position"] = "per-position"
-
-
-ReadoutConfig = Annotated[
-    WeightedSumReadoutConfig | ArgmaxReadoutConfig | GatedReadoutConfig | PerPositionReadoutConfig,
-    Field(discriminator="type"),
-]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from typing_extensions import override
 
-from heedful.attention.memory import MaybeState
+from heedful.attention.memory import AttentionState
 from heedful.attention.scores import ContentScore, ContentScoreConfigBase, EqualSizeScoreConfigBase
 from heedful.shapes import Float, Keys, Queries, Scores
 
@@ -22,7 +22,7 @@ class DotScore(ContentScore):
     """q . k  (Luong et al. 2015, equation 8, "dot"), also with prepared keys."""
 
     @override
-    def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:
+    def forward(self, queries: Queries, keys: Keys, state: AttentionState | None = None) -> Scores:
         return queries @ keys.mT
 
 
@@ -84,7 +84,7 @@ class ProjectedDotScore(ContentScore):
         return self.key_projection(keys)
 
     @override
-    def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:
+    def forward(self, queries: Queries, keys: Keys, state: AttentionState | None = None) -> Scores:
         return self.query_projection(queries) @ keys.mT
 
 
@@ -113,7 +113,7 @@ class TanhDotScore(ProjectedDotScore):
         return self.key_projection(keys).tanh()
 
     @override
-    def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:
+    def forward(self, queries: Queries, keys: Keys, state: AttentionState | None = None) -> Scores:
         return (self.query_projection(queries).tanh() * self.score_vector.weight[0]) @ keys.mT
 
 
@@ -149,7 +149,7 @@ class CosineScore(ContentScore):
         return normalize(keys, dim=-1, eps=NORM_EPSILON)
 
     @override
-    def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:
+    def forward(self, queries: Queries, keys: Keys, state: AttentionState | None = None) -> Scores:
         directions = normalize(queries, dim=-1, eps=NORM_EPSILON)
         return (self.scale * directions) @ keys.mT
 
@@ -176,7 +176,7 @@ class TrilinearScore(DotScore):
         self.reduction = nn.Linear(3 * size, 1, bias=False)
 
     @override
-    def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:
+    def forward(self, queries: Queries, keys: Keys, state: AttentionState | None = None) -> Scores:
         a, b, c = self.reduction.weight[0].chunk(3)  # (Q,) each
         pair_scores = (b + c * queries) @ keys.mT  # (*B, T, S)
         return pair_scores + (queries @ a).unsqueeze(-1)
@@ -186,7 +186,7 @@ class TrilinearScoreConfig(EqualSizeScoreConfigBase):
     """Linear function of query, key and their elementwise product (Seo et al. 2017)."""
 
     module_class = TrilinearScore
-    num_sizes = 1
+    takes = ("query_size",)
     type: Literal["trilinear"] = "trilinear"
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from heedful.attention.alignments import AlignmentFunction, AlignmentOutput, AttentionPartConfig
-from heedful.attention.memory import MaybeState, query_positions
+from heedful.attention.memory import AttentionState, query_positions
 from heedful.shapes import Bool, Int, Mask, Queries, Scores
 
 FixedPattern = Literal["uniform", "last", "diagonal"]
@@ -29,7 +29,11 @@ class FixedAlignment(AlignmentFunction):
 
     @override
     def align(
-        self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
+        self,
+        scores: Scores,
+        mask: Mask,
+        queries: Queries | None = None,
+        state: AttentionState | None = None,
     ) -> AlignmentOutput:
         ranks = mask.cumsum(dim=-1) - 1  # (*B, T or 1, S), of the unmasked positions
         chosen = mask & self._select(ranks, scores.size(-2), state)  # (*B, T or 1, S)
@@ -40,7 +44,7 @@ class FixedAlignment(AlignmentFunction):
         return AlignmentOutput(weights.to(scores.dtype) + 0 * scores.masked_fill(~mask, 0))
 
     def _select(
-        self, ranks: Int[Tensor, "*#B #T S"], num_queries: int, state: MaybeState
+        self, ranks: Int[Tensor, "*#B #T S"], num_queries: int, state: AttentionState | None
     ) -> Bool[Tensor, "*#B #T S"]:
         """Return which positions a query attends to, by their ranks."""
         if self.pattern == "uniform":

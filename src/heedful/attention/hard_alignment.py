@@ -26,7 +26,7 @@ from heedful.attention.alignments import (
     upcast,
 )
 from heedful.attention.auxiliary_losses import entropy
-from heedful.attention.memory import MaybeState
+from heedful.attention.memory import AttentionState
 from heedful.shapes import Int, Losses, Mask, PerQuery, Queries, Scalar, Scores, TargetMask, Weights
 
 CreditAssignment = Literal["sentence", "future"]
@@ -42,7 +42,11 @@ class ArgmaxAlignment(AlignmentFunction):
 
     @override
     def align(
-        self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
+        self,
+        scores: Scores,
+        mask: Mask,
+        queries: Queries | None = None,
+        state: AttentionState | None = None,
     ) -> AlignmentOutput:
         probabilities = self.inner.normalize(scores, mask)
         return AlignmentOutput(_one_hot(_argmax(probabilities), probabilities), probabilities)
@@ -184,7 +188,11 @@ class SampledAlignment(ArgmaxAlignment):
 
     @override
     def align(
-        self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
+        self,
+        scores: Scores,
+        mask: Mask,
+        queries: Queries | None = None,
+        state: AttentionState | None = None,
     ) -> AlignmentOutput:
         if not self.training and self.inference == "hard":
             return super().align(scores, mask)
@@ -254,7 +262,11 @@ class StraightThroughAlignment(ArgmaxAlignment):
 
     @override
     def align(
-        self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
+        self,
+        scores: Scores,
+        mask: Mask,
+        queries: Queries | None = None,
+        state: AttentionState | None = None,
     ) -> AlignmentOutput:
         probabilities = self.inner.normalize(scores, mask)
         choose = _sample if self.training and self.sample_in_training else _argmax
@@ -290,7 +302,11 @@ class GumbelSoftmaxAlignment(ArgmaxAlignment):
 
     @override
     def align(
-        self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
+        self,
+        scores: Scores,
+        mask: Mask,
+        queries: Queries | None = None,
+        state: AttentionState | None = None,
     ) -> AlignmentOutput:
         if not self.training:
             return super().align(scores, mask)

@@ -20,7 +20,7 @@ from heedful.attention.alignments import (
     SoftAlignmentConfig,
     SoftmaxAlignmentConfig,
 )
-from heedful.attention.memory import MaybeState, query_positions
+from heedful.attention.memory import AttentionState, query_positions
 from heedful.shapes import Int, Mask, PerQuery, Queries, Scores
 
 RowLengths = Int[Tensor, "*B T"]
@@ -30,7 +30,9 @@ class WindowCenter(nn.Module, ABC):
     """Center of the window of each query, a real position counted from 0."""
 
     @abstractmethod
-    def forward(self, queries: Queries | None, lengths: RowLengths, state: MaybeState) -> PerQuery:
+    def forward(
+        self, queries: Queries | None, lengths: RowLengths, state: AttentionState | None
+    ) -> PerQuery:
         """Return the centers, in float32 at least; `lengths` are those that the queries see."""
 
 
@@ -41,7 +43,9 @@ class MonotonicCenter(WindowCenter):
     """
 
     @override
-    def forward(self, queries: Queries | None, lengths: RowLengths, state: MaybeState) -> PerQuery:
+    def forward(
+        self, queries: Queries | None, lengths: RowLengths, state: AttentionState | None
+    ) -> PerQuery:
         positions = query_positions(state, lengths.size(-1), lengths.device)
         return torch.minimum(positions, lengths - 1).clamp(min=0).float()
 
@@ -62,7 +66,9 @@ class PredictiveCenter(WindowCenter):
         self.reduction = nn.Linear(hidden_size, 1, bias=False)
 
     @override
-    def forward(self, queries: Queries | None, lengths: RowLengths, state: MaybeState) -> PerQuery:
+    def forward(
+        self, queries: Queries | None, lengths: RowLengths, state: AttentionState | None
+    ) -> PerQuery:
         assert queries is not None, "a predictive center needs the queries"
         logits = self.reduction(self.projection(queries).tanh()).squeeze(-1)  # (*B, T)
         return lengths * logits.to(torch.promote_types(logits.dtype, torch.float)).sigmoid()
@@ -111,7 +117,11 @@ class LocalAlignment(AlignmentFunction):
 
     @override
     def align(
-        self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
+        self,
+        scores: Scores,
+        mask: Mask,
+        queries: Queries | None = None,
+        state: AttentionState | None = None,
     ) -> AlignmentOutput:
         positions = torch.arange(scores.size(-1), device=scores.device)
         # The length that a query sees ends at its last unmasked position.

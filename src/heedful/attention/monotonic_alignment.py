@@ -21,7 +21,7 @@ from heedful.attention.alignments import (
     mask_scores,
     upcast,
 )
-from heedful.attention.memory import MaybeState
+from heedful.attention.memory import AttentionState
 from heedful.ops import op
 from heedful.shapes import Bool, Mask, PerPosition, Queries, Scores, Weights
 
@@ -67,7 +67,11 @@ class MonotonicAlignment(AlignmentFunction):
 
     @override
     def align(
-        self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
+        self,
+        scores: Scores,
+        mask: Mask,
+        queries: Queries | None = None,
+        state: AttentionState | None = None,
     ) -> AlignmentOutput:
         # Zeros first, so that the gain gets no gradient from masked positions; masked again after,
         # since a gain below one would raise finfo.min.
@@ -107,7 +111,7 @@ class MonotonicAlignmentConfig(AttentionPartConfig):
     """At inference, `hard` stops at one position; `expected` keeps the probabilities."""
 
 
-def initial_pointer(scores: Scores, state: MaybeState) -> PerPosition:
+def initial_pointer(scores: Scores, state: AttentionState | None) -> PerPosition:
     """Return where the next query starts: where the last one stopped, or the first position."""
     first = torch.zeros_like(scores[..., 0, :])
     first[..., 0] = 1
@@ -161,7 +165,11 @@ class MonotonicChunkwiseAlignment(AlignmentFunction):
 
     @override
     def align(
-        self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
+        self,
+        scores: Scores,
+        mask: Mask,
+        queries: Queries | None = None,
+        state: AttentionState | None = None,
     ) -> AlignmentOutput:
         boundaries = self.boundaries.align(scores, mask, queries, state).weights
         # The chunk that ends at each position, padded before the first: (*B, T, S, chunk_size). A
@@ -204,7 +212,11 @@ class MonotonicMarginalAlignment(AlignmentFunction):
 
     @override
     def align(
-        self, scores: Scores, mask: Mask, queries: Queries | None = None, state: MaybeState = None
+        self,
+        scores: Scores,
+        mask: Mask,
+        queries: Queries | None = None,
+        state: AttentionState | None = None,
     ) -> AlignmentOutput:
         full_mask = mask.expand(scores.shape)
         stop, move = _stop_and_move_probabilities(upcast(scores), full_mask)

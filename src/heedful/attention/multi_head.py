@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from heedful.attention.alignments import AlignmentLossInputs, AlignmentOutput
 from heedful.attention.attention import AttentionOutput, AttentionWrapper, SingleHeadAttention
-from heedful.attention.memory import AttentionState, MaybeState, Memory
+from heedful.attention.memory import AttentionState, Memory
 from heedful.config import BaseConfig
 from heedful.pytree import map_tensors
 from heedful.shapes import Float, Losses, Queries, Values
@@ -63,7 +63,11 @@ class MultiHeadAttention(AttentionWrapper):
 
     @override
     def forward(
-        self, queries: Queries, memory: Memory, state: MaybeState = None, need_weights: bool = True
+        self,
+        queries: Queries,
+        memory: Memory,
+        state: AttentionState | None = None,
+        need_weights: bool = True,
     ) -> AttentionOutput:
         head_queries = _split_heads(self.query_projection(queries), self.num_heads)  # (*B, H, T, Q)
         if state is None and not need_weights and self.inner.is_softmax_attention:
@@ -75,7 +79,7 @@ class MultiHeadAttention(AttentionWrapper):
 
     @override
     def compute_weights(
-        self, queries: Queries, memory: Memory, state: MaybeState = None
+        self, queries: Queries, memory: Memory, state: AttentionState | None = None
     ) -> AlignmentOutput:
         head_queries = _split_heads(self.query_projection(queries), self.num_heads)
         return self.inner.compute_weights(head_queries, self._repeat_kv(memory), state)

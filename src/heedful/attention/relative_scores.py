@@ -14,7 +14,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.memory import MaybeState, PreparedKeys, query_positions
+from heedful.attention.memory import AttentionState, PreparedKeys, query_positions
 from heedful.attention.positional_encoding import DEFAULT_BASE, rotary_angles
 from heedful.attention.scores import ScoreFunction, StartPositions
 from heedful.config import BaseConfig
@@ -38,7 +38,7 @@ class PositionScore(ScoreFunction):
         return keys[..., :0]
 
     @override
-    def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:
+    def forward(self, queries: Queries, keys: Keys, state: AttentionState | None = None) -> Scores:
         size, device = keys.size(-2), queries.device
         positions = query_positions(state, queries.size(-2), device)  # (*B, T) or (T,)
         # bfloat16 cannot represent position 257, float16 not 2049.
@@ -220,7 +220,7 @@ class RelativeKeyScore(ScoreFunction):
         return keys[..., :0]
 
     @override
-    def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:
+    def forward(self, queries: Queries, keys: Keys, state: AttentionState | None = None) -> Scores:
         size, device = keys.size(-2), queries.device
         limit = self.max_relative_position
         positions = query_positions(state, queries.size(-2), device)  # (*B, T) or (T,)
@@ -276,7 +276,9 @@ class RotaryScore(ScoreFunction):
         return self.inner.prepare_keys(apply_rotary(keys, positions, base=self.base))
 
     @override
-    def forward(self, queries: Queries, keys: PreparedKeys, state: MaybeState = None) -> Scores:
+    def forward(
+        self, queries: Queries, keys: PreparedKeys, state: AttentionState | None = None
+    ) -> Scores:
         positions = query_positions(state, queries.size(-2), queries.device)
         return self.inner(apply_rotary(queries, positions, base=self.base), keys, state)
 

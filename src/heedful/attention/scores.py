@@ -8,19 +8,20 @@ Invariant: a score depends only on its own query and key, their positions and th
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.memory import MaybeState, PreparedKeys
+from heedful.attention.memory import AttentionState, PreparedKeys
 from heedful.config import BaseConfig
 from heedful.config.base import type_of
 from heedful.errors import check
 from heedful.pytree import map_tensors
 from heedful.shapes import Int, Keys, Queries, Scores
 
+ScoreSize = Literal["query_size", "key_size"]
 StartPositions = Int[Tensor, "_"] | None
 """The position of the first key of each row of the batch; None means 0."""
 
@@ -42,7 +43,9 @@ class ScoreFunction(nn.Module, ABC):
         return self.prepare_keys(keys)
 
     @abstractmethod
-    def forward(self, queries: Queries, keys: PreparedKeys, state: MaybeState = None) -> Scores:
+    def forward(
+        self, queries: Queries, keys: PreparedKeys, state: AttentionState | None = None
+    ) -> Scores:
         """Score each query against each prepared key."""
 
     def __add__(self, other: "ScoreFunction") -> "ScoreFunction":
@@ -68,7 +71,9 @@ class SumScore(ScoreFunction):
         return tuple(term.prepare_keys_at(start_positions, keys) for term in self.terms)
 
     @override
-    def forward(self, queries: Queries, keys: PreparedKeys, state: MaybeState = None) -> Scores:
+    def forward(
+        self, queries: Queries, keys: PreparedKeys, state: AttentionState | None = None
+    ) -> Scores:
         terms = zip(self.terms, keys, strict=True)
         return torch.stack([term(queries, prepared, state) for term, prepared in terms]).sum(dim=0)
 
@@ -104,7 +109,9 @@ class PerHeadScore(ScoreFunction):
         return _stack(prepared, dim)
 
     @override
-    def forward(self, queries: Queries, keys: PreparedKeys, state: MaybeState = None) -> Scores:
+    def forward(
+        self, queries: Queries, keys: PreparedKeys, state: AttentionState | None = None
+    ) -> Scores:
         dim = queries.dim() - 3
         scores = []
         for index, head in enumerate(self.heads):
@@ -134,13 +141,14 @@ class ContentScoreConfigBase(BaseConfig):
     """Config of a score that compares queries and keys; each head gets its own parameters."""
 
     module_class: ClassVar[type[ScoreFunction]]
-    num_sizes: ClassVar[int] = 2
-    """How many of query size and key size the score takes."""
+    takes: ClassVar[tuple[ScoreSize, ...]] = ("query_size", "key_size")
+    """Sizes that the score is built with, in this order."""
     needs_equal_sizes: ClassVar[bool] = False
 
     def build_single_head(self, query_size: int, key_size: int) -> ScoreFunction:
         """Build the score of a head."""
-        return self.module_class(*(query_size, key_size)[: self.num_sizes], **self.options())
+        sizes: dict[ScoreSize, int] = {"query_size": query_size, "key_size": key_size}
+        return self.module_class(*(sizes[name] for name in self.takes), **self.options())
 
     def build(self, *, query_size: int, key_size: int, num_heads: int | None) -> ScoreFunction:
         sizes = f"queries have {query_size} and keys {key_size}"
@@ -153,5 +161,5 @@ class ContentScoreConfigBase(BaseConfig):
 class EqualSizeScoreConfigBase(ContentScoreConfigBase):
     """Config of a score that needs queries and keys of the same size."""
 
-    num_sizes = 0
+    takes: ClassVar[tuple[ScoreSize, ...]] = ()
     needs_equal_sizes = True

@@ -12,7 +12,7 @@ from typing_extensions import override
 from heedful.attention.additive_scores import LocationScore
 from heedful.attention.alignments import AlignmentLossInputs, AlignmentOutput, SoftAlignment
 from heedful.attention.attention import Attention, AttentionOutput, AttentionWrapper
-from heedful.attention.memory import AttentionState, MaybeState, Memory
+from heedful.attention.memory import AttentionState, Memory
 from heedful.attention.scores import ScoreFunction
 from heedful.errors import check
 from heedful.pytree import map_pairs
@@ -49,7 +49,11 @@ class SentinelAttention(AttentionWrapper):
 
     @override
     def forward(
-        self, queries: Queries, memory: Memory, state: MaybeState = None, need_weights: bool = True
+        self,
+        queries: Queries,
+        memory: Memory,
+        state: AttentionState | None = None,
+        need_weights: bool = True,
     ) -> AttentionOutput:
         """Attend to a memory with a sentinel; the output has the weights of the source."""
         output = self.inner(queries, memory)
@@ -64,7 +68,7 @@ class SentinelAttention(AttentionWrapper):
 
     @override
     def compute_weights(
-        self, queries: Queries, memory: Memory, state: MaybeState = None
+        self, queries: Queries, memory: Memory, state: AttentionState | None = None
     ) -> AlignmentOutput:
         return _split_gates(self.inner.compute_weights(queries, memory))
 

@@ -23,16 +23,12 @@ import torch
 from torch import Tensor, nn
 
 from heedful.attention.alignments import AlignmentOutput
-from heedful.attention.attention import (
-    Attention,
-    AttentionOutput,
-    AttentionRole,
-    GatedReadout,
-)
+from heedful.attention.attention import Attention, AttentionOutput, AttentionRole
 from heedful.attention.local_alignment import LocalAlignment
 from heedful.attention.memory import AttentionState, Memory
 from heedful.attention.monotonic_alignment import MonotonicAlignment
 from heedful.attention.multi_head import MultiHeadAttention
+from heedful.attention.readouts import GatedReadout
 from heedful.attention.sentinel import SentinelAttention
 from heedful.data.text.batching import Batch, SourceBatch
 from heedful.errors import DataError, check

@@ -17,7 +17,7 @@ from torch.linalg import vector_norm
 from torch.nn.functional import conv1d, glu, linear, pad
 from typing_extensions import override
 
-from heedful.attention.memory import check_padding_mask
+from heedful.attention.masks import check_padding_mask
 from heedful.attention.positional_encoding import (
     LearnedEncoding,
     LearnedEncodingConfig,

@@ -13,7 +13,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.memory import check_padding_mask
+from heedful.attention.masks import check_padding_mask
 from heedful.config import BaseConfig
 from heedful.layers.expert_gates import Gating, Routing, build_gate
 from heedful.layers.feed_forward import (

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from heedful.attention.attention import Attention
 from heedful.attention.config import AttentionConfig, build_self_attention
-from heedful.attention.memory import check_padding_mask
+from heedful.attention.masks import check_padding_mask
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
 from heedful.shapes import AnyMask, Float, Values

@@ -17,7 +17,8 @@ from torch.nn.functional import pad
 from typing_extensions import override
 
 from heedful.attention.attention import Attention, AttentionOutput
-from heedful.attention.memory import AttentionState, Memory, PreparedKeys, check_padding_mask
+from heedful.attention.masks import block_local_mask, causal_mask, check_padding_mask
+from heedful.attention.memory import AttentionState, Memory, PreparedKeys
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
 from heedful.errors import check
@@ -114,19 +115,17 @@ class FullSelfAttention(SelfAttention):
     ) -> SelfAttentionOutput:
         start_positions = positions.start_positions
         kv_cache, query_positions = self._append(inputs, cache.kv_cache, start_positions)
-        key_positions = torch.arange(kv_cache.values.size(-2), device=inputs.device)
-        memory = as_memory(kv_cache, self.visibility(key_positions, query_positions.unsqueeze(-1)))
+        mask = self.build_mask(kv_cache.values.size(-2), query_positions)
+        memory = as_memory(kv_cache, mask)
         state = self._attention_state(memory, cache, start_positions)
         attended = self.attention(inputs, memory, state, need_weights=need_weights)
         next_state = attended.state if self.attention.is_stateful else None
         next_cache = SelfAttentionCache(kv_cache, next_state)
         return SelfAttentionOutput(attended.context, attended.weights, next_cache)
 
-    def visibility(
-        self, key_positions: Int[Tensor, "S"], query_positions: Int[Tensor, "#B T 1"]
-    ) -> PositionMask:
+    def build_mask(self, num_keys: int, query_positions: Int[Tensor, "#B T"]) -> PositionMask:
         """Return the causal mask of queries at these positions."""
-        return key_positions <= query_positions
+        return causal_mask(num_keys, query_positions)
 
     def _append(
         self, inputs: HiddenStates, kv_cache: KVCache | None, start_positions: Int[Tensor, "B"]
@@ -212,18 +211,15 @@ class BlockSelfAttention(FullSelfAttention):
     ) -> SelfAttentionOutput:
         if cache.kv_cache is not None or need_weights or inputs.size(1) <= self.block_size:
             return super().forward(inputs, cache, positions, need_weights=need_weights)
-        columns = torch.arange(self.block_size, device=inputs.device)
-        causal = (columns <= columns.unsqueeze(1)).unsqueeze(0)
-        outputs = self._attend_by_block(inputs, causal)
+        mask = causal_mask(self.block_size, device=inputs.device)
+        outputs = self._attend_by_block(inputs, mask)
         kv_cache, _ = self._append(inputs, None, positions.start_positions)
         return SelfAttentionOutput(outputs, None, SelfAttentionCache(kv_cache))
 
     @override
-    def visibility(
-        self, key_positions: Int[Tensor, "S"], query_positions: Int[Tensor, "#B T 1"]
-    ) -> PositionMask:
-        is_same_block = key_positions // self.block_size == query_positions // self.block_size
-        return (key_positions <= query_positions) & is_same_block
+    def build_mask(self, num_keys: int, query_positions: Int[Tensor, "#B T"]) -> PositionMask:
+        is_same_block = block_local_mask(num_keys, self.block_size, query_positions)
+        return causal_mask(num_keys, query_positions) & is_same_block
 
     def _attend_by_block(self, inputs: HiddenStates, mask: Bool[Tensor, "#N #L L"]) -> HiddenStates:
         blocks = self._split_into_blocks(inputs)

@@ -18,7 +18,8 @@ from heedful.attention.attention import Attention
 from heedful.attention.auxiliary_losses import sum_losses
 from heedful.attention.config import AttentionConfig, build_self_attention
 from heedful.attention.dot_product_scores import ScaledDotScoreConfig
-from heedful.attention.memory import AttentionState, Memory, check_padding_mask, padding_mask
+from heedful.attention.masks import check_padding_mask, padding_mask
+from heedful.attention.memory import AttentionState, Memory
 from heedful.attention.multi_head import MultiHeadConfig
 from heedful.attention.positional_encoding import PositionalEncodingConfig, SinusoidalEncodingConfig
 from heedful.config import BaseConfig

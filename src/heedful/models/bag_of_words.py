@@ -10,7 +10,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 from typing_extensions import override
 
-from heedful.attention.memory import padding_mask
+from heedful.attention.masks import padding_mask
 from heedful.config import BaseConfig
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.models.base import Encoder, EncoderOutput

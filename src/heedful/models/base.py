@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from heedful.attention.alignments import AlignmentOutput
 from heedful.attention.attention import Attention
 from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
-from heedful.attention.memory import padding_mask
+from heedful.attention.masks import padding_mask
 from heedful.data.text.batching import Batch, SourceBatch
 from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from typing_extensions import override
 
-from heedful.attention.memory import padding_mask
+from heedful.attention.masks import padding_mask
 from heedful.errors import check
 from heedful.layers.convolution import DilatedConfigBase, DilatedStack, DilatedState
 from heedful.layers.embeddings import TokenEmbedding

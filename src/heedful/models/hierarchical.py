@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from heedful.attention.memory import padding_mask
+from heedful.attention.masks import padding_mask
 from heedful.config import BaseConfig
 from heedful.errors import check
 from heedful.layers.pooling import AttentionPoolingConfig, Pooling

@@ -15,7 +15,7 @@ from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.memory import padding_mask
+from heedful.attention.masks import padding_mask
 from heedful.attention.positional_encoding import PositionalEncoding, PositionalEncodingConfig
 from heedful.config import BaseConfig
 from heedful.data.images.batching import ImageShape

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.attention import Attention, Readout
+from heedful.attention.attention import Attention
+from heedful.attention.readouts import Readout
 from heedful.config import BaseConfig
 from heedful.errors import check
 from heedful.ops import op

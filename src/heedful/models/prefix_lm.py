@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.attention.auxiliary_losses import sum_losses
-from heedful.attention.memory import padding_mask
+from heedful.attention.masks import padding_mask
 from heedful.data.text.batching import Batch, SourceBatch
 from heedful.layers.embeddings import TokenEmbedding, check_shared_vocabulary, tie_weights
 from heedful.layers.sublayers import apply_dropout

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from typing_extensions import override
 
-from heedful.attention.memory import padding_mask
+from heedful.attention.masks import padding_mask
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
 from heedful.errors import ConfigError, check

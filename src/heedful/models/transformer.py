@@ -13,7 +13,8 @@ from typing_extensions import override
 
 from heedful.attention.attention import Attention
 from heedful.attention.config import AttentionConfig
-from heedful.attention.memory import Memory, padding_mask
+from heedful.attention.masks import padding_mask
+from heedful.attention.memory import Memory
 from heedful.errors import check
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.transformer import (

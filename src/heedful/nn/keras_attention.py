@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from heedful.attention.additive_scores import additive_score
 from heedful.attention.dot_product_scores import DotScore
-from heedful.attention.memory import MaybeState
+from heedful.attention.memory import AttentionState
 from heedful.attention.scores import ContentScore
 from heedful.errors import ArgumentError, check, check_choice
 from heedful.nn.keras_layer import (
@@ -47,7 +47,7 @@ class TanhSumScore(ContentScore, LazyParameters):
         self.vector = vector
 
     @override
-    def forward(self, queries: Queries, keys: Keys, state: MaybeState = None) -> Scores:
+    def forward(self, queries: Queries, keys: Keys, state: AttentionState | None = None) -> Scores:
         size = queries.size(-1)
         vector = queries.new_ones(size) if self.vector is None else self.vector.expand(size)
         return additive_score(queries, keys, vector)

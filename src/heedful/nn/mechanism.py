@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from heedful.attention.alignments import AlignmentFunction, SoftmaxAlignment
-from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout, masked_score
+from heedful.attention.attention import SingleHeadAttention, masked_score
 from heedful.attention.config import AlignmentConfig, ScoreConfig
-from heedful.attention.memory import broadcast_mask
+from heedful.attention.masks import broadcast_mask
+from heedful.attention.readouts import WeightedSumReadout
 from heedful.attention.scores import ScoreFunction
 from heedful.errors import ArgumentError, check
 from heedful.shapes import Bool, Context, Float, Keys, Queries, Values, Weights

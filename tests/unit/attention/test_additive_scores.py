@@ -15,8 +15,10 @@ from heedful.attention.additive_scores import (
     additive_score,
 )
 from heedful.attention.alignments import SoftmaxAlignment
-from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
-from heedful.attention.memory import AttentionState, padding_mask
+from heedful.attention.attention import SingleHeadAttention
+from heedful.attention.masks import padding_mask
+from heedful.attention.memory import AttentionState
+from heedful.attention.readouts import WeightedSumReadout
 
 QUERY, KEY, HIDDEN = 2, 4, 3
 

@@ -4,9 +4,11 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from heedful.attention.additive_scores import AdditiveScore, CoverageFeature
 from heedful.attention.alignments import SoftmaxAlignment, SparsemaxAlignment
-from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
+from heedful.attention.attention import SingleHeadAttention
 from heedful.attention.dot_product_scores import DotScore
-from heedful.attention.memory import Memory, padding_mask
+from heedful.attention.masks import padding_mask
+from heedful.attention.memory import Memory
+from heedful.attention.readouts import WeightedSumReadout
 from heedful.errors import DataError
 from heedful.pytree import select_rows
 

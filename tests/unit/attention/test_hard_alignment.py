@@ -7,7 +7,7 @@ import torch
 from pydantic import TypeAdapter
 
 from heedful.attention.alignments import SoftmaxAlignment, SparsemaxAlignment
-from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
+from heedful.attention.attention import SingleHeadAttention
 from heedful.attention.dot_product_scores import DotScore
 from heedful.attention.hard_alignment import (
     ArgmaxAlignment,
@@ -20,6 +20,7 @@ from heedful.attention.hard_alignment import (
     StraightThroughAlignment,
 )
 from heedful.attention.memory import AttentionState
+from heedful.attention.readouts import WeightedSumReadout
 
 BUILDERS = {
     "argmax": ArgmaxAlignment,

@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
+from heedful.attention.attention import SingleHeadAttention
 from heedful.attention.dot_product_scores import DotScore
 from heedful.attention.memory import AttentionState
 from heedful.attention.monotonic_alignment import MonotonicMarginalAlignment
+from heedful.attention.readouts import WeightedSumReadout
 
 NAN = float("nan")
 alignment = MonotonicMarginalAlignment()

@@ -1,24 +1,23 @@
 """Each mask against a loop over positions; what attention refuses as a mask."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from heedful.attention.alignments import SoftmaxAlignment
-from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
+from heedful.attention.attention import SingleHeadAttention
 from heedful.attention.dot_product_scores import ScaledDotScore
-from heedful.attention.memory import (
+from heedful.attention.masks import (
     block_local_mask,
     causal_mask,
-    document_mask,
     padding_mask,
-    prefix_mask,
-    window_mask,
 )
+from heedful.attention.readouts import WeightedSumReadout
 from heedful.errors import ArgumentError
 
 SIZE = 7
 LENGTHS = torch.tensor([1, 7, 0, 4])
-IDS = torch.tensor([[0, 0, 1, 1, 1, 2, 2], [5, 5, 5, 5, 5, 5, 5], [3, 1, 3, 1, 3, 1, 3]])
 
 
 def mask_by_loop(is_visible, size=SIZE):
@@ -36,33 +35,16 @@ def test_causal_mask_hides_later_positions(size):
     assert causal_mask(size).tolist() == [mask_by_loop(lambda query, key: key <= query, size)]
 
 
-@pytest.mark.parametrize("half_width", [0, 1, 3, 100])
-def test_window_mask_hides_distant_positions(half_width):
-    expected = mask_by_loop(lambda query, key: abs(query - key) <= half_width)
-    assert window_mask(SIZE, half_width).tolist() == [expected]
-
-
 @pytest.mark.parametrize("block", [1, 3, 7, 100])
 def test_block_local_mask_hides_other_blocks(block):
     expected = mask_by_loop(lambda q, k: q // block == k // block)
     assert block_local_mask(SIZE, block).tolist() == [expected]
 
 
-def test_prefix_mask_with_causal_mask_shows_prefix_to_all():
-    expected = [
-        mask_by_loop(lambda query, key, length=length: key < length or key <= query)
-        for length in LENGTHS.tolist()
-    ]
-    assert (prefix_mask(SIZE, LENGTHS) | causal_mask(SIZE)).tolist() == expected
-    single = [[[key < length for key in range(SIZE)]] for length in LENGTHS.tolist()]
-    assert prefix_mask(SIZE, LENGTHS).tolist() == single
-
-
-def test_document_mask_hides_other_documents():
-    expected = [
-        mask_by_loop(lambda query, key, row=row: row[query] == row[key]) for row in IDS.tolist()
-    ]
-    assert document_mask(IDS).tolist() == expected
+@pytest.mark.parametrize("build", [causal_mask, partial(block_local_mask, block_size=3)])
+def test_mask_of_query_positions_selects_rows(build):
+    positions = torch.tensor([[0, 3], [6, 2]])
+    assert torch.equal(build(SIZE, query_positions=positions), build(SIZE)[0][positions])
 
 
 def test_masks_combine_with_and_and_or():
@@ -75,11 +57,10 @@ def test_masks_combine_with_and_and_or():
     "square",
     [
         causal_mask(SIZE),
-        window_mask(SIZE, 2),
         block_local_mask(SIZE, 3),
-        prefix_mask(SIZE, LENGTHS) | causal_mask(SIZE),
+        padding_mask(LENGTHS, SIZE) | causal_mask(SIZE),
     ],
-    ids=["causal", "window", "block local", "prefix"],
+    ids=["causal", "block local", "prefix"],
 )
 def test_square_masks_broadcast_with_padding_mask(square):
     joined = padding_mask(LENGTHS, SIZE) & square
@@ -90,24 +71,12 @@ def test_square_masks_broadcast_with_padding_mask(square):
         assert not joined[row, :, length:].any()
 
 
-@pytest.mark.parametrize("row", range(len(IDS)))
-def test_packed_documents_are_causal_separately(row):
-    packed = (document_mask(IDS) & causal_mask(SIZE))[row]
-    for document in IDS[row].unique():
-        is_document = IDS[row] == document
-        (causal,) = causal_mask(int(is_document.sum()))
-        assert torch.equal(packed[is_document][:, is_document], causal)
-
-
 def test_masks_are_created_on_requested_device():
     device = torch.device("meta")
     for mask in (
         padding_mask(LENGTHS.to(device), SIZE),
         causal_mask(SIZE, device=device),
-        window_mask(SIZE, 2, device=device),
         block_local_mask(SIZE, 3, device=device),
-        prefix_mask(SIZE, LENGTHS.to(device)),
-        document_mask(IDS.to(device)),
     ):
         assert mask.device == device
 

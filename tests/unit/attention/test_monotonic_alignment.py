@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 
-from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
+from heedful.attention.attention import SingleHeadAttention
 from heedful.attention.dot_product_scores import DotScore
 from heedful.attention.memory import AttentionState
 from heedful.attention.monotonic_alignment import (
@@ -15,6 +15,7 @@ from heedful.attention.monotonic_alignment import (
     MonotonicMarginalAlignmentConfig,
     linear_recurrence,
 )
+from heedful.attention.readouts import WeightedSumReadout
 
 NAN = float("nan")
 

@@ -11,11 +11,12 @@ from heedful.attention.alignments import (
     SoftmaxAlignment,
     SparsemaxAlignment,
 )
-from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
+from heedful.attention.attention import SingleHeadAttention
 from heedful.attention.auxiliary_losses import DoublyStochasticLoss
 from heedful.attention.dot_product_scores import BilinearScore, ScaledDotScore
-from heedful.attention.memory import causal_mask, padding_mask
+from heedful.attention.masks import causal_mask, padding_mask
 from heedful.attention.multi_head import MultiHeadAttention
+from heedful.attention.readouts import WeightedSumReadout
 from heedful.attention.scores import PerHeadScore, build_per_head_score
 from heedful.errors import DataError
 from heedful.pytree import select_rows

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from heedful.attention.attention import SingleHeadAttention
 from heedful.attention.config import AttentionConfig
-from heedful.attention.memory import padding_mask
+from heedful.attention.masks import padding_mask
 from heedful.attention.multi_head import MultiHeadAttention, MultiHeadConfig
 from heedful.attention.scores import PerHeadScore
 from heedful.errors import ConfigError

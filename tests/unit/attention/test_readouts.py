@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from heedful.attention.attention import (
+from heedful.attention.readouts import (
     ArgmaxReadout,
     ArgmaxReadoutConfig,
     GatedReadout,

@@ -18,7 +18,7 @@ from heedful.attention.alignments import (
     SoftmaxAlignment,
     concat_alignments,
 )
-from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
+from heedful.attention.attention import SingleHeadAttention
 from heedful.attention.auxiliary_losses import EntropyLoss
 from heedful.attention.dot_product_scores import DotScore
 from heedful.attention.hard_alignment import (
@@ -27,6 +27,7 @@ from heedful.attention.hard_alignment import (
     MovingAverageBaseline,
     SampledAlignment,
 )
+from heedful.attention.readouts import WeightedSumReadout
 
 VISIBLE = torch.tensor([True, True, False, True])
 NUM_KEYS = [0, 1, 3]

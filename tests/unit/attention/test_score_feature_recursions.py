@@ -16,8 +16,9 @@ from heedful.attention.additive_scores import (
     LocationFeature,
 )
 from heedful.attention.alignments import SoftmaxAlignment
-from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
-from heedful.attention.memory import padding_mask
+from heedful.attention.attention import SingleHeadAttention
+from heedful.attention.masks import padding_mask
+from heedful.attention.readouts import WeightedSumReadout
 
 QUERY, KEY, HIDDEN, STEPS, NUM_KEYS = 2, 4, 3, 5, 6
 LENGTHS = torch.tensor([6, 4])

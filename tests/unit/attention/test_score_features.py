@@ -10,10 +10,12 @@ from heedful.attention.additive_scores import (
     ScoreFeatureConfig,
 )
 from heedful.attention.alignments import SoftmaxAlignment
-from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
+from heedful.attention.attention import SingleHeadAttention
 from heedful.attention.config import AttentionConfig
 from heedful.attention.dot_product_scores import DotScore
-from heedful.attention.memory import AttentionState, padding_mask
+from heedful.attention.masks import padding_mask
+from heedful.attention.memory import AttentionState
+from heedful.attention.readouts import WeightedSumReadout
 from heedful.config import validate_settings
 from heedful.config.base import type_of, types_in
 from heedful.errors import ConfigError

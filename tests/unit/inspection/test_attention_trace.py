@@ -7,16 +7,17 @@ from torch import nn
 
 from heedful.attention.additive_scores import AdditiveScore, CoverageFeature
 from heedful.attention.alignments import SoftmaxAlignment
-from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
+from heedful.attention.attention import SingleHeadAttention
 from heedful.attention.dot_product_scores import DotScore, ScaledDotScore
 from heedful.attention.hard_alignment import ArgmaxAlignmentConfig
 from heedful.attention.local_alignment import LocalAlignmentConfig
-from heedful.attention.memory import causal_mask, padding_mask
+from heedful.attention.masks import causal_mask, padding_mask
 from heedful.attention.monotonic_alignment import (
     MonotonicAlignmentConfig,
     MonotonicChunkwiseAlignmentConfig,
 )
 from heedful.attention.multi_head import MultiHeadAttention
+from heedful.attention.readouts import WeightedSumReadout
 from heedful.inspection import attention_trace as module
 from heedful.inspection.attention_trace import concatenate_steps, trace_attention
 from tests.catalogue import batch, build, store

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from heedful.attention.config import AttentionConfig
-from heedful.attention.memory import block_local_mask, causal_mask, padding_mask
+from heedful.attention.masks import block_local_mask, causal_mask, padding_mask
 from heedful.layers.self_attention import BatchPositions, BlockSelfAttention
 
 ROWS, SIZE = 2, 6

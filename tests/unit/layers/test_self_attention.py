@@ -5,27 +5,25 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from heedful.attention.alignments import SoftmaxAlignment
-from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
+from heedful.attention.attention import SingleHeadAttention
 from heedful.attention.config import AttentionConfig
 from heedful.attention.dot_product_scores import ScaledDotScore
-from heedful.attention.memory import (
+from heedful.attention.masks import (
     block_local_mask,
     causal_mask,
-    document_mask,
     padding_mask,
-    prefix_mask,
-    window_mask,
 )
+from heedful.attention.readouts import WeightedSumReadout
 from heedful.layers.self_attention import BatchPositions, FullSelfAttention, KVCache, write_to_cache
 
 ROWS, SIZE, LENGTH = 3, 6, 7
+DISTANCES = (torch.arange(LENGTH)[None, :, None] - torch.arange(LENGTH)).abs()
 MASKS = {
     "padding": padding_mask(torch.tensor([7, 3, 1]), LENGTH),
     "causal": causal_mask(LENGTH),
-    "window": window_mask(LENGTH, 1),
+    "window": DISTANCES <= 1,
     "blocks": block_local_mask(LENGTH, 3),
-    "prefix": prefix_mask(LENGTH, torch.tensor([2, 7, 0])) | causal_mask(LENGTH),
-    "documents": document_mask(torch.tensor([[0, 0, 0, 1, 1, 1, 2]] * ROWS)),
+    "prefix": padding_mask(torch.tensor([2, 7, 0]), LENGTH) | causal_mask(LENGTH),
 }
 
 

@@ -12,10 +12,11 @@ from torch.overrides import TorchFunctionMode
 import heedful.acceleration.kernels  # noqa: F401 - exported layers must not depend on them
 from heedful.attention.additive_scores import AdditiveScoreConfig, CoverageFeatureConfig
 from heedful.attention.alignments import EntmaxAlignment, SoftmaxAlignment
-from heedful.attention.attention import SingleHeadAttention, WeightedSumReadout
+from heedful.attention.attention import SingleHeadAttention
 from heedful.attention.config import AlignmentConfig, ScoreConfig, SumScoreConfig
 from heedful.attention.dot_product_scores import BilinearScoreConfig, CosineScore
 from heedful.attention.multi_head import MultiHeadAttention as HeadsOfModels
+from heedful.attention.readouts import WeightedSumReadout
 from heedful.attention.relative_scores import AlibiScoreConfig
 from heedful.errors import ArgumentError
 from heedful.nn import AdditiveAttention, Attention, MultiHeadAttention, MultiheadAttention

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from heedful.attention.auxiliary_losses import sum_losses
 from heedful.attention.config import AttentionConfig, build_self_attention
-from heedful.attention.memory import padding_mask
+from heedful.attention.masks import padding_mask
 from heedful.attention.positional_encoding import PositionalEncodingConfig
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type

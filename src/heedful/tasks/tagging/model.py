@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from heedful.attention.memory import padding_mask
+from heedful.attention.masks import padding_mask
 from heedful.config import BaseConfig
 from heedful.data.text.batching import Batch, SourceBatch
 from heedful.errors import check

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from heedful.attention.attention import PerPositionReadout
 from heedful.attention.monotonic_alignment import MonotonicMarginalAlignmentConfig
+from heedful.attention.readouts import PerPositionReadout
 from heedful.models.base import EncoderOutput
 from heedful.models.output_heads import MarginalHead
 from heedful.models.recurrent.decoder import RecurrentDecoderConfig

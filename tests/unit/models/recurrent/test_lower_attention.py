@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from heedful.attention.memory import causal_mask
+from heedful.attention.masks import causal_mask
 from heedful.errors import ConfigError
 from heedful.inspection.attention_trace import trace_attention
 from heedful.layers.rnn import RecurrentLayer
