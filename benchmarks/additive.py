@@ -33,7 +33,7 @@ from benchmarks.harness import (
     take_turns,
 )
 from benchmarks.memory_use import available_bytes, peak_bytes, resident_mebibytes
-from heedful.acceleration.sequence_kernels import chunked_additive_score
+from heedful.acceleration.chunked_attention import chunked_additive_score
 from heedful.attention.additive_scores import additive_score
 
 ROUNDS, TARGET_ROUNDS = 7, 3

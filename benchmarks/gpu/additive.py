@@ -16,7 +16,7 @@ import heedful.acceleration.kernels  # noqa: F401
 from benchmarks.gpu.workload import Settings
 from benchmarks.harness import Spread, Table, seconds_of, take_turns
 from benchmarks.memory_use import peak_bytes
-from heedful.acceleration.cuda_graphs import StaticFunction
+from heedful.acceleration.cuda.graphs import StaticFunction
 from heedful.attention.additive_scores import AdditiveScore, additive_score
 from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.attention import AttentionOutput, SingleHeadAttention, attend

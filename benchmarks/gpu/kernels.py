@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from benchmarks.gpu.workload import Settings
 from benchmarks.harness import Spread, Table, ratios, seconds_of, take_turns
-from heedful.acceleration.cuda_graphs import StaticFunction
+from heedful.acceleration.cuda.graphs import StaticFunction
 from heedful.attention.attention import softmax_context
 from heedful.attention.masks import causal_mask, padding_mask
 from heedful.attention.memory import Memory

@@ -5,8 +5,9 @@ import copy
 import pytest
 import torch
 
-from heedful.acceleration import captured_decoding, tuning
-from heedful.acceleration.captured_decoding import CapturedEncoderDecoderModel
+from heedful.acceleration import tuning
+from heedful.acceleration.cuda import captured_models
+from heedful.acceleration.cuda.captured_models import CapturedEncoderDecoderModel
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.models.ensembles import Ensemble
 from heedful.search import LengthPenalty
@@ -77,7 +78,7 @@ def test_accelerated_captions_equal_plain_ones(name):
 @each_captioner
 @pytest.mark.parametrize("beam_size", [1, 2])
 def test_captured_captions_equal_plain_ones(name, beam_size, monkeypatch):
-    monkeypatch.setattr(captured_decoding, "GRAPH_DEVICE_TYPE", "cpu")
+    monkeypatch.setattr(captured_models, "GRAPH_DEVICE_TYPE", "cpu")
     monkeypatch.setattr(tuning, "NUM_PLAIN_BATCHES", 0)
     model, batch = build_captioner(name), caption_batch(name)
     captured = copy.copy(model)

@@ -9,10 +9,11 @@ import copy
 import pytest
 import torch
 
-from heedful.acceleration import captured_decoding, search_graphs, tuning
-from heedful.acceleration.captured_decoding import CapturedEncoderDecoderModel, CapturedSteps
+from heedful.acceleration import tuning
+from heedful.acceleration.cuda import captured_models, search_graphs
+from heedful.acceleration.cuda.captured_models import CapturedEncoderDecoderModel, CapturedSteps
+from heedful.acceleration.cuda.search_graphs import round_up
 from heedful.acceleration.registry import REGISTRY, accelerate
-from heedful.acceleration.search_graphs import round_up
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.search import (
     FIRST_FINISHED,
@@ -32,14 +33,14 @@ from tests.catalogue import SYSTEMS, batch, build, store
 GPU = torch.device("cuda")
 ROWS = [[0, 1, 2, 5, 6], [3, 5, 0, 6, 4]]
 MODEL_CLASSES = [
-    entry for entry in REGISTRY if entry.replacement.__module__ == captured_decoding.__name__
+    entry for entry in REGISTRY if entry.replacement.__module__ == captured_models.__name__
 ]
 
 
 @pytest.fixture
 def on_cpu(monkeypatch):
     """Let captured steps run on a CPU."""
-    monkeypatch.setattr(captured_decoding, "GRAPH_DEVICE_TYPE", "cpu")
+    monkeypatch.setattr(captured_models, "GRAPH_DEVICE_TYPE", "cpu")
 
 
 def build_pair(name, device="cpu"):

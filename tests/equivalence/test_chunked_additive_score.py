@@ -6,7 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import heedful.acceleration.kernels  # noqa: F401
-from heedful.acceleration.sequence_kernels import chunked_additive_score
+from heedful.acceleration.chunked_attention import chunked_additive_score
 from heedful.acceleration.tuning import MAX_UNCHUNKED_ELEMENTS
 from heedful.attention.additive_scores import additive_score
 

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 import heedful.acceleration.kernels  # noqa: F401
-from heedful.acceleration import cpu_training, tuning
+from heedful.acceleration import tuning
+from heedful.acceleration.cpu import training
 from heedful.attention.attention import softmax_context
 from heedful.attention.masks import causal_mask, padding_mask
 from heedful.attention.memory import Memory
@@ -57,7 +58,7 @@ def test_dropout_repeats_with_the_state_of_the_generator():
 
 def test_dropout_elements_are_uncorrelated():
     torch.manual_seed(0)
-    noise = cpu_training.dropout_noise(torch.empty(2**20, dtype=torch.float64), 0.3)
+    noise = training.dropout_noise(torch.empty(2**20, dtype=torch.float64), 0.3)
     noise = (noise - noise.mean()) / noise.std()
     correlations = [(noise[lag:] * noise[:-lag]).mean().abs().item() for lag in range(1, 9)]
     assert max(correlations) < 5 / 2**10
@@ -100,7 +101,7 @@ def heads(is_causal):
 
 @pytest.mark.parametrize("is_causal", [True, False])
 def test_attention_matches_reference_where_dropout_keeps_all(monkeypatch, is_causal):
-    monkeypatch.setattr(cpu_training, "dropout_noise", lambda inputs, _: torch.ones_like(inputs))
+    monkeypatch.setattr(training, "dropout_noise", lambda inputs, _: torch.ones_like(inputs))
     queries, memory = heads(is_causal)
     assert kernel_name(softmax_context, queries, memory, 2.0, 0.1) == "16-bit"
     expected = softmax_context.reference(queries, memory, 2.0, 0.0)

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from heedful.acceleration import tuning
-from heedful.acceleration.device_search import choose_candidates, choose_tokens
+from heedful.acceleration.cuda.token_choice import choose_candidates, choose_tokens
 from heedful.tokenization.vocabulary import EOS
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from heedful.acceleration.triton_search import triton_choose_candidates, triton_choose_tokens
+from heedful.acceleration.triton.search import triton_choose_candidates, triton_choose_tokens
 
 pytestmark = pytest.mark.extras
 

@@ -6,8 +6,10 @@ import pytest
 import torch
 
 import heedful.acceleration.kernels  # noqa: F401
-from heedful.acceleration import cuda_graphs, sequence_kernels
-from heedful.acceleration.sequence_kernels import (
+from heedful.acceleration import rnn_layers
+from heedful.acceleration.cuda import graphs
+from heedful.acceleration.cuda.unrolled_rnn import unroll_gru, unroll_lstm
+from heedful.acceleration.rnn_layers import (
     has_kernel_for_states,
     rnn_library,
     run_packed,
@@ -15,7 +17,6 @@ from heedful.acceleration.sequence_kernels import (
     torch_cell,
     torch_outputs,
 )
-from heedful.acceleration.unrolled_rnn import unroll_gru, unroll_lstm
 from heedful.layers.rnn import (
     RecurrentLayer,
     unroll_outputs,
@@ -190,7 +191,7 @@ def test_gpu_kernel_equals_cpu_and_has_contiguous_weights(kind, recwarn):
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 def test_outputs_in_a_graph_equal_steps(kind):
     cell, inputs, state, hidden = setting(kind, torch.double)
-    with cuda_graphs.capturing():
+    with graphs.capturing():
         actual = torch_outputs(cell, inputs, state)
     expected = torch.stack([each[0] for each in unroll_steps(cell, inputs, state)], dim=1)
     torch.testing.assert_close(actual, expected)
@@ -226,14 +227,14 @@ def test_cudnn_is_used_only_outside_of_graphs():
             return torch.backends.cudnn.enabled
 
     assert is_enabled()
-    with cuda_graphs.capturing():
+    with graphs.capturing():
         assert not is_enabled()
     assert is_enabled()
 
 
 @pytest.mark.parametrize("is_arm", [True, False])
 def test_onednn_runs_no_lstm_on_arm(monkeypatch, is_arm):
-    monkeypatch.setattr(sequence_kernels, "IS_ARM", is_arm)
+    monkeypatch.setattr(rnn_layers, "IS_ARM", is_arm)
     cell, inputs, state, _ = setting("lstm", torch.float)
     with torch.profiler.profile() as profiler:
         outputs = torch_outputs(cell, inputs, state)
@@ -263,7 +264,7 @@ def test_graph_of_a_layer_does_not_depend_on_host_memory(kind):
     for rows, length in ((33, 18), (64, 9), (17, 30), (128, 5)):
         inputs = torch.randn(rows, length, 8, device="cuda", requires_grad=True)
         lengths = torch.randint(0, length + 1, (rows,), device="cuda")
-        function = cuda_graphs.StaticFunction(partial(gradients_of, inputs, lengths))
+        function = graphs.StaticFunction(partial(gradients_of, inputs, lengths))
         captured.append((inputs, lengths, function, function.capture(pool)))
     for _ in range(20):
         junk = [bytes([255]) * size for size in range(16, 4096, 4)]

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.acceleration import captured_decoding, device_search, static_cache, tuning
+from heedful.acceleration import tuning
+from heedful.acceleration.cuda import captured_models, static_cache, token_choice
+from heedful.acceleration.cuda.static_cache import StaticCacheDecoder, StaticCacheState
 from heedful.acceleration.registry import REGISTRY, accelerate
-from heedful.acceleration.static_cache import StaticCacheDecoder, StaticCacheState
 from heedful.data.text.batching import SourceBatch
 from heedful.models.base import EncoderOutput
 from heedful.models.encoder_decoder import EncoderDecoderConfig
@@ -20,11 +21,11 @@ from heedful.pytree import select_rows
 from heedful.search import BeamSearchOptions, LengthPenalty
 from heedful.search.logits_processors import MinLength
 from heedful.tokenization.vocabulary import EOS
-from tests.unit.acceleration.standard_layers import OTHER, STANDARD
+from tests.unit.acceleration.cpu.standard_layers import OTHER, STANDARD
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from heedful.acceleration.triton_decoding import (
+from heedful.acceleration.triton.decoding_step import (
     add_and_normalize,
     attend_to_cache,
     attend_to_memory,
@@ -202,8 +203,8 @@ def test_captured_search_with_static_caches_equals_plain_search(
     beam_size, num_repeats, monkeypatch
 ):
     """Also if the batch is halved when sentences have ended."""
-    monkeypatch.setattr(captured_decoding, "GRAPH_DEVICE_TYPE", DEVICE.type)
-    monkeypatch.setattr(device_search, "TRITON_DEVICE_TYPE", DEVICE.type)
+    monkeypatch.setattr(captured_models, "GRAPH_DEVICE_TYPE", DEVICE.type)
+    monkeypatch.setattr(token_choice, "TRITON_DEVICE_TYPE", DEVICE.type)
     monkeypatch.setattr(tuning, "STEPS_PER_CHECK", 1)
     monkeypatch.setattr(tuning, "MIN_COMPACTED_ROWS", 1)
     monkeypatch.setattr(tuning, "NUM_PLAIN_BATCHES", 0)

@@ -12,7 +12,8 @@ from torch import nn
 from torch.nn import functional
 
 import heedful.acceleration.kernels  # noqa: F401
-from heedful.acceleration import training_kernels, tuning
+from heedful.acceleration import tuning
+from heedful.acceleration.cuda import training
 from heedful.attention.attention import softmax_context
 from heedful.attention.masks import causal_mask, padding_mask
 from heedful.attention.memory import Memory
@@ -29,14 +30,12 @@ from tests.catalogue import batch, build, store
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from heedful.acceleration import triton_attention as triton_attention_module
-from heedful.acceleration import triton_cross_entropy as cross_entropy
-from heedful.acceleration import triton_feed_forward as feed_forward
-from heedful.acceleration import triton_layer_norm as layer_norm
-from heedful.acceleration.triton_attention import triton_attention
-from heedful.acceleration.triton_cross_entropy import linear_cross_entropy
-from heedful.acceleration.triton_feed_forward import linear_relu
-from heedful.acceleration.triton_layer_norm import triton_residual_norm
+from heedful.acceleration.triton import attention as triton_attention_module
+from heedful.acceleration.triton import cross_entropy, feed_forward, layer_norm
+from heedful.acceleration.triton.attention import triton_attention
+from heedful.acceleration.triton.cross_entropy import linear_cross_entropy
+from heedful.acceleration.triton.feed_forward import linear_relu
+from heedful.acceleration.triton.layer_norm import triton_residual_norm
 
 pytestmark = pytest.mark.extras
 
@@ -49,7 +48,7 @@ TOLERANCE = {torch.float32: 1e-5, NARROW: 0.03}
 @pytest.fixture(autouse=True)
 def every_device(monkeypatch):
     """Let kernels run where the tests run, in blocks that small tensors fill more than once."""
-    monkeypatch.setattr(training_kernels, "TRITON_DEVICE_TYPE", DEVICE)
+    monkeypatch.setattr(training, "TRITON_DEVICE_TYPE", DEVICE)
     monkeypatch.setattr(tuning, "TRITON_NORM_ELEMENTS", 64)
     monkeypatch.setattr(tuning, "TRITON_NORM_GRADIENT_ELEMENTS", 64)
     monkeypatch.setattr(tuning, "TRITON_ATTENTION_QUERIES", 16)
@@ -332,11 +331,11 @@ def test_model_with_kernels_has_the_plain_loss_and_gradients(name, monkeypatch):
     objective = CrossEntropyObjective(label_smoothing=0.1)
     results = []
     for device_type in ("none", DEVICE):
-        monkeypatch.setattr(training_kernels, "TRITON_DEVICE_TYPE", device_type)
+        monkeypatch.setattr(training, "TRITON_DEVICE_TYPE", device_type)
         loss = objective(model, examples, 1, model).main_loss
         grads = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
         results.append([loss, *(grad for grad in grads if grad is not None)])
-    assert isinstance(model(examples).log_probs, training_kernels.DeferredLogProbs)
+    assert isinstance(model(examples).log_probs, training.DeferredLogProbs)
     for actual, wanted in zip(*reversed(results), strict=True):
         tolerance = 1e-4 * (0.1 + wanted.abs().max().item())
         torch.testing.assert_close(actual, wanted, rtol=0, atol=tolerance)
@@ -370,7 +369,7 @@ class LaunchRecorder:
 
 def test_kernels_are_compiled_for_few_of_many_batch_shapes(monkeypatch):
     monkeypatch.undo()  # tiles as they are
-    monkeypatch.setattr(training_kernels, "TRITON_DEVICE_TYPE", DEVICE)
+    monkeypatch.setattr(training, "TRITON_DEVICE_TYPE", DEVICE)
     kernels = {}
     for module in (triton_attention_module, cross_entropy, feed_forward, layer_norm):
         for name in [name for name in vars(module) if name.endswith("_kernel")]:

@@ -15,8 +15,8 @@ from heedful.attention.readouts import WeightedSumReadout
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from heedful.acceleration.triton_additive import triton_additive_score
-from heedful.acceleration.triton_math import MAX_FACTORED, MAX_IN_FOURS
+from heedful.acceleration.triton.additive_math import MAX_FACTORED, MAX_IN_FOURS
+from heedful.acceleration.triton.additive_score import triton_additive_score
 
 pytestmark = pytest.mark.extras
 

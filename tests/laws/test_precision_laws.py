@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from heedful.acceleration import tuning
-from heedful.acceleration.sequence_kernels import attend_in_chunks, chunked_additive_score
+from heedful.acceleration.chunked_attention import attend_in_chunks, chunked_additive_score
 from heedful.attention.additive_scores import additive_score
 from heedful.attention.alignments import entmax
 from heedful.layers.convolution import scale_gradient

@@ -2,4 +2,9 @@
 
 Nothing below this package mentions it; deleting it costs time and memory, never results. Invariant:
 a kernel or a replacement matches the plain code up to rounding.
+
+Reading order: `registry` (which module is replaced by what), `kernels` (which op has which kernel),
+`chunked_attention` and `rnn_layers` (kernels for any device), then `cpu`, `cuda` and `triton`, each
+with an order of its own. `precision` converts parameters to narrower types, `ct2` hands a model
+to CTranslate2, and `tuning` holds every threshold with its measurement.
 """

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from heedful.acceleration.decoding import PackedSoftmaxHead
-from heedful.acceleration.packed_layers import multi_head_and_temperature
-from heedful.acceleration.transformer import has_standard_layers
+from heedful.acceleration.cpu.packed_linear import PackedSoftmaxHead
+from heedful.acceleration.cpu.transformer_stack import has_standard_layers
+from heedful.acceleration.cpu.transformer_step import multi_head_and_temperature
 from heedful.attention.attention import Attention
 from heedful.attention.dot_product_scores import ScaledDotScore
 from heedful.layers.embeddings import TokenEmbedding

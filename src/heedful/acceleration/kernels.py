@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from heedful.acceleration import cpu_training, training_kernels, tuning
-from heedful.acceleration import sequence_kernels as sequence
+from heedful.acceleration import chunked_attention, rnn_layers, tuning
+from heedful.acceleration.cpu import training as cpu_training
+from heedful.acceleration.cuda import training as cuda_training
 from heedful.attention.additive_scores import (
     AdditiveScore,
     ConcatScore,
@@ -68,7 +69,7 @@ def triton_additive_score(
     queries: Float[Tensor, "*#B T A"], keys: Float[Tensor, "*#B S A"], vector: Float[Tensor, "A"]
 ) -> Scores:
     """Kernel of `additive_score`; Triton is imported when it is first needed."""
-    from heedful.acceleration.triton_additive import triton_additive_score
+    from heedful.acceleration.triton.additive_score import triton_additive_score
 
     return triton_additive_score(queries, keys, vector)
 
@@ -89,7 +90,7 @@ def score_unmasked_with_triton(
     score: ScoreFunction, queries: Queries, memory: Memory, state: AttentionState | None
 ) -> Scores:
     """Kernel of `masked_score` that skips what is masked; serves any alignment."""
-    from heedful.acceleration.triton_additive import triton_additive_score
+    from heedful.acceleration.triton.additive_score import triton_additive_score
 
     additive, keys = _as_additive(score), memory.keys
     assert additive is not None, score
@@ -128,7 +129,7 @@ def fused_attend(
     attention: SingleHeadAttention, queries: Queries, memory: Memory, state: AttentionState | None
 ) -> AttentionOutput:
     """Kernel of `attend`: score, softmax, context and coverage of one query per row in Triton."""
-    from heedful.acceleration.triton_step import StepInputs, triton_step
+    from heedful.acceleration.triton.additive_step import StepInputs, triton_step
 
     score, alignment = _as_additive(attention.score), attention.alignment_function
     assert score is not None, attention.score
@@ -375,12 +376,12 @@ def _windows(log_probs: LogProbs, starts: Int[Tensor, "U C"]) -> Float[Tensor, "
 
 
 if find_spec("triton") is not None:
-    training_kernels.register()
+    cuda_training.register()
     attend.register("triton", fused_attend, can_attend_in_one_launch)
     masked_score.register("triton", score_unmasked_with_triton, can_score_unmasked_with_triton)
     additive_score.register("triton", triton_additive_score, can_score_with_triton)
-additive_score.register("chunked", sequence.chunked_additive_score, needs_chunks)
-attend_at_positions.register("chunked", sequence.attend_in_chunks, exceeds_query_chunk)
+additive_score.register("chunked", chunked_attention.chunked_additive_score, needs_chunks)
+attend_at_positions.register("chunked", chunked_attention.attend_in_chunks, exceeds_query_chunk)
 softmax_context.register("single-query", single_query_context, has_single_cpu_query)
 cpu_training.register()
 softmax_context.register("sdpa", sdpa_context, lambda *_: True)
@@ -388,8 +389,8 @@ sinusoids.register("table", lookup_sinusoids, can_look_up)
 write_rows.register("append", append_rows, is_eager_on_cpu)
 find_candidates.register("numpy", find_candidates_with_numpy, can_rank_with_numpy)
 find_candidates.register("chunked", find_candidates_in_chunks, can_rank_in_chunks)
-unroll_outputs.register("torch", sequence.torch_outputs, sequence.has_kernel_for_outputs)
-unroll_states.register("torch", sequence.torch_states, sequence.has_kernel_for_states)
+unroll_outputs.register("torch", rnn_layers.torch_outputs, rnn_layers.has_kernel_for_outputs)
+unroll_states.register("torch", rnn_layers.torch_states, rnn_layers.has_kernel_for_states)
 unroll_with_final_state.register(
-    "torch", sequence.torch_final_state, sequence.has_kernel_for_final_state
+    "torch", rnn_layers.torch_final_state, rnn_layers.has_kernel_for_final_state
 )

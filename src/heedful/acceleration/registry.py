@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 import torch
 from torch import nn
 
-from heedful.acceleration import captured_decoding, decoding, static_cache, transformer
+from heedful.acceleration.cpu import decoding_state, packed_linear, transformer_stack
+from heedful.acceleration.cuda import captured_models, static_cache
 from heedful.acceleration.precision import Int8Linear
 from heedful.layers.transformer import TransformerStack
 from heedful.models.encoder_decoder import EncoderDecoderModel
@@ -41,21 +42,21 @@ class Acceleration(NamedTuple):
 
 
 REGISTRY: tuple[Acceleration, ...] = (
-    Acceleration(EncoderDecoderModel, decoding.TrackedEncoderDecoderModel),
+    Acceleration(EncoderDecoderModel, decoding_state.TrackedEncoderDecoderModel),
     Acceleration(
         EncoderDecoderModel,
-        captured_decoding.CapturedEncoderDecoderModel,
+        captured_models.CapturedEncoderDecoderModel,
         ("cuda",),
         # The vocabulary of a head that copies grows with the padding of the source.
         supports=lambda model: not model.decoder.output_head.copies_source,
     ),
-    Acceleration(PrefixLanguageModel, captured_decoding.CapturedPrefixLanguageModel, ("cuda",)),
-    Acceleration(PrefixLanguageModel, decoding.TrackedPrefixLanguageModel),
-    Acceleration(LanguageModel, decoding.TrackedLanguageModel),
+    Acceleration(PrefixLanguageModel, captured_models.CapturedPrefixLanguageModel, ("cuda",)),
+    Acceleration(PrefixLanguageModel, decoding_state.TrackedPrefixLanguageModel),
+    Acceleration(LanguageModel, decoding_state.TrackedLanguageModel),
     Acceleration(
         TransformerDecoder,
-        transformer.PackedTransformerDecoder,
-        supports=transformer.can_share_caches,
+        transformer_stack.PackedTransformerDecoder,
+        supports=transformer_stack.can_share_caches,
     ),
     Acceleration(
         TransformerDecoder,
@@ -65,17 +66,17 @@ REGISTRY: tuple[Acceleration, ...] = (
     ),
     Acceleration(
         TransformerStack,
-        transformer.PackedTransformerStack,
-        supports=transformer.has_standard_layers,
+        transformer_stack.PackedTransformerStack,
+        supports=transformer_stack.has_standard_layers,
     ),
-    Acceleration(TransformerStack, transformer.ContiguousMemoryStack, ("cpu", "cuda")),
+    Acceleration(TransformerStack, transformer_stack.ContiguousMemoryStack, ("cpu", "cuda")),
     *(
-        Acceleration(wiring, stateless, supports=decoding.needs_no_state)
-        for wiring, stateless in decoding.STATELESS_WIRINGS
+        Acceleration(wiring, stateless, supports=decoding_state.needs_no_state)
+        for wiring, stateless in decoding_state.STATELESS_WIRINGS
     ),
     Acceleration(
         SoftmaxHead,
-        decoding.PackedSoftmaxHead,
+        packed_linear.PackedSoftmaxHead,
         # Only of an exact linear map can the forward hooks be checked.
         supports=lambda head: type(head.projection) in {nn.Linear, Int8Linear},
     ),

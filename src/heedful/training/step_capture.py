@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.optim import Adam, AdamW, Optimizer
 from typing_extensions import override
 
-from heedful.acceleration.cuda_graphs import (
+from heedful.acceleration.cuda.graphs import (
     StaticFunction,
     capture_stream,
     leave_capture,

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from heedful.acceleration import tuning
-from heedful.acceleration.sequence_kernels import attend_in_chunks
+from heedful.acceleration.chunked_attention import attend_in_chunks
 
 BATCH_SIZE, NUM_QUERIES, NUM_KEYS, SIZE = 2, 11, 5, 4
 

@@ -4,12 +4,15 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.acceleration.decoding import PackedSoftmaxHead
+from heedful.acceleration.cpu.packed_linear import PackedSoftmaxHead
+from heedful.acceleration.cpu.transformer_stack import (
+    PackedTransformerDecoder,
+    PackedTransformerStack,
+)
 from heedful.acceleration.registry import (
     REGISTRY,
     accelerate_for_inference,
 )
-from heedful.acceleration.transformer import PackedTransformerDecoder, PackedTransformerStack
 from heedful.inspection.attention_trace import trace_attention
 from heedful.models.output_heads import SoftmaxHead
 from tests.catalogue import batch, build, store

@@ -18,8 +18,8 @@ from torch.nn import functional
 from typing_extensions import override
 
 from heedful.acceleration import tuning
-from heedful.acceleration.packed_layers import multi_head_and_temperature
-from heedful.acceleration.transformer import can_share_caches
+from heedful.acceleration.cpu.transformer_stack import can_share_caches
+from heedful.acceleration.cpu.transformer_step import multi_head_and_temperature
 from heedful.attention.attention import Attention
 from heedful.attention.memory import Memory
 from heedful.layers.embeddings import TokenEmbedding
@@ -154,7 +154,7 @@ class FusedConnection(NamedTuple):
         self, stream: RowVectors, updates: RowVectors | None
     ) -> tuple[RowVectors, RowVectors]:
         """Add updates to the residual stream; return it and the input of the next sublayer."""
-        from heedful.acceleration.triton_decoding import add_and_normalize
+        from heedful.acceleration.triton.decoding_step import add_and_normalize
 
         if isinstance(self.norm, nn.LayerNorm | nn.RMSNorm):
             sums, outputs = add_and_normalize(stream, updates, self.norm)
@@ -292,7 +292,7 @@ class StaticCacheDecoder(TransformerDecoder):
         self, tokens: StepTokens, state: StaticCacheState
     ) -> tuple[Logits, StaticCacheState, Float[Tensor, "R S"]]:
         """Run a step; return logits in place of log-probabilities, the next state and weights."""
-        from heedful.acceleration.triton_decoding import attend_to_cache, attend_to_memory
+        from heedful.acceleration.triton.decoding_step import attend_to_cache, attend_to_memory
 
         first, layers = self._fused_layers()
         stream, inputs = first(self._embed_at(tokens, state.position), None)

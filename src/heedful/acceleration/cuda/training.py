@@ -68,7 +68,7 @@ def can_attend(queries: Queries, memory: Memory, *_: object) -> bool:
 
 def triton_context(queries: Queries, memory: Memory, temperature: float, dropout: float) -> Context:
     """Kernel of `softmax_context`."""
-    from heedful.acceleration.triton_attention import triton_attention
+    from heedful.acceleration.triton.attention import triton_attention
 
     values, keys, mask = memory
     return triton_attention(queries, keys, values, mask, scale=1 / temperature, dropout=dropout)
@@ -111,7 +111,7 @@ def dropout_add_and_normalize(
 
 
 def _residual_norm(inputs: Vectors, update: Vectors | None, norm: Any, dropout: float) -> Vectors:
-    from heedful.acceleration.triton_layer_norm import triton_residual_norm
+    from heedful.acceleration.triton.layer_norm import triton_residual_norm
 
     sum_dtype = inputs.dtype if update is None else torch.promote_types(inputs.dtype, update.dtype)
     if norm is None:
@@ -137,7 +137,7 @@ def project_and_relu(
     inputs: Float[Tensor, "*B D"], projection: nn.Module, activation: nn.Module
 ) -> Float[Tensor, "*B F"]:
     """Kernel of `project_and_activate`."""
-    from heedful.acceleration.triton_feed_forward import linear_relu
+    from heedful.acceleration.triton.feed_forward import linear_relu
 
     assert isinstance(projection, nn.Linear), type(projection)
     dtype = _product_dtype(inputs)
@@ -249,7 +249,7 @@ def can_use_deferred(log_probs: Tensor, *_: object) -> bool:
 
 def deferred_cross_entropy(log_probs: Tensor, targets: TokenIds, label_smoothing: float) -> Scalar:
     """Kernel of `smoothed_cross_entropy` for deferred log-probabilities."""
-    from heedful.acceleration.triton_cross_entropy import linear_cross_entropy
+    from heedful.acceleration.triton.cross_entropy import linear_cross_entropy
 
     assert isinstance(log_probs, DeferredLogProbs), type(log_probs)
     projection = log_probs.projection

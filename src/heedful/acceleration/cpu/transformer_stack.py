@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from typing_extensions import override
 
-from heedful.acceleration.decoding import activate_inplace
-from heedful.acceleration.packed_layers import (
+from heedful.acceleration.cpu.packed_linear import activate_inplace
+from heedful.acceleration.cpu.transformer_step import (
     BeamSharedState,
     PackedLayer,
     multi_head_and_temperature,

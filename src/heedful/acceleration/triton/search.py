@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from heedful.acceleration import tuning
-from heedful.acceleration.triton_decoding import _finite
+from heedful.acceleration.triton.decoding_step import _finite
 from heedful.shapes import Bool, Float, Int, Lengths
 from heedful.tokenization.vocabulary import EOS
 

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.acceleration import tuning
-from heedful.acceleration.cuda_graphs import StaticFunction
-from heedful.acceleration.device_search import GreedyChoice, choose_tokens
-from heedful.acceleration.search_graphs import EncodedSources, SearchNode, count_positions
-from heedful.acceleration.static_cache import StaticCacheState
+from heedful.acceleration.cuda.graphs import StaticFunction
+from heedful.acceleration.cuda.search_graphs import EncodedSources, SearchNode, count_positions
+from heedful.acceleration.cuda.static_cache import StaticCacheState
+from heedful.acceleration.cuda.token_choice import GreedyChoice, choose_tokens
 from heedful.data.text.batching import SourceBatch
 from heedful.pytree import map_tensors, select_rows
 from heedful.search import Hypothesis, LengthPenalty

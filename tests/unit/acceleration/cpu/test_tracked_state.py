@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.acceleration.decoding import TrackedState
+from heedful.acceleration.cpu.decoding_state import TrackedState
 from heedful.pytree import select_rows, tensors_of
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from heedful.acceleration import tuning
-from heedful.acceleration.triton_layer_norm import dropout_scale
+from heedful.acceleration.triton.layer_norm import dropout_scale
 from heedful.shapes import Bool, Float, Int
 
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -222,7 +222,7 @@ def triton_attention(
     inputs = queries, keys, values, mask, seed, scale, dropout
     if keys.size(2) <= tuning.MAX_TRITON_KEYS:
         return _ShortAttention.apply(*inputs)
-    from heedful.acceleration.triton_long_attention import LongAttention
+    from heedful.acceleration.triton.long_attention import LongAttention
 
     return LongAttention.apply(*inputs)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.acceleration.decoding import (
+from heedful.acceleration.cpu.packed_linear import (
     PackedLinear,
     activate_inplace,
     can_pack,

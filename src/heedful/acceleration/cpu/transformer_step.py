@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from heedful.acceleration import tuning
-from heedful.acceleration.decoding import PackedLinear, activate_inplace
+from heedful.acceleration.cpu.packed_linear import PackedLinear, activate_inplace
 from heedful.attention.alignments import SoftmaxAlignment, mask_scores
 from heedful.attention.attention import Attention
 from heedful.attention.memory import Memory

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.acceleration import tuning
-from heedful.acceleration.cuda_graphs import StaticFunction
-from heedful.acceleration.device_search import BeamChoice, choose_candidates
-from heedful.acceleration.search_graphs import EncodedSources, SearchNode
+from heedful.acceleration.cuda.graphs import StaticFunction
+from heedful.acceleration.cuda.search_graphs import EncodedSources, SearchNode
+from heedful.acceleration.cuda.token_choice import BeamChoice, choose_candidates
 from heedful.pytree import select_rows
 from heedful.search import BeamSearchOptions, Hypothesis
 from heedful.search.beam_search import Beams

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from heedful.acceleration import tuning
-from heedful.acceleration.training_kernels import DeferredLogProbs, can_be_deferred, has_hooks
+from heedful.acceleration.cuda.training import DeferredLogProbs, can_be_deferred, has_hooks
 from heedful.attention.alignments import mask_scores
 from heedful.attention.attention import softmax_context
 from heedful.attention.memory import Memory

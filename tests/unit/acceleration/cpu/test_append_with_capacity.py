@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.acceleration.packed_layers import append_with_capacity
+from heedful.acceleration.cpu.transformer_step import append_with_capacity
 
 
 def cache(num_positions, start):

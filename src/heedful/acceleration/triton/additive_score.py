@@ -18,8 +18,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from heedful.acceleration import tuning
-from heedful.acceleration.triton_gradients import padded_exponentials, score_gradients
-from heedful.acceleration.triton_math import (
+from heedful.acceleration.triton.additive_gradients import padded_exponentials, score_gradients
+from heedful.acceleration.triton.additive_math import (
     cdiv,
     denominator,
     has_fast_reciprocal,

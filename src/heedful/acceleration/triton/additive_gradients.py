@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from heedful.acceleration import tuning
-from heedful.acceleration.triton_math import (
+from heedful.acceleration.triton.additive_math import (
     cdiv,
     denominator,
     has_fast_reciprocal,

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from heedful.acceleration import tuning
-from heedful.acceleration.triton_attention import (
+from heedful.acceleration.triton.attention import (
     LENGTHS,
     LOG2_E,
     attention_options,

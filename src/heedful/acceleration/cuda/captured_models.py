@@ -10,15 +10,15 @@ import torch
 from torch import nn
 
 from heedful.acceleration import tuning
-from heedful.acceleration.captured_beam import DeviceBeamSearch, runs_on_device
-from heedful.acceleration.captured_greedy import GreedySearch
-from heedful.acceleration.search_graphs import (
+from heedful.acceleration.cuda.beam_search import DeviceBeamSearch, runs_on_device
+from heedful.acceleration.cuda.greedy_search import GreedySearch
+from heedful.acceleration.cuda.search_graphs import (
     CapturedState,
     ChainCache,
     PlainModel,
     count_positions,
 )
-from heedful.acceleration.static_cache import StaticCacheDecoder
+from heedful.acceleration.cuda.static_cache import StaticCacheDecoder
 from heedful.data.text.batching import SourceBatch
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.models.prefix_lm import PrefixLanguageModel

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from heedful.acceleration import tuning
-from heedful.acceleration.triton_math import (
+from heedful.acceleration.triton.additive_math import (
     DOUBLED_LOG2_E,
     denominator,
     has_fast_reciprocal,

@@ -112,7 +112,7 @@ def choose_tokens_with_triton(
     num_tokens: int,
 ) -> GreedyChoice:
     """Kernel of `choose_tokens`; Triton is imported when it is first needed."""
-    from heedful.acceleration.triton_search import triton_choose_tokens
+    from heedful.acceleration.triton.search import triton_choose_tokens
 
     return GreedyChoice(
         *triton_choose_tokens(logits, min_lengths, max_lengths, was_finished, num_tokens)
@@ -127,7 +127,7 @@ def choose_candidates_with_triton(
     beam_size: int,
 ) -> BeamChoice:
     """Kernel of `choose_candidates`."""
-    from heedful.acceleration.triton_search import triton_choose_candidates
+    from heedful.acceleration.triton.search import triton_choose_candidates
 
     return BeamChoice(*triton_choose_candidates(logits, totals, min_lengths, num_tokens, beam_size))
 

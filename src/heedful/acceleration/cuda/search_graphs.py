@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from heedful.acceleration import tuning
-from heedful.acceleration.cuda_graphs import StaticFunction, leave_capture
-from heedful.acceleration.static_cache import StaticCacheDecoder, StaticCacheState
+from heedful.acceleration.cuda.graphs import StaticFunction, leave_capture
+from heedful.acceleration.cuda.static_cache import StaticCacheDecoder, StaticCacheState
 from heedful.data.text.batching import SourceBatch
 from heedful.pytree import select_rows
 from heedful.search import StepOutput

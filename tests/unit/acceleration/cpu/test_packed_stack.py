@@ -5,15 +5,15 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from heedful.acceleration import transformer
+from heedful.acceleration.cpu import transformer_stack
+from heedful.acceleration.cpu.transformer_stack import PackedTransformerStack, Unpadding
 from heedful.acceleration.registry import accelerate_for_inference
-from heedful.acceleration.transformer import PackedTransformerStack, Unpadding
 from heedful.inspection.attention_trace import trace_attention
 from heedful.models.base import EncoderOutput
 from heedful.models.language_model import TransformerBackboneConfig
 from heedful.models.transformer import TransformerDecoderConfig
 from heedful.pytree import select_rows, tensors_of
-from tests.unit.acceleration.standard_layers import OTHER, STANDARD
+from tests.unit.acceleration.cpu.standard_layers import OTHER, STANDARD
 
 SIZE, NUM_STEPS = 8, 4
 LENGTHS = torch.tensor([5, 1, 3])
@@ -47,9 +47,9 @@ def initial_stack_state(stack):
 @pytest.fixture
 def packed_calls(monkeypatch):
     """Calls of the packed step."""
-    calls, step = [], transformer.packed_step
+    calls, step = [], transformer_stack.packed_step
     monkeypatch.setattr(
-        transformer,
+        transformer_stack,
         "packed_step",
         lambda *args, **options: calls.append(0) or step(*args, **options),
     )
