@@ -67,12 +67,12 @@ test-all: setup $(EXTRAS) ## Run every test; GPU tests are skipped without a GPU
 	@echo "Running every test on $(JOBS) processes; some train a model for minutes ..."
 	@$(COVERED)
 
-check: setup ## Check format, style, types, layers, and count files entered per path
+check: setup ## Check format, style, types, layers, and limits on size, language and paths
 	@echo "Checking the format ..." && $(BIN)/ruff format --check .
 	@echo "Checking the style ..." && $(BIN)/ruff check .
 	@echo "Checking the types ..." && $(BIN)/mypy
 	@echo "Checking the layers ..." && $(BIN)/lint-imports --no-logo
-	@echo "Counting the files that training and beam search enter ..." && $(BIN)/python tools/files_entered.py
+	@echo "Checking the limits ..." && $(BIN)/python -m tools.limits
 
 bench: setup ## Run every benchmark in benchmarks/; those that need a GPU say so without one
 	@$(BIN)/python -m benchmarks

@@ -1,4 +1,4 @@
-"""Count files, lines, classes, single-importer modules and frequent identifiers of a source tree.
+"""Count files, lines, classes, import circles and frequent identifiers of a source tree.
 
 With two trees, print them side by side: what a change of structure did to the code.
 
@@ -27,6 +27,7 @@ class Counts(NamedTuple):
     num_lines: int
     num_classes: int
     single_importer: list[str]
+    circles: list[list[str]]
     identifiers: Counter[str]
 
 
@@ -35,10 +36,11 @@ def count(source: Path) -> Counts:
     texts = {path: path.read_text(encoding="utf-8") for path in sorted(source.rglob("*.py"))}
     trees = {path: ast.parse(text) for path, text in texts.items()}
     modules = {module_name(path, source): path for path in texts}
+    imports = {name: imported_modules(trees[modules[name]], modules) - {name} for name in modules}
     importers: dict[str, set[str]] = {name: set() for name in modules}
-    for name, path in modules.items():
-        for imported in imported_modules(trees[path], modules) - {name}:
-            importers[imported].add(name)
+    for name, imported in imports.items():
+        for other in imported:
+            importers[other].add(name)
     identifiers: Counter[str] = Counter()
     for text in texts.values():
         tokens = tokenize.generate_tokens(io.StringIO(text).readline)
@@ -60,8 +62,24 @@ def count(source: Path) -> Counts:
             and modules[name].name != "__init__.py"
             and modules[name].parent == modules[min(users)].parent
         ],
+        circles=find_circles(imports),
         identifiers=identifiers,
     )
+
+
+def find_circles(imports: dict[str, set[str]]) -> list[list[str]]:
+    """Return the sets of modules that import each other, imports inside functions included."""
+    reachable = {name: set(imported) for name, imported in imports.items()}
+    for middle in imports:
+        for targets in reachable.values():
+            if middle in targets:
+                targets.update(reachable[middle])
+    circles: list[list[str]] = []
+    for name in sorted(imports):
+        circle = sorted(other for other in reachable[name] if name in reachable[other])
+        if name in circle and circle not in circles:
+            circles.append(circle)
+    return circles
 
 
 def module_name(path: Path, source: Path) -> str:
@@ -77,8 +95,8 @@ def imported_modules(tree: ast.Module, modules: dict[str, Path]) -> set[str]:
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module)
-            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+            submodules = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= submodules if submodules <= modules.keys() else {node.module, *submodules}
     return names & modules.keys()
 
 
@@ -96,6 +114,7 @@ def main() -> None:
         "modules whose only importer is in their folder": [
             f"{len(tree.single_importer)}" for tree in trees
         ],
+        "import circles": [f"{len(tree.circles)}" for tree in trees],
     }
     for title, values in rows.items():
         print(f"{title:48}" + "".join(f"{value:>24}" for value in values))
@@ -108,6 +127,8 @@ def main() -> None:
         print("modules whose only importer is in their folder:")
         for name in trees[0].single_importer:
             print(f"    {name}")
+        for circle in trees[0].circles:
+            print(f"import circle: {', '.join(circle)}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,50 @@
+"""`make check` fails above a limit: the comparison, and what is measured."""
+
+from pathlib import Path
+
+from tools import code_counts, foreign_words
+from tools.limits import exceeded
+
+
+def write_package(folder: Path, **modules: str) -> Path:
+    package = folder / "package"
+    package.mkdir()
+    for name, text in {"__init__": "", **modules}.items():
+        (package / f"{name}.py").write_text(text)
+    return package
+
+
+def test_figure_above_its_limit_is_reported():
+    assert exceeded({"lines": 101}, {"lines": 100}) == ["lines is 101, more than 100"]
+    assert exceeded({"lines": 100}, {"lines": 100}) == []
+
+
+def test_figure_without_limit_and_limit_without_figure_are_reported():
+    lines = exceeded({"lines": 1}, {"files": 1})
+    assert lines == ["files has a limit, but is not measured", "lines has no limit"]
+
+
+def test_import_circle_is_found_through_an_import_in_a_function(tmp_path):
+    package = write_package(
+        tmp_path,
+        first="import package.second",
+        second="def late():\n    from package import third",
+        third="from package.first import name",
+        other="from package import first",
+    )
+    circles = code_counts.count(package).circles
+    assert circles == [["package.first", "package.second", "package.third"]]
+
+
+def test_module_with_one_importer_in_its_folder_is_found(tmp_path):
+    package = write_package(
+        tmp_path, both="", one="import package.both", two="import package.both, package.one"
+    )
+    assert code_counts.count(package).single_importer == ["package.one"]
+
+
+def test_foreign_words_are_frequent_here_and_rare_in_the_field():
+    words = ["heads"] * 10 + ["quux"] * 3 + ["latin"] * 10
+    vocabulary = foreign_words.find_foreign(words, {"heads": 500_000.0})
+    assert vocabulary.foreign == {"quux": 3}
+    assert vocabulary.percent == 100 * 3 / 23
