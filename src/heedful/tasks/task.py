@@ -140,6 +140,8 @@ class Task(ABC):
     """What a validation can be judged by; "loss" first."""
     is_word_level: ClassVar[bool] = False
     """Whether outputs are labels of words, so that tokens must show where a word begins."""
+    supports_guided_alignment: ClassVar[bool] = False
+    """Whether `training.guided_alignment` can be set."""
     gpu_precision: ClassVar[PrecisionName] = "fp32"
     """Of training on a GPU where the recipe names none."""
     validation_metrics: ClassVar[tuple[str, ...]] = ()
@@ -172,7 +174,7 @@ class Task(ABC):
     def check_config(self, config: ExperimentConfig) -> None:
         """Raise ConfigError for sections that do not fit together."""
         self.check_sources(config)
-        self.add_guided_alignment(self.build_objective(config.training), config.training)
+        self.check_objective(config.training)
         shown = config.training.validation_metrics or ()
         names = [(METRIC_SETTING, config.training.metric_for_best_model)]
         names += [(SHOWN_METRICS_SETTING, metric) for metric in shown]
@@ -182,6 +184,18 @@ class Task(ABC):
             check(metric in self.metrics, setting, message, choices_hint(self.metrics))
         for metric in config.evaluation.metrics:
             check_choice(metric, self.evaluation_metrics, "metric", location=METRICS_SETTING)
+
+    def check_objective(self, training: TrainingConfig) -> None:
+        """Raise ConfigError for an objective that the model cannot be trained with."""
+        training.objective.check(training.label_smoothing, training.scheduled_sampling)
+        if training.guided_alignment is None:
+            return
+        location = "training.guided_alignment"
+        message = f"works with encoder-decoder models, but this run {self.description}"
+        check(self.supports_guided_alignment, location, message, f"remove {location}")
+        message = f"works with the objective 'cross-entropy', not {training.objective.type!r}"
+        is_valid = training.objective.type == "cross-entropy"
+        check(is_valid, location, message, f"remove {location}")
 
     def check_sources(self, config: ExperimentConfig) -> None:
         """Raise ConfigError for data of another task."""
@@ -302,10 +316,7 @@ class Task(ABC):
 
         Without data it has no links, but needs as much memory.
         """
-        del objective, data_module, log
-        location = "training.guided_alignment"
-        message = f"works with encoder-decoder models, but this run {self.description}"
-        check(training.guided_alignment is None, location, message, f"remove {location}")
+        del objective, training, data_module, log
 
     def add_references(
         self,

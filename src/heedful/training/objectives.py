@@ -100,6 +100,9 @@ class CrossEntropyObjectiveConfig(BaseConfig):
 
     type: Literal["cross-entropy"] = "cross-entropy"
 
+    def check(self, label_smoothing: float, scheduled_sampling: ScheduledSamplingConfig) -> None:
+        """Accept both: teacher forcing uses them."""
+
     def build(
         self, *, label_smoothing: float, scheduled_sampling: ScheduledSamplingConfig
     ) -> CrossEntropyObjective:
@@ -140,12 +143,15 @@ class SequenceObjectiveConfigBase(BaseConfig):
     """Weight of auxiliary losses, which are sums over tokens, beside a reward per sentence; 0.05
     equals their weight in cross-entropy for sentences of 20 tokens."""
 
-    def build_sampler(self, scheduled_sampling: ScheduledSamplingConfig) -> RolloutSampler:
-        """Build the sampler of outputs and their rewards, in place of scheduled sampling."""
+    def check(self, label_smoothing: float, scheduled_sampling: ScheduledSamplingConfig) -> None:
+        """Raise ConfigError for settings that have no effect on outputs the model samples."""
         location, sampling_type = "training.scheduled_sampling.type", scheduled_sampling.type
         message = f"{sampling_type!r} has no effect: the objective {self.type!r} samples outputs"
         is_off = isinstance(scheduled_sampling, TeacherForcingConfig)
         check(is_off, location, message, "remove training.scheduled_sampling")
+
+    def build_sampler(self) -> RolloutSampler:
+        """Build the sampler of outputs and their rewards."""
         length_limit = LengthLimit(self.max_length_ratio, self.max_length_offset)
         reward: Reward
         if self.reward == "cider-d":
@@ -185,14 +191,17 @@ class MinimumRiskObjectiveConfig(SequenceObjectiveConfigBase):
     alpha: PositiveFloat = 0.005
     """Exponent of the likelihoods, which smooths the distribution over outputs."""
 
-    def build(
-        self, *, label_smoothing: float, scheduled_sampling: ScheduledSamplingConfig
-    ) -> MinimumRiskObjective:
-        sampler = self.build_sampler(scheduled_sampling)
+    @override
+    def check(self, label_smoothing: float, scheduled_sampling: ScheduledSamplingConfig) -> None:
+        super().check(label_smoothing, scheduled_sampling)
         location, value = "training.label_smoothing", f"{label_smoothing:g}"
         message = f"is {value}, but the objective {self.type!r} has no targets to smooth"
         check(not label_smoothing, location, message, f"set {location} to 0")
-        weight = self.auxiliary_loss_weight
+
+    def build(
+        self, *, label_smoothing: float, scheduled_sampling: ScheduledSamplingConfig
+    ) -> MinimumRiskObjective:
+        sampler, weight = self.build_sampler(), self.auxiliary_loss_weight
         return MinimumRiskObjective(
             rollout_sampler=sampler, alpha=self.alpha, auxiliary_loss_weight=weight
         )
@@ -256,7 +265,7 @@ class PolicyGradientConfigBase(SequenceObjectiveConfigBase):
         self, *, label_smoothing: float, scheduled_sampling: ScheduledSamplingConfig
     ) -> ReinforceObjective:
         return ReinforceObjective(
-            rollout_sampler=self.build_sampler(scheduled_sampling),
+            rollout_sampler=self.build_sampler(),
             baseline=self.baseline,
             mle_weight=self.mle_weight,
             label_smoothing=label_smoothing,

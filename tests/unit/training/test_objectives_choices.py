@@ -69,7 +69,7 @@ def test_single_sample_needs_the_greedy_baseline():
 )
 def test_sequence_objective_with_scheduled_sampling_is_an_error(objective):
     with pytest.raises(ConfigError) as caught:
-        objective.build(label_smoothing=0.0, scheduled_sampling=LinearSamplingConfig())
+        objective.check(label_smoothing=0.0, scheduled_sampling=LinearSamplingConfig())
     assert str(caught.value) == (
         "training.scheduled_sampling.type: 'linear' has no effect: the objective "
         f"'{objective.type}' samples outputs\n  remove training.scheduled_sampling"
@@ -78,7 +78,7 @@ def test_sequence_objective_with_scheduled_sampling_is_an_error(objective):
 
 def test_minimum_risk_with_label_smoothing_is_an_error():
     with pytest.raises(ConfigError) as caught:
-        MinimumRiskObjectiveConfig().build(label_smoothing=0.1, scheduled_sampling=TAUGHT)
+        MinimumRiskObjectiveConfig().check(label_smoothing=0.1, scheduled_sampling=TAUGHT)
     assert str(caught.value) == (
         "training.label_smoothing: is 0.1, but the objective 'minimum-risk' has no targets to "
         "smooth\n  set training.label_smoothing to 0"

@@ -142,8 +142,12 @@ class ClassificationTask(PairTask):
         return module
 
     @override
-    def build_objective(self, training: TrainingConfig) -> Objective:
+    def check_objective(self, training: TrainingConfig) -> None:
         training.check_no_decoder("needs a decoder, and a text-classifier has none")
+        super().check_objective(training)
+
+    @override
+    def build_objective(self, training: TrainingConfig) -> Objective:
         return LabelCrossEntropy(label_smoothing=training.label_smoothing)
 
     @override

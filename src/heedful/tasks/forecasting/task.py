@@ -265,10 +265,14 @@ class ForecastingTask(NumericTask):
             model.series_embedding.set_series(list(map(series_key, data_module.train.series)))
 
     @override
-    def build_objective(self, training: TrainingConfig) -> Objective:
+    def check_objective(self, training: TrainingConfig) -> None:
         training.check_no_decoder("needs tokens, and a forecaster has none")
         message, location = "a forecaster has no tokens to smooth", "training.label_smoothing"
         check(not training.label_smoothing, location, message, "remove it")
+        super().check_objective(training)
+
+    @override
+    def build_objective(self, training: TrainingConfig) -> Objective:
         return LikelihoodObjective()
 
     @override

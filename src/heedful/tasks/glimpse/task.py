@@ -212,8 +212,12 @@ class GlimpseTask(NumericTask):
         return LabeledImageBatch(images, torch.randint(model.num_classes, (rows,), device=device))
 
     @override
-    def build_objective(self, training: TrainingConfig) -> Objective:
+    def check_objective(self, training: TrainingConfig) -> None:
         training.check_no_decoder("needs a decoder, and a glimpse model has none")
+        super().check_objective(training)
+
+    @override
+    def build_objective(self, training: TrainingConfig) -> Objective:
         return GlimpseObjective(label_smoothing=training.label_smoothing)
 
     @override

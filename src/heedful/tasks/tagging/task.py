@@ -150,11 +150,15 @@ class TaggingTask(PairTask):
         super().check_config(config)
 
     @override
-    def build_objective(self, training: TrainingConfig) -> Objective:
+    def check_objective(self, training: TrainingConfig) -> None:
         training.check_no_decoder("needs a decoder, and a sequence-tagger has none")
         message = f"is {training.label_smoothing:g}, but the tags of a sentence are not smoothed"
         hint = "set training.label_smoothing to 0"
         check(not training.label_smoothing, "training.label_smoothing", message, hint)
+        super().check_objective(training)
+
+    @override
+    def build_objective(self, training: TrainingConfig) -> Objective:
         return TagLikelihood()
 
     @override
