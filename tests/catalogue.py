@@ -23,7 +23,7 @@ from heedful.layers.expert_gates import NoisyTopKGate, StrictlyBalancedGate
 from heedful.layers.pooling import PoolingConfig
 from heedful.layers.rnn_cells import CELL_CLASSES
 from heedful.models.recurrent.bridge import BridgeConfig
-from heedful.models.recurrent.decoder import WiringConfig
+from heedful.models.recurrent.config import WiringConfig
 from heedful.models.recurrent.pre_output import PreOutputConfig
 from heedful.recipes.recipe import ModelConfig
 from heedful.tokenization.ragged_array import RaggedArray

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from heedful.models.base import EncoderOutput
-from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+from heedful.models.recurrent.config import RecurrentDecoderConfig
 
 CELLS, CHANNELS, EMBEDDING, WORDS = 4, 6, 5, 9  # an image of 2 x 2 cells
 CAPTION = [1, 5, 8, 4, 7]

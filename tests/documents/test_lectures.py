@@ -13,7 +13,7 @@ import typer
 from heedful.config.base import type_of, types_in
 from heedful.data.synthetic import SYNTHETIC_CORPORA
 from heedful.layers.rnn_cells import CELL_CLASSES
-from heedful.models.recurrent.decoder import WiringConfig
+from heedful.models.recurrent.config import WiringConfig
 from heedful.recipes import load_recipe, recipe_names
 from tests.catalogue import INTRA_ATTENTION_CELLS
 from tests.documents.commands import commands, mistakes, shell_lines

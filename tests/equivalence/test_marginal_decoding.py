@@ -8,7 +8,7 @@ import torch
 from heedful.attention.alignments import SoftmaxAlignmentConfig
 from heedful.attention.monotonic_alignment import MonotonicMarginalAlignmentConfig
 from heedful.models.base import EncoderOutput
-from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+from heedful.models.recurrent.config import RecurrentDecoderConfig
 from heedful.pytree import select_rows
 from heedful.search import beam_search, greedy_search
 

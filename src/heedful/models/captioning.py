@@ -18,7 +18,7 @@ from heedful.layers.initialization import DefaultInitConfig, InitConfig
 from heedful.models.base import EncoderOutput
 from heedful.models.encoder_decoder import DecoderConfig, EncoderDecoderModel
 from heedful.models.image_transformers import ImageEncoderConfig
-from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+from heedful.models.recurrent.config import RecurrentDecoderConfig
 from heedful.models.transformer import check_encoder_layers
 from heedful.shapes import Losses, TokenIds
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS

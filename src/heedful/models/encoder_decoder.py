@@ -22,7 +22,7 @@ from heedful.models import base, bytenet, convolutional, transformer
 from heedful.models.bag_of_words import BagOfWordsEncoderConfig
 from heedful.models.base import ModelOutput, Seq2SeqModel
 from heedful.models.pretrained import PretrainedEncoderConfig
-from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+from heedful.models.recurrent.config import RecurrentDecoderConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.models.scheduled_sampling import InputSampler
 from heedful.search import StepOutput

@@ -23,7 +23,7 @@ from heedful.layers.initialization import (
 from heedful.layers.rnn_cell_config import CellConfig
 from heedful.layers.rnn_cells import RecurrentCell
 from heedful.models.base import EncoderOutput
-from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+from heedful.models.recurrent.config import RecurrentDecoderConfig
 from heedful.tokenization.vocabulary import PAD
 
 SIZE, MEMORY, VOCABULARY = 64, 48, 50

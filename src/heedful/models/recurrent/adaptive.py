@@ -13,11 +13,11 @@ from heedful.attention.memory import Memory
 from heedful.attention.sentinel import SentinelAttention, check_sentinel
 from heedful.config import BaseConfig
 from heedful.layers.rnn import StackedCells
+from heedful.models.recurrent.decoder_parts import RecurrentDecoderConfigBase
 from heedful.models.recurrent.pre_output import PreOutput, PreOutputParts, StepVectors
 from heedful.models.recurrent.wiring import (
     AttentionWiring,
     CellStates,
-    RecurrentDecoderConfigBase,
     Wiring,
     WiringOutput,
     WiringState,
@@ -80,8 +80,7 @@ class AdaptiveWiring(AttentionWiring):
         attended = self.attention(hidden.unsqueeze(1), step_memory, state.attention_state)
         vectors = StepVectors(previous, hidden, embedded, attended.context.squeeze(1))
         next_state = state._replace(cells=cells, attention_state=attended.state)
-        features = self.pre_output.concat_parts(vectors)
-        return WiringOutput(features, attended.weights, attended.alignment, next_state, vectors)
+        return self.step_output(attended, vectors, next_state)
 
     def _compute_sentinel(
         self, cell_inputs: Float[Tensor, "B X"], previous: Hidden, cells: CellStates

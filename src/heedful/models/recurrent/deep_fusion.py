@@ -13,10 +13,10 @@ from heedful.errors import ConfigError, check
 from heedful.layers.rnn import StackedCells
 from heedful.layers.self_attentive_cells import LSTMNCellConfig
 from heedful.models.base import EncoderOutput, EncoderStateSizes
+from heedful.models.recurrent.decoder_parts import RecurrentDecoderConfigBase
 from heedful.models.recurrent.pre_output import PreOutput, PreOutputParts, StepVectors
 from heedful.models.recurrent.wiring import (
     AttentionWiring,
-    RecurrentDecoderConfigBase,
     Wiring,
     WiringOutput,
     WiringState,
@@ -61,9 +61,7 @@ class DeepFusion(AttentionWiring):
         added = self.gate(torch.cat([context, embedded], dim=-1)).sigmoid() * cell_context
         cells = self.cells(torch.cat([embedded, added], dim=-1), state.cells)
         vectors = StepVectors(state.cells[-1][0], cells[-1][0], embedded, context)
-        next_state = WiringState(cells, attention_state=attended.state)
-        features = self.pre_output.concat_parts(vectors)
-        return WiringOutput(features, attended.weights, attended.alignment, next_state, vectors)
+        return self.step_output(attended, vectors, WiringState(cells, None, attended.state))
 
 
 class DeepFusionConfig(BaseConfig):

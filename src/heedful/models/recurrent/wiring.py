@@ -1,39 +1,30 @@
-"""Wirings: when a recurrent decoder attends, and where the context goes.
+"""Wirings: when a recurrent decoder attends, if at all, and where the context goes.
 
 Invariant: a wiring keeps nothing between calls; its pre-output layer runs for all steps of a known
 target at once, unless features are fed back.
 """
 
 from abc import ABC, abstractmethod
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
-from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.attention.alignments import AlignmentOutput, concat_alignments
-from heedful.attention.attention import Attention
-from heedful.attention.config import AttentionConfig, build_self_attention
+from heedful.attention.attention import Attention, AttentionOutput
 from heedful.attention.memory import AttentionState, Memory
 from heedful.config import BaseConfig
-from heedful.errors import check
-from heedful.layers.mixture_of_experts import MoESublayer, MoESublayerConfig
 from heedful.layers.rnn import StackedCells
-from heedful.layers.rnn_cell_config import CellConfig, GRUCellConfig
-from heedful.layers.rnn_cells import RecurrentCell, RecurrentState
-from heedful.layers.self_attention import FullSelfAttention
-from heedful.layers.self_attentive_cells import LowerAttentionCell
+from heedful.layers.rnn_cells import RecurrentState
 from heedful.models.base import EncoderOutput
+from heedful.models.recurrent.decoder_parts import RecurrentDecoderConfigBase
 from heedful.models.recurrent.pre_output import (
     Features,
-    PartSizes,
     PreOutput,
-    PreOutputConfig,
     PreOutputInput,
     PreOutputParts,
     StepVectors,
-    TanhPreOutputConfig,
 )
 from heedful.shapes import (
     Embedded,
@@ -47,95 +38,6 @@ from heedful.shapes import (
 )
 
 CellStates = tuple[RecurrentState, ...]
-
-
-class RecurrentDecoderConfigBase(BaseConfig):
-    """The parts of a recurrent decoder that its wiring assembles."""
-
-    cell: CellConfig = GRUCellConfig()
-    """The recurrent cell."""
-    embedding_size: PositiveInt = 256
-    """Size of a token embedding."""
-    hidden_size: PositiveInt = 256
-    """Size of a hidden state."""
-    num_layers: PositiveInt = Field(default=1, le=1000)
-    """Number of layers."""
-    first_residual_layer: Annotated[int, Field(gt=1)] | None = None
-    """First layer, counted from 1, with a residual connection, as have all above it (Wu et al.
-    2016); null for none."""
-    lower_attention: AttentionConfig | None = None
-    """Attention of each layer but the first to what the layer below has passed on so far; null for
-    none."""
-    experts: MoESublayerConfig | None = None
-    """Mixture of experts between layers; null for none. Needs a wiring in which attention does not
-    wait for them, such as `bottom-layer-attention`."""
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Dropout on embeddings, between layers and before the output head."""
-    attention: AttentionConfig = AttentionConfig()
-    """The attention mechanism."""
-    pre_output: PreOutputConfig = TanhPreOutputConfig()
-    """How state, context and token embedding become the features of the output head."""
-
-    def input_size(self, memory_size: int) -> int:
-        """Return the size of the decoder's input for a token."""
-        return self.embedding_size
-
-    def build_attention(self, memory_size: int) -> Attention:
-        """Build attention with hidden states as queries."""
-        return self.attention.build(query_size=self.hidden_size, memory_size=memory_size)
-
-    def build_cells(self, input_size: int, context_size: int = 0) -> StackedCells:
-        """Build the cells; each layer reads a context of this size besides its input."""
-        message = f"there is no layer {self.first_residual_layer}: num_layers is {self.num_layers}"
-        hint = "choose a layer from 2 to num_layers, or remove the setting"
-        is_valid = (self.first_residual_layer or 1) <= self.num_layers
-        check(is_valid, "first_residual_layer", message, hint)
-        min_layers = {
-            "lower_attention": 2 if self.lower_attention else 1,
-            "experts": self.experts.min_layers if self.experts else 1,
-        }
-        for name, minimum in min_layers.items():
-            message = f"needs num_layers of {minimum} or more, but num_layers is {self.num_layers}"
-            hint = "add a layer, or remove the section"
-            check(self.num_layers >= minimum, name, message, hint)
-        cells = [self._build_cell(input_size, context_size)]
-        cells += [self._build_upper_cell(context_size) for _ in range(1, self.num_layers)]
-        return StackedCells(
-            cells,
-            self.dropout,
-            first_residual_layer=self.first_residual_layer,
-            experts=[self._build_experts(layer) for layer in range(1, self.num_layers + 1)],
-        )
-
-    def _build_experts(self, layer: int) -> MoESublayer | None:
-        if self.experts is None:
-            return None
-        size, dropout = self.hidden_size, self.dropout
-        return self.experts.build_after(layer, self.num_layers, size=size, dropout=dropout)
-
-    def _build_cell(self, input_size: int, context_size: int) -> RecurrentCell:
-        size = input_size + context_size
-        return self.cell.build(
-            input_size=size, hidden_size=self.hidden_size, context_size=context_size
-        )
-
-    def _build_upper_cell(self, context_size: int) -> RecurrentCell:
-        size = self.hidden_size
-        if self.lower_attention is None:
-            return self._build_cell(size, context_size)
-        attention = build_self_attention(self.lower_attention, size, size, "lower_attention")
-        cell = self._build_cell(2 * size, context_size)
-        return LowerAttentionCell(cell, FullSelfAttention(attention), size)
-
-    def build_pre_output(self, parts: PreOutputParts, memory_size: int) -> PreOutput:
-        """Build the pre-output layer for the vectors that a wiring uses."""
-        sizes: PartSizes = {
-            "previous_state": self.hidden_size,
-            "state": self.hidden_size,
-            "context": memory_size,
-            "token_embedding": self.input_size(memory_size),
-        }
-        return self.pre_output.build(parts, sizes, self.dropout)
 
 
 class WiringState(NamedTuple):
@@ -172,6 +74,9 @@ class Wiring(nn.Module, ABC):
     pre_output_parts: ClassVar[PreOutputParts]
     uses_history: bool = False
     """Whether the attention of a step depends on that of earlier steps."""
+    computes_features_in_step: bool = False
+    """Whether a step runs the pre-output layer, because a later one needs the features: computed
+    again, they would differ by dropout."""
     can_unroll: bool = False
     """Whether no layer but the bottom one has an influence on the inputs of later steps."""
 
@@ -185,7 +90,7 @@ class Wiring(nn.Module, ABC):
         return Memory(encoder_output.states, (), encoder_output.mask)
 
     def initial_state(self, cells: CellStates, memory: Memory, summary: Summary) -> WiringState:
-        """Return the first state, given those of the cells and the source in one vector."""
+        """Return the first state, given the first states of the cells and the source summary."""
         return WiringState(cells)
 
     @abstractmethod
@@ -209,9 +114,15 @@ class Wiring(nn.Module, ABC):
         previous = torch.cat([state.cells[-1][0].unsqueeze(1), states[:, :-1]], dim=1)
         return StepVectors(previous, states, embedded, context)
 
+    def pre_output_input(self, vectors: StepVectors) -> PreOutputInput:
+        """Return the input of `compute_features` for one step."""
+        concatenated = self.pre_output.concat_parts(vectors)
+        return self.pre_output(concatenated) if self.computes_features_in_step else concatenated
+
     def compute_features(self, pre_output_input: PreOutputInput) -> Features:
         """Compute the features of any number of steps at once."""
-        return self.pre_output(pre_output_input)
+        is_done = self.computes_features_in_step
+        return pre_output_input if is_done else self.pre_output(pre_output_input)
 
 
 class AttentionWiring(Wiring):
@@ -229,6 +140,14 @@ class AttentionWiring(Wiring):
     @override
     def initial_state(self, cells: CellStates, memory: Memory, summary: Summary) -> WiringState:
         return WiringState(cells, attention_state=self.attention.initial_state(memory))
+
+    def step_output(
+        self, attended: AttentionOutput, vectors: StepVectors, state: WiringState
+    ) -> WiringOutput:
+        """Return the output of a step with this attention and state."""
+        features, weights = self.pre_output_input(vectors), attended.weights
+        assert weights is not None
+        return WiringOutput(features, weights, attended.alignment, state, vectors)
 
 
 class AttendThenStep(AttentionWiring):
@@ -249,9 +168,7 @@ class AttendThenStep(AttentionWiring):
         context = attended.context.squeeze(1)
         cells = self.cells(torch.cat([embedded, context], dim=-1), state.cells)
         vectors = StepVectors(previous, cells[-1][0], embedded, context)
-        next_state = WiringState(cells, attention_state=attended.state)
-        features = self.pre_output.concat_parts(vectors)
-        return WiringOutput(features, attended.weights, attended.alignment, next_state, vectors)
+        return self.step_output(attended, vectors, WiringState(cells, None, attended.state))
 
 
 class AttendThenStepConfig(BaseConfig):
@@ -284,8 +201,7 @@ class StepThenAttend(AttentionWiring):
     ) -> None:
         super().__init__(attention, cells, pre_output)
         self.input_feeding = input_feeding
-        # Features per position may be needed a second time, once the token is known: computed
-        # twice, they would differ by dropout.
+        # Features per position may be needed a second time, once the token is known.
         self.computes_features_in_step = input_feeding or attention.readout.is_per_position
         self.can_unroll = not self.computes_features_in_step
 
@@ -304,11 +220,10 @@ class StepThenAttend(AttentionWiring):
         previous, hidden = state.cells[-1][0], cells[-1][0]
         attended = self.attention(hidden.unsqueeze(1), memory, state.attention_state)
         vectors = StepVectors(previous, hidden, embedded, attended.context.squeeze(1))
-        features = self.pre_output.concat_parts(vectors)
-        if self.computes_features_in_step:
-            features = self.pre_output(features)
-        next_state = WiringState(cells, features if self.input_feeding else None, attended.state)
-        return WiringOutput(features, attended.weights, attended.alignment, next_state, vectors)
+        output = self.step_output(attended, vectors, WiringState(cells, None, attended.state))
+        if not self.input_feeding:
+            return output
+        return output._replace(state=output.state._replace(input_feed=output.pre_output_input))
 
     @override
     def unroll(
@@ -318,11 +233,6 @@ class StepThenAttend(AttentionWiring):
         attended = self.attention(states, memory, state.attention_state)
         vectors = self.unrolled_vectors(states, state, embedded, attended.context)
         return UnrolledWiringOutput(vectors, attended.weights, attended.alignment, losses)
-
-    @override
-    def compute_features(self, pre_output_input: PreOutputInput) -> Features:
-        is_done = self.computes_features_in_step
-        return pre_output_input if is_done else self.pre_output(pre_output_input)
 
 
 class StepThenAttendConfig(BaseConfig):
@@ -361,9 +271,7 @@ class BottomLayerAttention(AttentionWiring):
         context = attended.context.squeeze(1)
         cells = self.cells(embedded, state.cells, context)
         vectors = StepVectors(top, cells[-1][0], embedded, context)
-        next_state = WiringState(cells, attention_state=attended.state)
-        features = self.pre_output.concat_parts(vectors)
-        return WiringOutput(features, attended.weights, attended.alignment, next_state, vectors)
+        return self.step_output(attended, vectors, WiringState(cells, None, attended.state))
 
     @override
     def unroll(
@@ -397,4 +305,74 @@ class BottomLayerAttentionConfig(BaseConfig):
             decoder.build_attention(memory_size),
             decoder.build_cells(decoder.input_size(memory_size), memory_size),
             decoder.build_pre_output(BottomLayerAttention.pre_output_parts, memory_size),
+        )
+
+
+class FinalStateWiring(Wiring):
+    """No attention: the source is in the first state and nowhere else (Sutskever et al. 2014).
+
+    s_t = cell(y_{t-1}, s_{t-1}); output from s_t
+    """
+
+    pre_output_parts = PreOutputParts(("state",), deep=("state", "token_embedding"))
+    can_unroll = True
+
+    @override
+    def forward(self, embedded: Embedded, state: WiringState, memory: Memory) -> WiringOutput:
+        cells = self.cells(embedded, state.cells, state.summary)
+        vectors = StepVectors(state.cells[-1][0], cells[-1][0], embedded, state.summary)
+        features = self.pre_output_input(vectors)
+        zero_weights = torch.zeros_like(memory.mask, dtype=vectors.state.dtype)  # (B, 1, S)
+        return WiringOutput(features, zero_weights, None, state._replace(cells=cells), vectors)
+
+    @override
+    def unroll(
+        self, embedded: LayerInputs, state: WiringState, memory: Memory, mask: TargetMask
+    ) -> UnrolledWiringOutput:
+        context = state.summary
+        if context is not None:
+            context = context.unsqueeze(1).expand(-1, embedded.size(1), -1)
+        states, losses = self.cells.unroll(embedded, state.cells, mask, context)
+        vectors = self.unrolled_vectors(states, state, embedded, context)
+        zero_weights = states.new_zeros(*embedded.shape[:2], memory.mask.size(-1))
+        return UnrolledWiringOutput(vectors, zero_weights, None, losses)
+
+
+class FinalStateWiringConfig(BaseConfig):
+    """No attention: the source is only in the first state (Sutskever et al. 2014)."""
+
+    type: Literal["final-state"] = "final-state"
+
+    def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
+        return FinalStateWiring(
+            decoder.build_cells(decoder.embedding_size),
+            decoder.build_pre_output(FinalStateWiring.pre_output_parts, memory_size),
+        )
+
+
+class ConstantContextWiring(FinalStateWiring):
+    """No attention: each layer reads the source summary at each step (Cho et al. 2014).
+
+    h_t = g(y_{t-1}, h_{t-1}, c) (section 2.2); output from h_t, c and y_{t-1}. The paper's c and g
+    are the encoder's `summary_layer` and GRU cells with `reset: after-with-context`.
+    """
+
+    pre_output_parts = PreOutputParts(
+        ("state", "context", "token_embedding"), deep=("state", "token_embedding", "context")
+    )
+
+    @override
+    def initial_state(self, cells: CellStates, memory: Memory, summary: Summary) -> WiringState:
+        return WiringState(cells, summary=summary)
+
+
+class ConstantContextWiringConfig(BaseConfig):
+    """No attention: each step reads the source summary (Cho et al. 2014)."""
+
+    type: Literal["constant-context"] = "constant-context"
+
+    def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
+        return ConstantContextWiring(
+            decoder.build_cells(decoder.embedding_size, memory_size),
+            decoder.build_pre_output(ConstantContextWiring.pre_output_parts, memory_size),
         )

@@ -10,7 +10,7 @@ from heedful.attention.sentinel import SentinelAttention
 from heedful.errors import ConfigError
 from heedful.inspection.attention_trace import concatenate_steps, trace_attention
 from heedful.models.base import EncoderOutput
-from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+from heedful.models.recurrent.config import RecurrentDecoderConfig
 
 SIZE, LENGTHS = 6, torch.tensor([5, 3])
 HEADS = {"multi_head": {"num_heads": 2}, "score": {"type": "scaled-dot"}}
@@ -128,7 +128,7 @@ def test_summary_is_read_only_if_set():
     encoded = source()
     other = encoded._replace(pooled=torch.randn(2, SIZE, dtype=torch.double))
     for feeds_summary in (True, False):
-        wiring = {"type": "adaptive", "reads_summary": feeds_summary}
+        wiring = {"type": "adaptive", "feeds_summary": feeds_summary}
         decoder = build(wiring=wiring, bridge={"type": "zeros"})
         outputs = [decoder(tokens(), each).log_probs for each in (encoded, other)]
         assert torch.equal(*outputs) != feeds_summary

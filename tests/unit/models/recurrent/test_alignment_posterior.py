@@ -7,7 +7,7 @@ from heedful.attention.monotonic_alignment import MonotonicMarginalAlignmentConf
 from heedful.attention.readouts import PerPositionReadout
 from heedful.models.base import EncoderOutput
 from heedful.models.output_heads import MarginalHead
-from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+from heedful.models.recurrent.config import RecurrentDecoderConfig
 
 PER_POSITION = {"readout": {"type": "per-position"}}
 NO_FEEDING = {"type": "step-then-attend", "input_feeding": False}

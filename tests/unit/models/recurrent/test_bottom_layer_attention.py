@@ -3,7 +3,7 @@
 import torch
 
 from heedful.models.base import EncoderOutput
-from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+from heedful.models.recurrent.config import RecurrentDecoderConfig
 
 HIDDEN, EMBEDDED, MEMORY = 4, 3, 5
 SETTINGS = {

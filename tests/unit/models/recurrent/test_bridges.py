@@ -7,8 +7,8 @@ from heedful.errors import ConfigError
 from heedful.layers.rnn import RecurrentLayer
 from heedful.layers.rnn_cells import ResetAfterGRUCell
 from heedful.models.base import EncoderOutput, EncoderStateSizes
-from heedful.models.recurrent.bridge import Bridge
-from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+from heedful.models.recurrent.bridge import BackwardBridge, ProjectionBridge
+from heedful.models.recurrent.config import RecurrentDecoderConfig
 
 BIDIRECTIONAL_SIZES = EncoderStateSizes(final_state_sizes=(4, 4), backward_size=3)
 
@@ -98,13 +98,13 @@ def test_backward_bridge_uses_backward_state_at_first_token():
     encoded = EncoderOutput(
         states, lengths, torch.randn(2, 6), final_states
     )  # its summary made otherwise
-    bridge = Bridge("backward", 3, hidden_size=4, num_layers=1)
+    bridge = BackwardBridge(3, hidden_size=4, num_layers=1)
     (hidden,), (layer,) = bridge(encoded), bridge.layers
     torch.testing.assert_close(hidden, layer(states[:, 0, 3:]).tanh())
 
 
 def test_projections_have_decoder_sizes():
-    layers = Bridge("tanh", 5, hidden_size=4, num_layers=3).layers
+    layers = ProjectionBridge(5, hidden_size=4, num_layers=3).layers
     assert [(layer.in_features, layer.out_features) for layer in layers] == [(5, 4)] * 3
 
 

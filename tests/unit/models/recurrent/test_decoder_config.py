@@ -7,7 +7,7 @@ from heedful.attention.monotonic_alignment import (
     MonotonicChunkwiseAlignmentConfig,
 )
 from heedful.errors import ConfigError
-from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+from heedful.models.recurrent.config import RecurrentDecoderConfig
 
 NO_INPUT_FEEDING = {"type": "step-then-attend", "input_feeding": False}
 PER_POSITION = {"readout": {"type": "per-position"}}

@@ -7,7 +7,7 @@ from heedful.errors import ConfigError
 from heedful.inspection.attention_trace import trace_attention
 from heedful.layers.mixture_of_experts import MixtureOfExperts
 from heedful.models.base import EncoderOutput
-from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+from heedful.models.recurrent.config import RecurrentDecoderConfig
 from heedful.models.scheduled_sampling import InputSampler
 
 EXPERTS = {"num_experts": 4, "num_experts_per_token": 2, "intermediate_size": 5}

@@ -8,7 +8,7 @@ from heedful.errors import ConfigError
 from heedful.inspection.attention_trace import trace_attention
 from heedful.layers.rnn import RecurrentLayer
 from heedful.models.base import EncoderOutput, EncoderStateSizes
-from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+from heedful.models.recurrent.config import RecurrentDecoderConfig
 
 TOKENS = torch.tensor([[1, 5, 6, 7, 8], [1, 4, 3, 3, 2]])
 ENCODED = EncoderOutput(

@@ -5,7 +5,7 @@ import torch
 
 from heedful.models.base import EncoderOutput
 from heedful.models.encoder_decoder import EncoderDecoderConfig
-from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+from heedful.models.recurrent.config import RecurrentDecoderConfig
 from heedful.recipes import load_recipe
 from heedful.search import greedy_search
 

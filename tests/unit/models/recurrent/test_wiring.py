@@ -8,7 +8,7 @@ from heedful.attention.dot_product_scores import BilinearScoreConfig
 from heedful.attention.multi_head import MultiHeadConfig
 from heedful.layers.rnn_cell_config import GRUCellConfig
 from heedful.models.base import EncoderOutput
-from heedful.models.recurrent.decoder import RecurrentDecoderConfig
+from heedful.models.recurrent.config import RecurrentDecoderConfig
 from heedful.models.recurrent.pre_output import MaxoutPreOutputConfig
 from heedful.models.recurrent.wiring import (
     AttendThenStepConfig,
