@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from reprlib import repr as short_repr
 from types import MappingProxyType
 from typing import Any
 
@@ -24,7 +25,7 @@ from heedful.recipes import Recipe, load_recipe
 from heedful.recipes.recipe import RecipeArgument
 from heedful.runs import Run, resolve_device
 from heedful.storage.atomic import atomic_replace
-from heedful.tasks.command_line import Files
+from heedful.tasks.command_line import PARALLEL_FILES, FileOptions, Files
 from heedful.tasks.registry import (
     all_file_options,
     check_files_fit,
@@ -35,6 +36,8 @@ from heedful.tasks.registry import (
 
 FileArgument = str | os.PathLike[str] | None
 PairsArgument = FileArgument | Iterable[tuple[str, str]]
+DataArgument = PairsArgument | Mapping[str, PairsArgument]
+"""Files by option, `{"labeled": "train.tsv"}`; a file of the recipe's task; or pairs."""
 _PAIRS_FILE = "pairs.jsonl"
 
 
@@ -49,8 +52,8 @@ def load_recipe_with_data(
     recipe: RecipeArgument,
     run: Run,
     *,
-    files: Mapping[str, FileArgument],
-    pairs: PairsArgument,
+    data: DataArgument,
+    files: Mapping[str, PairsArgument],
     settings: SettingsArgument,
     device: torch.device,
 ) -> Recipe:
@@ -58,12 +61,11 @@ def load_recipe_with_data(
 
     Data that is given replaces all data of the recipe, also dev and test data.
     """
-    paths = {name: os.fspath(path) for name, path in files.items() if path is not None}
-    in_memory: Iterable[tuple[str, str]] | None = None
-    if isinstance(pairs, str | os.PathLike):
-        paths["pairs"] = os.fspath(pairs)
-    elif pairs is not None:
-        in_memory, paths["pairs"] = pairs, str(run.folder / _PAIRS_FILE)
+    named = name_files(data, files, lambda: load_recipe(recipe).task.file_options)
+    in_memory = None
+    if not is_path(named.get("pairs", "")):
+        in_memory, named["pairs"] = named["pairs"], str(run.folder / _PAIRS_FILE)
+    paths = {name: check_path(name, path) for name, path in named.items()}
     by_split = files_by_split(paths, "train", "dev")
     selected = [options for options in all_file_options() if options.selected(by_split["train"])]
     hint = "give the data in one way"
@@ -79,6 +81,33 @@ def load_recipe_with_data(
     except ConfigError as error:
         location = error.location.removeprefix("--set ")
         raise ConfigError(location, error.message, error.hint) from None
+
+
+def name_files(
+    data: DataArgument, files: Mapping[str, Any], task_options: Callable[[], FileOptions]
+) -> dict[str, Any]:
+    """Return the files that are given, by option; pairs in memory are those of --pairs."""
+    named = {name: value for name, value in files.items() if value is not None}
+    message, hint = f"given together with {', '.join(named)}", "give the data in one way"
+    check(data is None or not named, "data", message, hint, ArgumentError)
+    if data is None:
+        return named
+    if isinstance(data, Mapping):
+        return {str(name): value for name, value in data.items() if value is not None}
+    options = task_options() if is_path(data) else PARALLEL_FILES
+    return {options.single_file.name: data}
+
+
+def is_path(value: object) -> bool:
+    """Return whether a value names a file."""
+    return isinstance(value, str | os.PathLike)
+
+
+def check_path(name: str, value: Any) -> str:
+    """Return the path of a file; raise ArgumentError for other values."""
+    message = f"must be a file, but is {short_repr(value)} ({type(value).__name__})"
+    check(is_path(value), name, message, "only pairs can be given in memory", ArgumentError)
+    return os.fspath(value)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """`heedful.evaluate`: the scores of a run on a test set, as `heedful evaluate` prints them."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,15 @@ import torch
 from heedful.config import SettingsArgument, check_types
 from heedful.evaluation.base import MetricScore, compute_score
 from heedful.evaluation.registry import compared_texts, get_metrics
-from heedful.experiment.arguments import FileArgument, PairsArgument, check_pair, python_names
+from heedful.experiment.arguments import (
+    DataArgument,
+    PairsArgument,
+    check_pair,
+    check_path,
+    is_path,
+    name_files,
+    python_names,
+)
 from heedful.experiment.test_sets import (
     ReferenceSet,
     check_gold_alignments,
@@ -28,43 +35,44 @@ from heedful.terminal import DtypeName
 def evaluate(
     run: Path | str,
     *,
-    pairs: PairsArgument = None,
+    data: DataArgument = None,
     metrics: Sequence[str] = (),
     settings: SettingsArgument = (),
     ensemble_with: Sequence[Path | str] = (),
     device: str | torch.device = "auto",
     dtype: DtypeName = "fp32",
-    **files: FileArgument | Sequence[str | Path],
+    **files: PairsArgument | Sequence[str | Path],
 ) -> list[MetricScore]:
     """Return the scores of a run on a test set: the given files, or the test set of its recipe.
 
-    `files` are those of `heedful evaluate`, such as `source` and `target`, where `target` may be
-    a list of references, or `labeled`; `pairs` is a file or an iterable of (source, target).
-    `metrics` are by default those of the task; the other arguments are those of `load`.
+    `data` is as in `train`: files by the names of `heedful evaluate`, such as `source` and
+    `target`, where `target` may be a list of references, or `labeled`; or pairs. `metrics` are by
+    default those of the task; the other arguments are those of `load`.
     """
     predictor = load(
         run, device=device, dtype=dtype, settings=settings, ensemble_with=ensemble_with
     )
     recipe = Run(run).read_recipe(settings)
-    is_file = isinstance(pairs, str | os.PathLike)
-    named = {**files, "pairs": pairs} if is_file else files
-    paths = {name: _to_paths(name, value) for name, value in named.items() if value is not None}
+    named = name_files(data, files, lambda: recipe.task.file_options)
+    pairs = None if is_path(named.get("pairs", "")) else named.pop("pairs")
+    paths = {name: _to_paths(name, value) for name, value in named.items()}
     with python_names():
         test_files = files_by_split(paths, "test")["test"]
         if not recipe.task.has_references:
             check_supported(recipe.task, {"--metrics": metrics, "--pairs": pairs})
             return predictor.evaluate(find_test_source(recipe, test_files).read())
-        test = references_from_recipe(recipe, test_files) if pairs is None or is_file else None
-        return _score(recipe, predictor, test or _references_from_pairs(pairs), metrics)
+        is_read = pairs is None
+        test = references_from_recipe(recipe, test_files) if is_read else _from_memory(pairs)
+        return _score(recipe, predictor, test, metrics)
 
 
 def _to_paths(name: str, value: Any) -> str | list[str]:
-    if isinstance(value, str | os.PathLike):
-        return [os.fspath(value)] if name == "target" else os.fspath(value)
-    return [os.fspath(path) for path in value]
+    if name == "target":
+        return [check_path(name, path) for path in ([value] if is_path(value) else value)]
+    return check_path(name, value)
 
 
-def _references_from_pairs(pairs: Any) -> ReferenceSet:
+def _from_memory(pairs: Any) -> ReferenceSet:
     checked = [check_pair(pair, index) for index, pair in enumerate(pairs)]
     references: list[tuple[str, ...]] = [(target,) for _, target in checked]
     return ReferenceSet("pairs", references, [source for source, _ in checked])

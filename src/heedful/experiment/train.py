@@ -26,7 +26,7 @@ from heedful.config import (
 from heedful.data.shuffling import DataCursor
 from heedful.errors import ConfigError, RunError, StorageError, check
 from heedful.experiment.arguments import (
-    FileArgument,
+    DataArgument,
     PairsArgument,
     load_recipe_with_data,
     run_folder,
@@ -79,7 +79,7 @@ def train(
     recipe: RecipeArgument = "default",
     run: Path | str | None = None,
     *,
-    pairs: PairsArgument = None,
+    data: DataArgument = None,
     minutes: float | None = None,
     steps: int | None = None,
     settings: SettingsArgument | None = None,
@@ -89,15 +89,15 @@ def train(
     console: Console | None = None,
     auto_find_batch_size: bool = False,
     memory_limit: int | None = None,
-    **files: FileArgument,
+    **files: PairsArgument,
 ) -> TrainingResult:
     """Train a recipe into a run folder, or resume the run that is there.
 
     `recipe` is a name, a YAML file, a dict of settings or a `Recipe`; `run` is the folder,
-    runs/RECIPE by default. Data that is given replaces all data of the recipe: `files` are those
-    of the command line, such as `labeled="train.tsv", dev_labeled="dev.tsv"` or `captions` and
-    `images`; `pairs` is a file or an iterable of (source, target). The latter are written to
-    RUN/pairs.jsonl, so that the same call resumes. `settings` change the recipe, as a dict.
+    runs/RECIPE by default. Data that is given replaces all data of the recipe: files by the names
+    of the command line, such as `data={"labeled": "train.tsv", "dev_labeled": "dev.tsv"}`, or as
+    keywords; one file of the recipe's task; or an iterable of pairs (source, target). These are
+    written to RUN/pairs.jsonl, so that the same call resumes. `settings` change the recipe.
 
     `report_to` names trackers; `auto_find_batch_size` looks for the largest batch that fits into
     memory, or into `memory_limit` bytes. What the recipe cannot do is reported before anything is
@@ -109,7 +109,7 @@ def train(
     changes = to_overrides({name: limit for name, limit in limits.items() if limit is not None})
     changes += to_overrides(settings or ())
     config = load_recipe_with_data(
-        recipe, folder, files=files, pairs=pairs, settings=changes, device=torch_device
+        recipe, folder, data=data, files=files, settings=changes, device=torch_device
     )
     return _train(
         config,

@@ -1,15 +1,18 @@
 """The registry of tasks: packages by name, imported when used, so that `--help` needs no torch.
 
 Package P defines `TASK` in P.task; P.command, which imports no torch, defines its `FILE_OPTIONS`
-and the functions of its own commands, `COMMANDS`.
+and the functions of its own commands, `COMMANDS`. Tasks of other packages are entry points of the
+group `heedful.tasks`, or are added by `register`; tests/ninth_task is an example.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from heedful.errors import ArgumentError, ConfigError, check, choices_hint, did_you_mean
@@ -27,6 +30,17 @@ if TYPE_CHECKING:
     from heedful.tasks.task import Task
 
 
+def register(name: str, package: str) -> None:
+    """Add the task of a package, before anything is trained or loaded; worker processes get it.
+
+    `name` is that of the task; the package has the modules `task` and `command`.
+    """
+    message = f"{package} is registered too late: recipes are known already"
+    hint = "register tasks before heedful trains or loads, or by an entry point"
+    check("heedful.recipes" not in sys.modules, name, message, hint, ArgumentError)
+    TASKS[name] = package
+
+
 def _add_tasks(tasks: Mapping[str, str]) -> None:
     TASKS.update(tasks)
 
@@ -41,9 +55,9 @@ TASKS = {
     "forecasting": "heedful.tasks.forecasting",
     "captioning": "heedful.tasks.captioning",
     "glimpses": "heedful.tasks.glimpse",
+    **{point.name: point.value for point in entry_points(group="heedful.tasks")},
 }
-"""Packages by name; one may be added before `heedful.recipes` is imported, and worker processes
-then have it, too."""
+"""Packages by name."""
 call_in_workers(partial(_add_tasks, TASKS))
 
 

@@ -178,7 +178,7 @@ def test_python_chooses_the_task_by_its_data(tmp_path, task):
     files = FILES[task](tmp_path)
     run = Run(tmp_path / "run")
     recipe = load_recipe_with_data(
-        "default", run, files=files, pairs=None, settings=(), device=torch.device("cpu")
+        "default", run, data=files, files={}, settings=(), device=torch.device("cpu")
     )
     assert recipe == load_default(files)
 

@@ -1,0 +1,331 @@
+"""Rating of texts as a task: a text in, a number out."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from heedful.acceleration.registry import accelerate_for_inference
+from heedful.config import BaseConfig
+from heedful.data.shuffling import DataCursor, permute_indices
+from heedful.data.text.batching import SourceBatch, collate_sources
+from heedful.data.text.example_formats import LabeledTextFormat
+from heedful.data.text.pair_files import PAIR_SOURCES
+from heedful.decoding.translation import EOS_LABEL
+from heedful.errors import DataError
+from heedful.evaluation.base import Metric, compute_score
+from heedful.evaluation.registry import LOSS, MetricSpec
+from heedful.inspection.attention_layers import collect_layers, mark_default, without_words
+from heedful.inspection.attention_map import AttentionMap
+from heedful.inspection.attention_trace import trace_attention
+from heedful.layers.pooling import AttentionPoolingConfig
+from heedful.models.recurrent.encoder import RecurrentEncoderConfig
+from heedful.pytree import map_tensors
+from heedful.tasks.default_recipe import DefaultRecipe
+from heedful.tasks.prediction import DevEvaluator
+from heedful.tasks.task import BatchShape, DataModule, Task, TrainData, random_tokens
+from heedful.tokenization.tokenizer import Tokenizer
+from heedful.training.callbacks import LoggedSample
+from heedful.training.objectives import LossTerms, Objective
+from rating.command import FILE_OPTIONS
+
+# ----- the model
+
+
+class RatedBatch(NamedTuple):
+    sources: SourceBatch
+    ratings: Tensor
+
+    num_targets = property(lambda self: len(self.ratings))
+    num_tokens = property(lambda self: int(self.sources.lengths.sum()))
+    num_positions = property(lambda self: self.sources.tokens.numel())
+
+
+class RatingOutput(NamedTuple):
+    log_probs: Tensor  # the ratings
+    auxiliary_losses: dict[str, Tensor]
+
+
+class Regressor(nn.Module):
+    """rating = w . pool(h_1 .. h_S) + b."""
+
+    def __init__(self, encoder: nn.Module, pooling: nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.pooling = encoder, pooling
+        self.output_projection = nn.Linear(encoder.output_size, 1)
+
+    def forward(self, batch: RatedBatch) -> RatingOutput:
+        encoded = self.encoder(*batch.sources)
+        pooled = self.pooling(encoded.states, encoded.mask.squeeze(1))
+        return RatingOutput(self.output_projection(pooled).squeeze(-1), encoded.auxiliary_losses)
+
+
+class RegressorConfig(BaseConfig):
+    """A number for a text."""
+
+    type: Literal["regressor"] = "regressor"
+    encoder: RecurrentEncoderConfig = RecurrentEncoderConfig(embedding_size=16, hidden_size=16)
+
+    def build(self, *, source_vocab_size: int, target_vocab_size: int) -> Regressor:
+        encoder = self.encoder.build(vocab_size=source_vocab_size)
+        return Regressor(encoder, AttentionPoolingConfig().build(size=encoder.output_size))
+
+
+class SquaredError(Objective):
+    def normalizer(self, batch):
+        return len(batch.ratings)
+
+    def __call__(self, model, batch, step, unwrapped_model):
+        output = model(batch)
+        return LossTerms((output.log_probs - batch.ratings).square().sum(), {})
+
+
+# ----- its data
+
+
+class RatedTextFormat(LabeledTextFormat):
+    name = "rated texts"
+    description = "rated texts"
+    has_tokens = False
+
+    def tokenizer_texts(self, examples):
+        return [pair.source for pair in examples], []
+
+
+class RatedTexts(NamedTuple):
+    """Texts as token ids, with their ratings."""
+
+    ids: list[list[int]]
+    ratings: list[float]
+    examples: Sequence[Any]
+
+    @classmethod
+    def encode(cls, tokenizer, source):
+        return cls(
+            tokenizer.encode_batch([pair.source for pair in source.examples]),
+            [_parse(pair.target, source.locate(row)) for row, pair in enumerate(source.examples)],
+            source.examples,
+        )
+
+    def collate(self, rows):
+        ratings = torch.tensor([self.ratings[row] for row in rows])
+        return RatedBatch(collate_sources([self.ids[row] for row in rows]), ratings)
+
+
+def _parse(rating: str, location: str) -> float:
+    try:
+        return float(rating)
+    except ValueError:
+        message = f"the rating {rating!r} is no number"
+        raise DataError(location, message, "write a number before the tab") from None
+
+
+@dataclass
+class RatedBatches:
+    """Batches of one epoch after another; `cursor` is where to resume."""
+
+    data: RatedTexts
+    size: int
+    seed: int
+    cursor: DataCursor
+
+    def __iter__(self):
+        count, size = len(self.data.ids), self.size
+        while True:
+            epoch, start = self.cursor.epoch, self.cursor.batch
+            order = permute_indices(np.arange(count), count, seed=self.seed, epoch=epoch)
+            for batch in range(start, -(-count // size)):
+                is_last = (batch + 1) * size >= count
+                self.cursor = DataCursor(epoch + 1, 0) if is_last else DataCursor(epoch, batch + 1)
+                yield self.data.collate(order[batch * size : (batch + 1) * size])
+
+
+class RatedDataModule(DataModule):
+    @property
+    def batch_size(self):
+        longest = 1 + max(map(len, self.train.ids))
+        return max(1, self.recipe.training.batching.max_tokens // longest)
+
+    def train_batches(self, cursor):
+        return RatedBatches(self.train, self.batch_size, self.recipe.training.seed, cursor)
+
+    def validation_batches(self):
+        rows = iter(range(len(self.dev.ids)))
+        while batch := list(islice(rows, self.batch_size)):
+            yield self.dev.collate(batch)
+
+
+# ----- its use
+
+
+class Pearson(Metric):
+    """The correlation of outputs and ratings."""
+
+    name, direction = "Pearson", "higher"
+
+    def sentence_statistics(self, outputs, references):
+        x, y = np.array(outputs, float), np.array([choices[0] for choices in references], float)
+        return np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
+
+    def compute(self, sums):
+        n, x, y, xx, yy, xy = np.moveaxis(sums, -1, 0)
+        variances = (n * xx - x * x) * (n * yy - y * y)
+        return 100 * (n * xy - x * y) / np.sqrt(np.maximum(variances, 1e-12))
+
+    def signature(self, references):
+        return f"texts:{len(references)}"
+
+
+class Rating(NamedTuple):
+    source: str
+    value: float
+    attention_map: AttentionMap
+    attention_layers: Sequence[Any] = ()
+
+    text = property(lambda self: f"{self.value:.6g}")
+    tokens = property(lambda self: [self.text])
+
+    def to_json(self) -> dict[str, Any]:
+        return {"source": self.source, "rating": self.value}
+
+
+class Rater:
+    """A trained model that rates texts."""
+
+    def __init__(self, model: Regressor, tokenizer: Tokenizer, device: torch.device) -> None:
+        self.model, self.device = accelerate_for_inference(model, device), device
+        self.tokenizer = tokenizer
+
+    @torch.inference_mode()
+    def predict(self, requests, *, location="text", start_index=1) -> Iterator[Rating]:
+        for text in requests:
+            ids = self.tokenizer.encode(text)
+            batch = RatedBatch(collate_sources([ids]), torch.zeros(1))
+            with trace_attention(self.model, device="cpu") as records:
+                output = self.model(map_tensors(lambda tensor: tensor.to(self.device), batch))
+            value = output.log_probs.item()
+            tokens, shown = [*self.tokenizer.ids_to_tokens(ids), EOS_LABEL], [f"{value:.6g}"]
+            axes = "pooling", without_words(shown), without_words(tokens)
+            layers = mark_default(
+                collect_layers(records, lambda record, axes=axes: axes), "pooling"
+            )
+            weights = layers[0].weights.mean(axis=0)  # over heads
+            yield Rating(text, value, AttentionMap(tokens, shown, weights, title=text), layers)
+
+    def predict_with_attention(self, requests):
+        return self.predict(requests)
+
+    def evaluate(self, examples):
+        outputs = [result.text for result in self.predict(pair.source for pair in examples)]
+        return [compute_score(Pearson(), outputs, [pair.target for pair in examples])]
+
+    def count_tokens(self, examples):
+        return len(examples)
+
+
+class DevRater(DevEvaluator):
+    def compute_scores(self, names, *, max_examples=None):
+        examples = self.data_module.dev.examples[:max_examples]
+        with self.eval_mode():
+            rater = Rater(self.model, self.data_module.tokenizers.source, self.device)
+            return {"pearson": rater.evaluate(examples)[0].value} if "pearson" in names else {}
+
+    def sample_predictions(self, count):
+        examples = self.data_module.dev.examples[:count]
+        with self.eval_mode():
+            rater = Rater(self.model, self.data_module.tokenizers.source, self.device)
+            results = list(rater.predict(pair.source for pair in examples))
+        return [
+            LoggedSample(
+                result.attention_map.source,
+                pair.target,
+                result.tokens,
+                result.text,
+                (),
+                pair.source,
+            )
+            for result, pair in zip(results, examples, strict=True)
+        ]
+
+
+# ----- the task
+
+
+class RatingTask(Task):
+    name, description = "rating", "rates texts"
+    next_command = "rate {run} FILE"
+    model_configs = (RegressorConfig,)
+    example_format = RatedTextFormat()
+    source_configs, train_source_configs = PAIR_SOURCES, ()
+    file_options = FILE_OPTIONS
+    metrics: ClassVar = {"loss": LOSS, "pearson": MetricSpec.from_metric(Pearson())}
+    validation_metrics = default_metrics = ("pearson",)
+    has_references = True
+    evaluation_metrics: ClassVar = {"pearson": Pearson()}
+    dev_evaluator = DevRater
+    batch_size_setting, batch_size_unit = "training.batching.max_tokens", "tokens"
+
+    @staticmethod
+    def default_recipe(device, train):
+        return DefaultRecipe(str(Path(__file__).parent / "rater.yaml"))
+
+    def describe_vocabulary(self, sizes):
+        return f"vocabulary: {sizes.source} tokens"
+
+    def tokenize_train(self, config, tokenizers, corpora):
+        data = RatedTexts.encode(tokenizers.source, corpora[0])
+        digest = blake2b(repr(data[:2]).encode(), digest_size=16).hexdigest()
+        return TrainData(data, digest, [f"{len(data.ids)} rated texts"])
+
+    def load_train(self, config, prepared):
+        raise self.example_format.no_tokens_error()
+
+    def build_data_module(self, config, tokenizers, train, dev):
+        data = RatedTexts.encode(tokenizers.source, dev)
+        report = [f"{len(data.ids)} rated texts"]
+        return RatedDataModule(config, tokenizers, train.dataset, data, train.fingerprint, report)
+
+    def row_size(self, shape):
+        return shape.source_length
+
+    def worst_case_shapes(self, data_module):
+        return [BatchShape(1 + max(map(len, data_module.train.ids)), 1)]
+
+    def max_rows(self, data_module):
+        return len(data_module.train.ids)
+
+    def mean_shape(self, batches):
+        lengths = torch.cat([batch.sources.lengths for batch in batches])
+        return BatchShape(round(lengths.float().mean().item()), 1)
+
+    def dummy_batch(self, model, sizes, shape, rows, device="cpu"):
+        tokens = random_tokens(sizes.source, rows, shape.source_length, device)
+        lengths = torch.full((rows,), shape.source_length, device=device)
+        return RatedBatch(SourceBatch(tokens, lengths), torch.rand(rows, device=device))
+
+    def build_objective(self, training):
+        training.check_no_decoder("needs a decoder, and a regressor has none")
+        return SquaredError()
+
+    def metric_sums(self, model, batch):
+        errors = (model(batch).log_probs.double() - batch.ratings).square()
+        return torch.stack([errors.sum(), errors.new_tensor(len(errors))]).cpu()
+
+    def finalize_metrics(self, sums):
+        return {"loss": (sums[0] / sums[1]).item()}
+
+    def format_metrics(self, metrics):
+        return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+
+    def build_predictor(self, members, device, load_run):
+        (member,) = members
+        return Rater(member.model, member.tokenizers.source, device)
+
+
+TASK = RatingTask()
