@@ -142,6 +142,8 @@ FOREIGN_NAMES = {
     "safe_globals",
     "find_class",
     "__setstate__",
+    "swa_utils",
+    "AveragedModel",
 }
 """Names of other toolkits, and former names, that decision records speak of."""
 
