@@ -222,7 +222,7 @@ SYSTEMS |= {
         }
     ),
     "adaptive attention, heads": _system(
-        {"wiring": {"type": "adaptive", "feeds_summary": False}, "attention": HEADS}
+        {"wiring": {"type": "adaptive", "reads_summary": False}, "attention": HEADS}
     ),
     "cho": _system(
         {

@@ -95,13 +95,13 @@ class AdaptiveWiringConfig(BaseConfig):
     """Step, then attend to the source and a sentinel of the cell (Lu et al. 2017, adaptive)."""
 
     type: Literal["adaptive"] = "adaptive"
-    feeds_summary: bool = True
+    reads_summary: bool = True
     """Read the source in one vector with each token, as in the paper."""
 
     def build(self, decoder: RecurrentDecoderConfigBase, *, memory_size: int) -> Wiring:
         attention = decoder.build_attention(memory_size)
         check_sentinel(attention, "attention")
-        summary_size = memory_size if self.feeds_summary else 0
+        summary_size = memory_size if self.reads_summary else 0
         input_size = decoder.input_size(memory_size) + summary_size
         return AdaptiveWiring(
             SentinelAttention(attention),
@@ -109,5 +109,5 @@ class AdaptiveWiringConfig(BaseConfig):
             decoder.build_pre_output(AdaptiveWiring.pre_output_parts, memory_size),
             input_size=input_size,
             memory_size=memory_size,
-            feeds_summary=self.feeds_summary,
+            feeds_summary=self.reads_summary,
         )

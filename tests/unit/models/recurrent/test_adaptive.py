@@ -127,11 +127,11 @@ def test_cell_state_of_another_size_is_projected():
 def test_summary_is_read_only_if_set():
     encoded = source()
     other = encoded._replace(pooled=torch.randn(2, SIZE, dtype=torch.double))
-    for feeds_summary in (True, False):
-        wiring = {"type": "adaptive", "feeds_summary": feeds_summary}
+    for reads_summary in (True, False):
+        wiring = {"type": "adaptive", "reads_summary": reads_summary}
         decoder = build(wiring=wiring, bridge={"type": "zeros"})
         outputs = [decoder(tokens(), each).log_probs for each in (encoded, other)]
-        assert torch.equal(*outputs) != feeds_summary
+        assert torch.equal(*outputs) != reads_summary
 
 
 @pytest.mark.parametrize(
