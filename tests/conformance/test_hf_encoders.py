@@ -121,11 +121,12 @@ def test_encoder_matches_in_states_and_attention_weights(encoder):
     encoded = imported.tokenizers.source.encode_batch(TEXTS)
     rows = [torch.tensor([BOS, *row, EOS]) for row in encoded]
     tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-    layer_inputs = []
+    ours.encoder.returns_layer_inputs = True
     with torch.no_grad(), trace_attention(ours) as records:
         expected = base(ids, attention_mask=mask, output_hidden_states=True, output_attentions=True)
-        states = ours.encoder(tokens, mask.sum(1), layer_inputs=layer_inputs).states
-    for actual, their in zip([*layer_inputs, states], expected.hidden_states, strict=True):
+        output = ours.encoder(tokens, mask.sum(1))
+    states = [*output.layer_inputs, output.states]
+    for actual, their in zip(states, expected.hidden_states, strict=True):
         torch.testing.assert_close(actual[mask], their[mask], **CLOSE)
     is_shown = mask[:, None, :, None]
     for record, their in zip(records, expected.attentions, strict=True):

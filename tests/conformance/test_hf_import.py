@@ -64,15 +64,15 @@ def check_states_weights_and_log_probs(model, inputs, run, source_ids, target_id
     is_real = inputs["attention_mask"].bool()
     our_targets = target_ids[targets]
     our_targets[:, 0] = BOS
-    layer_inputs = []
     ours = load_run(run).model.double()
+    ours.encoder.returns_layer_inputs = True
     with torch.no_grad(), trace_attention(ours) as records:
         expected = model(**inputs, decoder_input_ids=targets, **options)
         sources = source_ids[inputs["input_ids"]]
-        encoded = ours.encoder(sources, is_real.sum(1), layer_inputs=layer_inputs)
+        encoded = ours.encoder(sources, is_real.sum(1))
         decoded = ours.decoder(our_targets, encoded, need_weights=True)
-    states = zip([*layer_inputs, encoded.states], expected.encoder_hidden_states, strict=True)
-    for actual, their in states:
+    states = [*encoded.layer_inputs, encoded.states]
+    for actual, their in zip(states, expected.encoder_hidden_states, strict=True):
         torch.testing.assert_close(actual[is_real], their[is_real], **CLOSE)
     theirs = [*expected.encoder_attentions]
     for pair in zip(expected.decoder_attentions, expected.cross_attentions, strict=True):

@@ -7,7 +7,6 @@ it the output of a classifier, stays the same.
 from typing import Literal
 
 from pydantic import Field, PositiveInt
-from torch import Tensor
 from typing_extensions import override
 
 from heedful.attention.masks import padding_mask
@@ -26,14 +25,7 @@ class BagOfWordsEncoder(Encoder):
         self.output_size = embedding.embedding_size
 
     @override
-    def forward(
-        self,
-        tokens: SourceTokens,
-        lengths: Lengths,
-        *,
-        need_cell_states: bool = False,
-        layer_inputs: list[Tensor] | None = None,
-    ) -> EncoderOutput:
+    def forward(self, tokens: SourceTokens, lengths: Lengths) -> EncoderOutput:
         states = self.embedding(tokens)
         is_padding = ~padding_mask(lengths, states.size(1)).mT  # (B, S, 1)
         return EncoderOutput(states.masked_fill(is_padding, 0), lengths)

@@ -75,8 +75,9 @@ class EncoderOutput(NamedTuple):
     auxiliary_losses: Losses = NO_AUXILIARY_LOSSES
     unfolded: Float[Tensor, "B U V"] | None = None  # ByteNet: one state per target position
     keys: SourceStates | None = None  # None: the states
-    final_cell_states: tuple[Hidden, ...] = ()  # if they are needed and layers have them
+    final_cell_states: tuple[Hidden, ...] = ()  # see `Encoder.returns_cell_states`
     tokens: SourceTokens | None = None  # the source itself, if the output head copies from it
+    layer_inputs: tuple[Tensor, ...] = ()  # see `Encoder.returns_layer_inputs`
     layer_states: tuple[SourceStates, ...] = ()  # of each layer, if the decoder attends to them
 
     @property
@@ -102,28 +103,20 @@ class Encoder(nn.Module, ABC):
     """Sizes of the final states."""
     layer_input_sizes: tuple[int, ...] = ()
     """Size of the input of each layer, bottom first; empty if there are no such layers."""
+    returns_layer_inputs: bool = False
+    """Whether the output has the input of each layer, if there are `layer_input_sizes`."""
+    returns_cell_states: bool = False
+    """Whether the output has the final cell states of LSTM layers."""
     grid: tuple[int, int] | None = None
     """Rows and columns of an image, whose cells are the source positions, row by row."""
 
     @abstractmethod
-    def forward(
-        self,
-        tokens: SourceTokens,
-        lengths: Lengths,
-        *,
-        need_cell_states: bool = False,
-        layer_inputs: list[Tensor] | None = None,
-    ) -> EncoderOutput:
-        """Encode a batch of sources; final cell states may be missing if they are not needed.
+    def forward(self, tokens: SourceTokens, lengths: Lengths) -> EncoderOutput:
+        """Encode a batch of sources."""
 
-        The input of each layer is appended to `layer_inputs`, if there are `layer_input_sizes`.
-        """
-
-    def layer_outputs(
-        self, layer_inputs: Sequence[Tensor], states: SourceStates
-    ) -> Sequence[Tensor]:
-        """Return the output of each layer, given the inputs and the states of one call."""
-        return [*layer_inputs[1:], states]
+    def layer_outputs(self, encoder_output: EncoderOutput) -> tuple[SourceStates, ...]:
+        """Return the output of each layer, given their inputs."""
+        return (*encoder_output.layer_inputs[1:], encoder_output.states)
 
 
 class DecoderOutput(NamedTuple):

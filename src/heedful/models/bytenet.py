@@ -125,14 +125,7 @@ class DilatedEncoder(Encoder):
         self.output_size = stack.size
 
     @override
-    def forward(
-        self,
-        tokens: SourceTokens,
-        lengths: Lengths,
-        *,
-        need_cell_states: bool = False,
-        layer_inputs: list[Tensor] | None = None,
-    ) -> EncoderOutput:
+    def forward(self, tokens: SourceTokens, lengths: Lengths) -> EncoderOutput:
         size = tokens.size(1)
         is_padding = ~padding_mask(lengths, size).mT  # (B, S, 1)
         embedded = self.embedding(tokens).masked_fill(is_padding, 0)

@@ -262,14 +262,7 @@ class ConvolutionalEncoder(Encoder):
         self.output_projection = WeightNormConv1d(layers[-1].size, size)
 
     @override
-    def forward(
-        self,
-        tokens: SourceTokens,
-        lengths: Lengths,
-        *,
-        need_cell_states: bool = False,
-        layer_inputs: list[Tensor] | None = None,
-    ) -> EncoderOutput:
+    def forward(self, tokens: SourceTokens, lengths: Lengths) -> EncoderOutput:
         mask = padding_mask(lengths, tokens.size(1)).squeeze(1)  # (B, S)
         is_padding = ~mask.unsqueeze(-1)
         embedded = self.embedding(tokens)

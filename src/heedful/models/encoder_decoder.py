@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import nn
 from typing_extensions import override
 
 from heedful.attention.alignments import AlignmentLossInputs
@@ -51,6 +51,8 @@ class EncoderDecoderModel(Seq2SeqModel):
         self.decoder = decoder
         self.source_eos = source_eos
         self.encoder_loss = encoder_loss
+        encoder.returns_cell_states = decoder.needs_cell_states
+        encoder.returns_layer_inputs = decoder.attends_by_layer
 
     @override
     def forward(self, batch: Batch, *, need_weights: bool = False) -> ModelOutput:
@@ -85,16 +87,9 @@ class EncoderDecoderModel(Seq2SeqModel):
         if copies_source:
             is_unknown = known >= self.encoder.embedding.embedding.num_embeddings
             known = known.masked_fill(is_unknown, UNK)
-        layer_inputs: list[Tensor] | None = [] if self.decoder.attends_by_layer else None
-        encoded: base.EncoderOutput = self.encoder(
-            known,
-            sources.lengths,
-            need_cell_states=self.decoder.needs_cell_states,
-            layer_inputs=layer_inputs,
-        )
-        if layer_inputs is not None:
-            outputs = self.encoder.layer_outputs(layer_inputs, encoded.states)
-            encoded = encoded._replace(layer_states=tuple(outputs))
+        encoded: base.EncoderOutput = self.encoder(known, sources.lengths)
+        if self.decoder.attends_by_layer:
+            encoded = encoded._replace(layer_states=self.encoder.layer_outputs(encoded))
         return encoded._replace(tokens=sources.tokens) if copies_source else encoded
 
 

@@ -72,19 +72,12 @@ class HierarchicalEncoder(Encoder):
         self.output_size = sentences.output_size
 
     @override
-    def forward(
-        self,
-        tokens: SourceTokens,
-        lengths: Lengths,
-        *,
-        need_cell_states: bool = False,
-        layer_inputs: list[Tensor] | None = None,
-    ) -> EncoderOutput:
+    def forward(self, tokens: SourceTokens, lengths: Lengths) -> EncoderOutput:
         """Encode texts; states and lengths are those of sentences."""
         batch = SentenceBatch.from_texts(tokens, lengths)
         encoded = self.words(batch.tokens, batch.lengths)
         vectors = self.pooling(encoded.states, encoded.mask.squeeze(1))
-        return self.sentences.encode(batch.by_text(vectors), batch.num_sentences, False)
+        return self.sentences.encode(batch.by_text(vectors), batch.num_sentences)
 
 
 class HierarchicalEncoderConfig(BaseConfig):

@@ -82,14 +82,7 @@ class ImageEncoder(Encoder):
         """Return the states of all cells, row by row, and auxiliary losses."""
 
     @override
-    def forward(
-        self,
-        tokens: SourceInputs,
-        lengths: Lengths,
-        *,
-        need_cell_states: bool = False,
-        layer_inputs: list[Tensor] | None = None,
-    ) -> EncoderOutput:
+    def forward(self, tokens: SourceInputs, lengths: Lengths) -> EncoderOutput:
         states, losses = self.encode_cells(tokens, lengths)
         is_padding = ~padding_mask(lengths, states.size(1)).mT  # (B, S, 1)
         states = states.masked_fill(is_padding, 0)

@@ -63,14 +63,8 @@ class CausalEncoder(Encoder):
         self.layer_input_sizes = (embedding.embedding_size, *upper_sizes)
 
     @override
-    def forward(
-        self,
-        tokens: SourceTokens,
-        lengths: Lengths,
-        *,
-        need_cell_states: bool = False,
-        layer_inputs: list[Tensor] | None = None,
-    ) -> EncoderOutput:
+    def forward(self, tokens: SourceTokens, lengths: Lengths) -> EncoderOutput:
+        layer_inputs: list[Tensor] | None = [] if self.returns_layer_inputs else None
         embedded = self.embedding(tokens)
         output: BackboneOutput = self.backbone(
             embedded,
@@ -81,7 +75,8 @@ class CausalEncoder(Encoder):
         )
         is_padding = ~padding_mask(lengths, tokens.size(1)).mT  # (B, S, 1)
         states = output.outputs.masked_fill(is_padding, 0)
-        return EncoderOutput(states, lengths, auxiliary_losses=output.auxiliary_losses)
+        encoded = EncoderOutput(states, lengths, auxiliary_losses=output.auxiliary_losses)
+        return encoded._replace(layer_inputs=tuple(layer_inputs or ()))
 
 
 class ScalarMix(nn.Module):
@@ -99,11 +94,9 @@ class ScalarMix(nn.Module):
 
     def forward(self, layers: Sequence[SourceStates]) -> SourceStates:
         """Mix the states of all layers."""
-        shares = self.weights.softmax(dim=0)
-        return self.gamma * sum(
-            (share * states for share, states in zip(shares, layers, strict=True)),
-            start=torch.zeros_like(layers[0]),
-        )
+        mixed = zip(self.weights.softmax(dim=0), layers, strict=True)
+        zeros = torch.zeros_like(layers[0])
+        return self.gamma * sum((weight * states for weight, states in mixed), start=zeros)
 
 
 class PretrainedFeatures(nn.Module):
@@ -130,6 +123,7 @@ class PretrainedFeatures(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.prepend_bos = prepend_bos
         self.output_size = model.output_size
+        model.returns_layer_inputs = mix is not None
         model.requires_grad_(False)
         for part in self._tuned_parts():
             part.requires_grad_()
@@ -162,10 +156,8 @@ class PretrainedFeatures(nn.Module):
         """Return the states of the layers, bottom first; without a mix, only of the last."""
         num_added = int(self.prepend_bos)
         lengths = (tokens != PAD).sum(dim=1) + num_added
-        layer_inputs: list[Tensor] | None = None if self.mix is None else []
-        inputs = pad(tokens, (num_added, 0), value=BOS)
-        output: EncoderOutput = self.model(inputs, lengths, layer_inputs=layer_inputs)
-        layers = [*(layer_inputs or ()), output.states]
+        output: EncoderOutput = self.model(pad(tokens, (num_added, 0), value=BOS), lengths)
+        layers = [*output.layer_inputs, output.states]
         return [states[:, num_added:] for states in layers if states.size(-1) == self.output_size]
 
 
@@ -192,14 +184,7 @@ class PretrainedEncoder(Encoder):
         self.output_size = features.output_size
 
     @override
-    def forward(
-        self,
-        tokens: SourceTokens,
-        lengths: Lengths,
-        *,
-        need_cell_states: bool = False,
-        layer_inputs: list[Tensor] | None = None,
-    ) -> EncoderOutput:
+    def forward(self, tokens: SourceTokens, lengths: Lengths) -> EncoderOutput:
         return EncoderOutput(self.features(tokens), lengths)
 
 

@@ -3,7 +3,6 @@
 Invariant: decoding a known target at once matches decoding it step by step.
 """
 
-from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -41,26 +40,21 @@ class TransformerEncoder(Encoder):
 
     @override
     def forward(
-        self,
-        tokens: SourceTokens,
-        lengths: Lengths,
-        *,
-        need_cell_states: bool = False,
-        layer_inputs: list[Tensor] | None = None,
-        segments: SourceTokens | None = None,
+        self, tokens: SourceTokens, lengths: Lengths, *, segments: SourceTokens | None = None
     ) -> EncoderOutput:
+        layer_inputs: list[Tensor] | None = [] if self.returns_layer_inputs else None
         is_padding = ~padding_mask(lengths, tokens.size(1)).mT  # (B, S, 1)
         embedded = self.embedding(tokens, segments=segments)
         outputs, losses = self.stack.forward_bidirectional(embedded, lengths, layer_inputs)
         states = outputs.masked_fill(is_padding, 0)
-        return EncoderOutput(states, lengths, auxiliary_losses=losses)
+        output = EncoderOutput(states, lengths, auxiliary_losses=losses)
+        return output._replace(layer_inputs=tuple(layer_inputs or ()))
 
     @override
-    def layer_outputs(
-        self, layer_inputs: Sequence[Tensor], states: SourceStates
-    ) -> Sequence[Tensor]:
+    def layer_outputs(self, encoder_output: EncoderOutput) -> tuple[SourceStates, ...]:
         """Normalize lower layers as the top one: with pre-norm, by the last norm of the stack."""
-        return [*map(self.stack.apply_final_norm, layer_inputs[1:]), states]
+        lower = map(self.stack.apply_final_norm, encoder_output.layer_inputs[1:])
+        return (*lower, encoder_output.states)
 
 
 class TransformerEncoderConfig(EmbeddedTransformerConfigBase):

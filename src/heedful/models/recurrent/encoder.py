@@ -129,33 +129,23 @@ class RecurrentEncoder(Encoder):
         self.state_sizes = EncoderStateSizes(final_sizes, backward_size, has_history, cell_sizes)
 
     @override
-    def forward(
-        self,
-        tokens: SourceTokens,
-        lengths: Lengths,
-        *,
-        need_cell_states: bool = False,
-        layer_inputs: list[Tensor] | None = None,
-    ) -> EncoderOutput:
-        return self.encode(self.embedding(tokens), lengths, need_cell_states, layer_inputs)
+    def forward(self, tokens: SourceTokens, lengths: Lengths) -> EncoderOutput:
+        return self.encode(self.embedding(tokens), lengths, self.returns_cell_states)
 
     def encode(
-        self,
-        embedded: LayerInputs,
-        lengths: Lengths,
-        need_cell_states: bool,
-        layer_inputs: list[Tensor] | None = None,
+        self, embedded: LayerInputs, lengths: Lengths, need_cell_states: bool = False
     ) -> EncoderOutput:
         """Encode embeddings."""
         mask = padding_mask(lengths, embedded.size(1)).squeeze(1)  # (B, S)
         is_padding = ~mask.unsqueeze(-1)
         layer_output = layer_input = self.input_projection(embedded)
         cell_states: Tensor | None = None
+        layer_inputs: list[Tensor] = []
         final_states: list[Tensor] = []
         final_cell_states: list[Tensor] = []
         auxiliary_losses: list[Mapping[str, Tensor]] = []
         for layer, wrapper in zip(self.layers, self.layer_wrappers, strict=True):
-            if layer_inputs is not None:
+            if self.returns_layer_inputs:
                 layer_inputs.append(layer_input)
             cell_input = wrapper.prepare_input(layer_input, layer_output, mask)
             layer_output, cell_states, final_cell_state = _run_with_cell_states(
@@ -176,6 +166,7 @@ class RecurrentEncoder(Encoder):
             None if cell_states is None else cell_states.masked_fill(is_padding, 0),
             sum_losses(*auxiliary_losses),
             final_cell_states=tuple(final_cell_states),
+            layer_inputs=tuple(layer_inputs),
         )
 
 
@@ -217,16 +208,10 @@ class TwoColumnEncoder(Encoder):
         self.state_sizes = EncoderStateSizes(final_sizes, backward_size, False, cell_sizes)
 
     @override
-    def forward(
-        self,
-        tokens: SourceTokens,
-        lengths: Lengths,
-        *,
-        need_cell_states: bool = False,
-        layer_inputs: list[Tensor] | None = None,
-    ) -> EncoderOutput:
+    def forward(self, tokens: SourceTokens, lengths: Lengths) -> EncoderOutput:
         embedded = self.embedding(tokens)
-        outputs = [column.encode(embedded, lengths, need_cell_states) for column in self.columns]
+        need = self.returns_cell_states
+        outputs = [column.encode(embedded, lengths, need) for column in self.columns]
         parts = [
             (out.states, out.summary, out.final_states, out.cell_states, out.final_cell_states)
             for out in outputs

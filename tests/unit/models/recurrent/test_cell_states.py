@@ -22,7 +22,9 @@ DIRECTIONS = {
 
 def encoder(cell, **settings):
     config = RecurrentEncoderConfig(embedding_size=3, hidden_size=4, cell=cell, **settings)
-    return config.build(vocab_size=9).double()
+    built = config.build(vocab_size=9).double()
+    built.returns_cell_states = True
+    return built
 
 
 def cell_states_of(cell, words):
@@ -82,7 +84,7 @@ def last_state(cell, words):
 def test_final_cell_states_are_those_after_last_real_token(option, direction):
     settings = {"type": "lstm", **WITH_MEMORY[option]}
     built = encoder(settings, direction=DIRECTIONS[direction], num_layers=2).eval()
-    encoded = built(TOKENS, LENGTHS, need_cell_states=True)
+    encoded = built(TOKENS, LENGTHS)
     for row, length in enumerate(LENGTHS.tolist()):
         inputs = built.embedding(TOKENS[row : row + 1, :length])
         for layer, final_state, cell_state in zip(
@@ -106,15 +108,14 @@ def test_final_cell_states_are_those_after_last_real_token(option, direction):
 def test_padding_has_no_influence_on_final_cell_states(direction):
     built = encoder("lstm", direction=DIRECTIONS[direction], num_layers=2).eval()
     wide = torch.cat([TOKENS, torch.full((2, 3), 7)], dim=1)
-    torch.testing.assert_close(
-        built(wide, LENGTHS, need_cell_states=True).final_cell_states,
-        built(TOKENS, LENGTHS, need_cell_states=True).final_cell_states,
-    )
+    expected = built(TOKENS, LENGTHS).final_cell_states
+    torch.testing.assert_close(built(wide, LENGTHS).final_cell_states, expected)
 
 
 def test_lstm_outputs_do_not_depend_on_final_cell_states():
     built = encoder("lstm", num_layers=2).eval()
-    with_cell_states = built(TOKENS, LENGTHS, need_cell_states=True)
+    with_cell_states = built(TOKENS, LENGTHS)
+    built.returns_cell_states = False
     expected = built(TOKENS, LENGTHS)
     assert len(with_cell_states.final_cell_states) == 2
     assert expected.final_cell_states == ()
@@ -125,5 +126,5 @@ def test_lstm_outputs_do_not_depend_on_final_cell_states():
 @pytest.mark.parametrize("kind", ["rnn", "gru", "self-attentive-rnn", *WITH_HISTORY])
 def test_cells_without_cell_state_return_no_final_cell_states(kind):
     """A history is no cell state: a decoder starts one of its own."""
-    encoded = encoder(kind).eval()(TOKENS, LENGTHS, need_cell_states=True)
+    encoded = encoder(kind).eval()(TOKENS, LENGTHS)
     assert encoded.final_cell_states == ()

@@ -113,7 +113,7 @@ def test_padding_has_no_influence(direction):
 @each_direction
 def test_copied_cell_states_change_outputs(direction):
     model = system(direction)
-    encoded = model.encoder(SOURCES, LENGTHS, need_cell_states=True)
+    encoded = model.encoder(SOURCES, LENGTHS)
     whole = model.decoder(INPUTS, encoded).log_probs
     zeros = tuple(torch.zeros_like(cell_state) for cell_state in encoded.final_cell_states)
     for layer in range(LAYERS):
@@ -155,7 +155,7 @@ def test_gru_copies_only_hidden_states():
 def test_copy_bridge_copies_cell_states_of_projected_lstms():
     cell = {"type": "lstm", "cell_state_size": 6}
     model = system(encoder_cell=cell, decoder_cell=cell)
-    encoded = model.encoder(SOURCES, LENGTHS, need_cell_states=True)
+    encoded = model.encoder(SOURCES, LENGTHS)
     state = model.decoder.initial_state(encoded)
     pairs = zip(encoded.final_states, encoded.final_cell_states, strict=True)
     torch.testing.assert_close(state.wiring.cells, tuple(pairs))

@@ -26,8 +26,9 @@ def test_columns_are_the_encoders_of_both_directions_side_by_side():
     singles = [encoder(direction=direction) for direction in directions]
     for single, column in zip(singles, both.columns, strict=True):
         single.load_state_dict(column.state_dict())
-    joined = both(TOKENS, LENGTHS, need_cell_states=True)
-    parts = [single(TOKENS, LENGTHS, need_cell_states=True) for single in singles]
+    for module in (both, *singles):
+        module.returns_cell_states = True
+    joined, *parts = (module(TOKENS, LENGTHS) for module in (both, *singles))
     for name in ("states", "summary"):
         expected = torch.cat([getattr(part, name) for part in parts], dim=-1)
         torch.testing.assert_close(getattr(joined, name), expected)
