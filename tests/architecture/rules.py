@@ -109,3 +109,25 @@ def class_names(tree: ast.Module) -> Iterator[str]:
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             yield node.name
+
+
+def namesake_not_first(tree: ast.Module, names: set[str]) -> str | None:
+    """Return the class that precedes the one with a name in `names`, without regard to case.
+
+    Classes that it extends and values that it passes around (named tuples) may precede it.
+    """
+    classes = [node for node in public_definitions(tree.body) if isinstance(node, ast.ClassDef)]
+    bases = {node.name: {ast.unparse(base) for base in node.bases} for node in classes}
+    namesake = next((name for name in bases if name.lower() in names), None)
+    if namesake is None:
+        return None
+    extended = set(bases[namesake])
+    for name in reversed(bases):
+        extended |= bases[name] if name in extended else set()
+    first = (name for name in bases if name not in extended and "NamedTuple" not in bases[name])
+    return None if (name := next(first, namesake)) == namesake else name
+
+
+def unnamed_modules(docstring: str, modules: set[str]) -> set[str]:
+    """Return the modules of a package that its docstring does not name in backticks."""
+    return modules - set(re.findall(r"`(\w+)`", docstring))

@@ -12,12 +12,14 @@ from tests.architecture.rules import (
     class_names,
     generic_alias_calls,
     keyword_dicts,
+    namesake_not_first,
     no_statement,
     pickles,
     undocumented,
+    unnamed_modules,
     unquoted_shapes,
 )
-from tests.architecture.source import ROOT, parse, short, source_files
+from tests.architecture.source import ROOT, SOURCE, parse, short, source_files
 from tools.retired_words import ALLOWED, identifiers, is_retired
 
 MAX_LINES = 500
@@ -125,6 +127,40 @@ def test_shapes_are_quoted(violations):
 )
 def test_rules_find_violations(rule, code, broken):
     assert list(rule(ast.parse(code))) == broken
+
+
+CORE_PACKAGES = ("attention", "layers", "models", "models/recurrent")
+
+
+def test_class_that_a_file_of_the_core_is_named_after_comes_first():
+    first = {}
+    for path in (path for name in CORE_PACKAGES for path in (SOURCE / name).glob("*.py")):
+        if path.stem == "config":  # composes the configs before it
+            continue
+        stem = path.stem.replace("_", "")
+        names = {stem, stem.removesuffix("s"), path.parent.name + stem}
+        first[short(path)] = namesake_not_first(parse(path), names)
+    assert {path: name for path, name in first.items() if name is not None} == {}
+
+
+def test_class_before_the_namesake_is_found():
+    code = "class Output(NamedTuple): ...\nclass Base: ...\nclass Cell(Base): ...\nclass Rest: ..."
+    assert namesake_not_first(ast.parse(code), {"cell"}) is None
+    assert namesake_not_first(ast.parse(code), {"rest"}) == "Base"
+    assert namesake_not_first(ast.parse(code), {"other"}) is None
+
+
+def test_every_package_names_its_modules_in_reading_order():
+    unnamed = {}
+    for init in SOURCE.glob("*/**/__init__.py"):
+        files = {path.stem for path in init.parent.glob("*.py")} - {"__init__"}
+        modules = files | {path.parent.name for path in init.parent.glob("*/__init__.py")}
+        unnamed[short(init)] = unnamed_modules(ast.get_docstring(parse(init)) or "", modules)
+    assert {path: names for path, names in unnamed.items() if names} == {}
+
+
+def test_unnamed_module_is_found():
+    assert unnamed_modules("Read `scores`, then masks.", {"scores", "masks"}) == {"masks"}
 
 
 def test_retired_words_stay_only_with_a_reason():

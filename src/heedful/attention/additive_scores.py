@@ -22,31 +22,55 @@ from heedful.ops import op
 from heedful.shapes import Float, Keys, Queries, Scores
 
 
-class LinearScore(ContentScore):
-    """w . q + u . k  (the trilinear score of Seo et al. 2017 without its product).
+class AdditiveScore(ScoreFunction):
+    """v . tanh(W q + U k + b + features)  (Bahdanau et al. 2015, section A.1.2).
 
-    Softmax ignores the term of the query: the weights then depend only on the keys.
+    Bahdanau et al. have no b; See et al. (2017) and Chorowski et al. (2015) have one, and one
+    feature each. With features, a query needs the weights of the query before it.
     """
 
-    def __init__(self, query_size: int, key_size: int) -> None:
+    def __init__(
+        self,
+        query_size: int,
+        key_size: int,
+        *,
+        hidden_size: int,
+        bias: bool = False,
+        features: Sequence["ScoreFeature"] = (),
+    ) -> None:
         super().__init__()
-        self.query_projection = nn.Linear(query_size, 1, bias=False)
-        self.key_projection = nn.Linear(key_size, 1, bias=False)
+        self.query_projection = nn.Linear(query_size, hidden_size, bias=False)
+        self.key_projection = nn.Linear(key_size, hidden_size, bias=bias)
+        self.score_vector = nn.Linear(hidden_size, 1, bias=False)
+        self.features = nn.ModuleList(features)
+        self.uses_history = self.needs_positions = len(features) > 0
 
     @override
-    def prepare_keys(self, keys: Keys) -> Float[Tensor, "*B S 1"]:
+    def prepare_keys(self, keys: Keys) -> Float[Tensor, "*B S A"]:
         return self.key_projection(keys)
 
     @override
     def forward(self, queries: Queries, keys: Keys, state: AttentionState | None = None) -> Scores:
-        return self.query_projection(queries) + keys.mT
+        assert not self.uses_history or queries.size(-2) == 1, (
+            f"{queries.size(-2)} queries at once, but features need the weights of the last one"
+        )
+        if state is not None:
+            for feature in self.features:
+                keys = keys + feature(state)
+        return additive_score(self.project_queries(queries), keys, self.score_vector.weight[0])
+
+    def project_queries(self, queries: Queries) -> Float[Tensor, "*B T A"]:
+        """Return W q."""
+        return self.query_projection(queries)
 
 
-class LinearScoreConfig(ContentScoreConfigBase):
-    """Sum of a linear function of the query and one of the key; softmax ignores the former."""
-
-    module_class = LinearScore
-    type: Literal["linear"] = "linear"
+@op
+def additive_score(
+    queries: Float[Tensor, "*#B T A"], keys: Float[Tensor, "*#B S A"], vector: Float[Tensor, "A"]
+) -> Scores:
+    """Return v . tanh(q + k) for each pair."""
+    hidden = queries.unsqueeze(-2) + keys.unsqueeze(-3)  # (*B, T, S, A)
+    return hidden.tanh_() @ vector
 
 
 class ScoreFeature(nn.Module, ABC):
@@ -151,48 +175,6 @@ ScoreFeatureConfig = Annotated[
 ]
 
 
-class AdditiveScore(ScoreFunction):
-    """v . tanh(W q + U k + b + features)  (Bahdanau et al. 2015, section A.1.2).
-
-    Bahdanau et al. have no b; See et al. (2017) and Chorowski et al. (2015) have one, and one
-    feature each. With features, a query needs the weights of the query before it.
-    """
-
-    def __init__(
-        self,
-        query_size: int,
-        key_size: int,
-        *,
-        hidden_size: int,
-        bias: bool = False,
-        features: Sequence[ScoreFeature] = (),
-    ) -> None:
-        super().__init__()
-        self.query_projection = nn.Linear(query_size, hidden_size, bias=False)
-        self.key_projection = nn.Linear(key_size, hidden_size, bias=bias)
-        self.score_vector = nn.Linear(hidden_size, 1, bias=False)
-        self.features = nn.ModuleList(features)
-        self.uses_history = self.needs_positions = len(features) > 0
-
-    @override
-    def prepare_keys(self, keys: Keys) -> Float[Tensor, "*B S A"]:
-        return self.key_projection(keys)
-
-    @override
-    def forward(self, queries: Queries, keys: Keys, state: AttentionState | None = None) -> Scores:
-        assert not self.uses_history or queries.size(-2) == 1, (
-            f"{queries.size(-2)} queries at once, but features need the weights of the last one"
-        )
-        if state is not None:
-            for feature in self.features:
-                keys = keys + feature(state)
-        return additive_score(self.project_queries(queries), keys, self.score_vector.weight[0])
-
-    def project_queries(self, queries: Queries) -> Float[Tensor, "*B T A"]:
-        """Return W q."""
-        return self.query_projection(queries)
-
-
 class AdditiveScoreConfig(ContentScoreConfigBase):
     """Additive (MLP) score (Bahdanau et al. 2015)."""
 
@@ -211,6 +193,33 @@ class AdditiveScoreConfig(ContentScoreConfigBase):
             for feature in self.features
         ]
         return AdditiveScore(query_size, key_size, **self.options() | {"features": features})
+
+
+class LinearScore(ContentScore):
+    """w . q + u . k  (the trilinear score of Seo et al. 2017 without its product).
+
+    Softmax ignores the term of the query: the weights then depend only on the keys.
+    """
+
+    def __init__(self, query_size: int, key_size: int) -> None:
+        super().__init__()
+        self.query_projection = nn.Linear(query_size, 1, bias=False)
+        self.key_projection = nn.Linear(key_size, 1, bias=False)
+
+    @override
+    def prepare_keys(self, keys: Keys) -> Float[Tensor, "*B S 1"]:
+        return self.key_projection(keys)
+
+    @override
+    def forward(self, queries: Queries, keys: Keys, state: AttentionState | None = None) -> Scores:
+        return self.query_projection(queries) + keys.mT
+
+
+class LinearScoreConfig(ContentScoreConfigBase):
+    """Sum of a linear function of the query and one of the key; softmax ignores the former."""
+
+    module_class = LinearScore
+    type: Literal["linear"] = "linear"
 
 
 class ConcatScore(ContentScore):
@@ -288,12 +297,3 @@ AnyAdditiveScoreConfig = Annotated[
     LinearScoreConfig | AdditiveScoreConfig | ConcatScoreConfig | LocationScoreConfig,
     Field(discriminator="type"),
 ]
-
-
-@op
-def additive_score(
-    queries: Float[Tensor, "*#B T A"], keys: Float[Tensor, "*#B S A"], vector: Float[Tensor, "A"]
-) -> Scores:
-    """Return v . tanh(q + k) for each pair."""
-    hidden = queries.unsqueeze(-2) + keys.unsqueeze(-3)  # (*B, T, S, A)
-    return hidden.tanh_() @ vector

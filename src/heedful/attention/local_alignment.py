@@ -24,6 +24,60 @@ from heedful.attention.memory import AttentionState, query_positions
 from heedful.shapes import Int, Mask, PerQuery, Queries, Scores
 
 RowLengths = Int[Tensor, "*B T"]
+GaussianPlacement = Literal["none", "before", "after"]
+
+
+class LocalAlignment(AlignmentFunction):
+    """inner(scores) within |s - floor(p)| <= half_width  (Luong et al. 2015, section 3.2).
+
+    The Gaussian exp(-(s - p)^2 / (2 sigma^2)), sigma = half_width / 2, favors positions near p. The
+    paper's local-m has none; its local-p multiplies the weights by it and does not normalize them
+    again. The window is made of whole positions, so a center gets gradients only through the
+    Gaussian. As in the authors' code, the center is rounded down for the window.
+    """
+
+    def __init__(
+        self,
+        inner: SoftAlignment,
+        center: "WindowCenter",
+        *,
+        half_width: int = 10,
+        gaussian: GaussianPlacement = "none",
+    ) -> None:
+        super().__init__()
+        assert half_width > 0, half_width
+        self.inner = inner
+        self.center = center
+        self.half_width = half_width
+        self.gaussian = gaussian
+        self.is_unnormalized = gaussian == "after"
+
+    @override
+    def align(
+        self,
+        scores: Scores,
+        mask: Mask,
+        queries: Queries | None = None,
+        state: AttentionState | None = None,
+    ) -> AlignmentOutput:
+        positions = torch.arange(scores.size(-1), device=scores.device)
+        # The length that a query sees ends at its last unmasked position.
+        lengths = (mask * (positions + 1)).amax(dim=-1).expand(scores.shape[:-1])  # (*B, T)
+        centers = self.center(queries, lengths, state)
+        exact = centers.unsqueeze(-1).to(torch.promote_types(scores.dtype, centers.dtype))
+        # Not `<=`: a NaN center would have an empty window, and zeros would hide the NaN.
+        is_outside = (positions - exact.detach().floor()).abs() > self.half_width
+        window_mask = mask & ~is_outside  # (*B, T, S)
+        sigma = self.half_width / 2
+        log_gaussian = -((positions - exact) / sigma).square() / 2
+        if self.gaussian == "before":
+            scores = scores + log_gaussian.to(scores.dtype)
+        weights = self.inner.normalize(scores, window_mask)
+        if self.gaussian == "after":
+            # A NaN center must not reach masked positions.
+            gaussian = log_gaussian.exp().to(weights.dtype).masked_fill(~window_mask, 0)
+            weights = weights * gaussian
+        return AlignmentOutput(weights, centers=centers)
 
 
 class WindowCenter(nn.Module, ABC):
@@ -87,60 +141,6 @@ class PredictiveCenterConfig(AttentionPartConfig):
 WindowCenterConfig = Annotated[
     MonotonicCenterConfig | PredictiveCenterConfig, Field(discriminator="type")
 ]
-GaussianPlacement = Literal["none", "before", "after"]
-
-
-class LocalAlignment(AlignmentFunction):
-    """inner(scores) within |s - floor(p)| <= half_width  (Luong et al. 2015, section 3.2).
-
-    The Gaussian exp(-(s - p)^2 / (2 sigma^2)), sigma = half_width / 2, favors positions near p. The
-    paper's local-m has none; its local-p multiplies the weights by it and does not normalize them
-    again. The window is made of whole positions, so a center gets gradients only through the
-    Gaussian. As in the authors' code, the center is rounded down for the window.
-    """
-
-    def __init__(
-        self,
-        inner: SoftAlignment,
-        center: WindowCenter,
-        *,
-        half_width: int = 10,
-        gaussian: GaussianPlacement = "none",
-    ) -> None:
-        super().__init__()
-        assert half_width > 0, half_width
-        self.inner = inner
-        self.center = center
-        self.half_width = half_width
-        self.gaussian = gaussian
-        self.is_unnormalized = gaussian == "after"
-
-    @override
-    def align(
-        self,
-        scores: Scores,
-        mask: Mask,
-        queries: Queries | None = None,
-        state: AttentionState | None = None,
-    ) -> AlignmentOutput:
-        positions = torch.arange(scores.size(-1), device=scores.device)
-        # The length that a query sees ends at its last unmasked position.
-        lengths = (mask * (positions + 1)).amax(dim=-1).expand(scores.shape[:-1])  # (*B, T)
-        centers = self.center(queries, lengths, state)
-        exact = centers.unsqueeze(-1).to(torch.promote_types(scores.dtype, centers.dtype))
-        # Not `<=`: a NaN center would have an empty window, and zeros would hide the NaN.
-        is_outside = (positions - exact.detach().floor()).abs() > self.half_width
-        window_mask = mask & ~is_outside  # (*B, T, S)
-        sigma = self.half_width / 2
-        log_gaussian = -((positions - exact) / sigma).square() / 2
-        if self.gaussian == "before":
-            scores = scores + log_gaussian.to(scores.dtype)
-        weights = self.inner.normalize(scores, window_mask)
-        if self.gaussian == "after":
-            # A NaN center must not reach masked positions.
-            gaussian = log_gaussian.exp().to(weights.dtype).masked_fill(~window_mask, 0)
-            weights = weights * gaussian
-        return AlignmentOutput(weights, centers=centers)
 
 
 class LocalAlignmentConfig(AttentionPartConfig):

@@ -3,6 +3,9 @@
 Each option is a small `BaseConfig` below the class it builds. Unknown keys and names are errors
 that name the nearest allowed one. Names are looked up in closed lists: no file can import or run
 code.
+
+Reading order: `base`, `loading`, `yaml_files`, `setting_aliases` (names of other toolkits) and
+`argument_types`.
 """
 
 from heedful.config.argument_types import check_types

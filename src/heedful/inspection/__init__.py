@@ -1,6 +1,7 @@
-"""Figures of attention weights and of training runs.
+"""Figures of attention weights and of training runs; figures need no torch.
 
-`attention_map` draws SVG, HTML and characters, `caption_attention` the same on pictures, `figures`
-either; `attention_trace` records the weights inside a model, `run_report` draws the page of a run.
-Figures need no torch.
+Reading order: `attention_map` (data, SVG, HTML) with `attention_lines` and `terminal_heatmap`;
+`attention_trace` and `attention_layers` (weights inside a model); images: `image_attention`,
+`caption_attention`, `contact_sheet` and `terminal_images`; `figures` draws either. A run:
+`run_report`, `run_samples` and `training_curves`.
 """

@@ -37,53 +37,6 @@ from heedful.layers.self_attentive_cells import (
 )
 from heedful.shapes import Hidden
 
-
-class Zoneout(CellWrapper):
-    """s' = d * s + (1 - d) * cell(x, s)  (Krueger et al. 2017).
-
-    In training d is drawn for each value and step; in eval mode it is the rate of its part.
-    """
-
-    def __init__(self, cell: RecurrentCell, rates: Sequence[float]) -> None:
-        super().__init__(cell)
-        self.rates = tuple(rates)
-
-    @override
-    def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:
-        next_parts = []
-        next_state = self.cell.update(inputs, state, hidden)
-        for old, new, rate in zip(state, next_state, self.rates, strict=True):
-            if self.training:
-                keep_mask = torch.empty_like(new, dtype=torch.bool).bernoulli_(rate)
-                next_parts.append(torch.where(keep_mask, old, new))
-            else:
-                next_parts.append(rate * old + (1 - rate) * new)
-        return tuple(next_parts)
-
-
-class RecurrentDropout(CellWrapper):
-    """cell(x, m * h), with one dropout mask m per sequence (Gal & Ghahramani 2016).
-
-    What a gate carries over is not dropped. The mask is drawn in `initial_state` and is the last
-    part of the state, so that it is reordered with its row.
-    """
-
-    def __init__(self, cell: RecurrentCell, rate: float) -> None:
-        super().__init__(cell)
-        self.rate = rate
-
-    @override
-    def initial_state(self, hidden: Hidden) -> RecurrentState:
-        mask = dropout(torch.ones_like(hidden), self.rate, self.training)
-        return (*self.cell.initial_state(hidden), mask)
-
-    @override
-    def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:
-        *cell_state, mask = state
-        hidden = mask * hidden if self.training else hidden
-        return (*self.cell.update(inputs, tuple(cell_state), hidden), mask)
-
-
 Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -184,6 +137,52 @@ class LSTMCellConfig(CellConfigBase):
         cell.initial_forget_bias = self.forget_bias
         cell.add_forget_bias()
         return cell
+
+
+class Zoneout(CellWrapper):
+    """s' = d * s + (1 - d) * cell(x, s)  (Krueger et al. 2017).
+
+    In training d is drawn for each value and step; in eval mode it is the rate of its part.
+    """
+
+    def __init__(self, cell: RecurrentCell, rates: Sequence[float]) -> None:
+        super().__init__(cell)
+        self.rates = tuple(rates)
+
+    @override
+    def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:
+        next_parts = []
+        next_state = self.cell.update(inputs, state, hidden)
+        for old, new, rate in zip(state, next_state, self.rates, strict=True):
+            if self.training:
+                keep_mask = torch.empty_like(new, dtype=torch.bool).bernoulli_(rate)
+                next_parts.append(torch.where(keep_mask, old, new))
+            else:
+                next_parts.append(rate * old + (1 - rate) * new)
+        return tuple(next_parts)
+
+
+class RecurrentDropout(CellWrapper):
+    """cell(x, m * h), with one dropout mask m per sequence (Gal & Ghahramani 2016).
+
+    What a gate carries over is not dropped. The mask is drawn in `initial_state` and is the last
+    part of the state, so that it is reordered with its row.
+    """
+
+    def __init__(self, cell: RecurrentCell, rate: float) -> None:
+        super().__init__(cell)
+        self.rate = rate
+
+    @override
+    def initial_state(self, hidden: Hidden) -> RecurrentState:
+        mask = dropout(torch.ones_like(hidden), self.rate, self.training)
+        return (*self.cell.initial_state(hidden), mask)
+
+    @override
+    def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:
+        *cell_state, mask = state
+        hidden = mask * hidden if self.training else hidden
+        return (*self.cell.update(inputs, tuple(cell_state), hidden), mask)
 
 
 _Cells = (

@@ -48,6 +48,88 @@ class StateHistory(NamedTuple):
         return Memory(self.values, self.keys, self.mask.mT)
 
 
+class SelfAttentiveCellBase(RecurrentCell):
+    """A cell with a history; its state is (hidden state, last context, *history)."""
+
+    num_gates: ClassVar[int]
+
+    def __init__(
+        self, input_size: int, hidden_size: int, intra_attention: "IntraAttention"
+    ) -> None:
+        super().__init__()
+        self.intra_attention = intra_attention
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.input_to_hidden = nn.Linear(input_size, self.num_gates * hidden_size)
+        self.context_to_hidden = nn.Linear(hidden_size, self.num_gates * hidden_size, bias=False)
+
+    @override
+    def initial_state(self, hidden: Hidden) -> RecurrentState:
+        context = self.initial_context(hidden)
+        return (hidden, context, *self.intra_attention.initial_state(context))
+
+    def initial_context(self, hidden: Hidden) -> StateVectors:
+        """Return the context of the first step."""
+        return hidden
+
+    @override
+    def project_inputs(self, inputs: Float[Tensor, "*B E"]) -> Float[Tensor, "*B X"]:
+        # The inputs follow W x, because they may be part of the query.
+        return torch.cat([self.input_to_hidden(inputs), inputs], dim=-1)
+
+    @override
+    def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:
+        assert hidden is state[0], "the recurrent input is the context of the history"
+        _, last_context, *history_parts = state
+        history = StateHistory(*history_parts)
+        input_projection, plain_inputs = inputs.tensor_split([-self.input_size], dim=-1)
+        context = self.intra_attention(plain_inputs, last_context, history)
+        values = self.next_entry(input_projection, context)
+        history = self.intra_attention.append(history, values)
+        return (values[:, : self.hidden_size], context, *history)
+
+    @abstractmethod
+    def next_entry(self, input_projection: Projected, context: StateVectors) -> StateVectors:
+        """Return the new entry of the history, hidden state first."""
+
+
+class SelfAttentiveCell(SelfAttentiveCellBase):
+    """h_t = tanh(A [x_t; c] + b), c = sum_{i<t} a_i h_i  (after Cheng et al. 2016)."""
+
+    num_gates = 1
+
+    @override
+    def next_entry(self, input_projection: Projected, context: StateVectors) -> StateVectors:
+        return (input_projection + self.context_to_hidden(context)).tanh()
+
+
+class SelfAttentiveLSTMCell(SelfAttentiveCellBase):
+    """LSTM with self-attention over hidden and cell states, with h_t = o * c_t.
+
+    s_t = sum_{i<t} a_i h_i; c'_t = sum_{i<t} a_i c_i; i, f, g and o from x_t and s_t;
+    c_t = f * c'_t + i * g. With initial state h, the first step has s = h and c' = 0.
+    """
+
+    num_gates = 4
+    has_output_tanh: ClassVar[bool] = False
+
+    @override
+    def initial_context(self, hidden: Hidden) -> StateVectors:
+        return torch.cat([hidden, torch.zeros_like(hidden)], dim=-1)
+
+    @override
+    def next_entry(
+        self, input_projection: Projected, context: StateVectors, added: Hidden | float = 0.0
+    ) -> StateVectors:
+        hidden, cell_state = context.chunk(2, dim=-1)
+        gates = input_projection + self.context_to_hidden(hidden)
+        input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=-1)
+        kept = forget_gate.sigmoid() * cell_state
+        cell_state = added + kept + input_gate.sigmoid() * candidate.tanh()
+        output = cell_state.tanh() if self.has_output_tanh else cell_state
+        return torch.cat([output_gate.sigmoid() * output, cell_state], dim=-1)
+
+
 class IntraAttention(nn.Module):
     """Attention of a cell to its own past states, with a score that uses no attention history.
 
@@ -133,86 +215,6 @@ IntraAttentionConfig = Annotated[
     Field(discriminator="type"),
     allow_bare_type(Literal["additive", "similarity"] | _IntraAttentions),
 ]
-
-
-class SelfAttentiveCellBase(RecurrentCell):
-    """A cell with a history; its state is (hidden state, last context, *history)."""
-
-    num_gates: ClassVar[int]
-
-    def __init__(self, input_size: int, hidden_size: int, intra_attention: IntraAttention) -> None:
-        super().__init__()
-        self.intra_attention = intra_attention
-        self.input_size = input_size
-        self.hidden_size = hidden_size
-        self.input_to_hidden = nn.Linear(input_size, self.num_gates * hidden_size)
-        self.context_to_hidden = nn.Linear(hidden_size, self.num_gates * hidden_size, bias=False)
-
-    @override
-    def initial_state(self, hidden: Hidden) -> RecurrentState:
-        context = self.initial_context(hidden)
-        return (hidden, context, *self.intra_attention.initial_state(context))
-
-    def initial_context(self, hidden: Hidden) -> StateVectors:
-        """Return the context of the first step."""
-        return hidden
-
-    @override
-    def project_inputs(self, inputs: Float[Tensor, "*B E"]) -> Float[Tensor, "*B X"]:
-        # The inputs follow W x, because they may be part of the query.
-        return torch.cat([self.input_to_hidden(inputs), inputs], dim=-1)
-
-    @override
-    def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:
-        assert hidden is state[0], "the recurrent input is the context of the history"
-        _, last_context, *history_parts = state
-        history = StateHistory(*history_parts)
-        input_projection, plain_inputs = inputs.tensor_split([-self.input_size], dim=-1)
-        context = self.intra_attention(plain_inputs, last_context, history)
-        values = self.next_entry(input_projection, context)
-        history = self.intra_attention.append(history, values)
-        return (values[:, : self.hidden_size], context, *history)
-
-    @abstractmethod
-    def next_entry(self, input_projection: Projected, context: StateVectors) -> StateVectors:
-        """Return the new entry of the history, hidden state first."""
-
-
-class SelfAttentiveCell(SelfAttentiveCellBase):
-    """h_t = tanh(A [x_t; c] + b), c = sum_{i<t} a_i h_i  (after Cheng et al. 2016)."""
-
-    num_gates = 1
-
-    @override
-    def next_entry(self, input_projection: Projected, context: StateVectors) -> StateVectors:
-        return (input_projection + self.context_to_hidden(context)).tanh()
-
-
-class SelfAttentiveLSTMCell(SelfAttentiveCellBase):
-    """LSTM with self-attention over hidden and cell states, with h_t = o * c_t.
-
-    s_t = sum_{i<t} a_i h_i; c'_t = sum_{i<t} a_i c_i; i, f, g and o from x_t and s_t;
-    c_t = f * c'_t + i * g. With initial state h, the first step has s = h and c' = 0.
-    """
-
-    num_gates = 4
-    has_output_tanh: ClassVar[bool] = False
-
-    @override
-    def initial_context(self, hidden: Hidden) -> StateVectors:
-        return torch.cat([hidden, torch.zeros_like(hidden)], dim=-1)
-
-    @override
-    def next_entry(
-        self, input_projection: Projected, context: StateVectors, added: Hidden | float = 0.0
-    ) -> StateVectors:
-        hidden, cell_state = context.chunk(2, dim=-1)
-        gates = input_projection + self.context_to_hidden(hidden)
-        input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=-1)
-        kept = forget_gate.sigmoid() * cell_state
-        cell_state = added + kept + input_gate.sigmoid() * candidate.tanh()
-        output = cell_state.tanh() if self.has_output_tanh else cell_state
-        return torch.cat([output_gate.sigmoid() * output, cell_state], dim=-1)
 
 
 class LSTMNCell(SelfAttentiveLSTMCell):

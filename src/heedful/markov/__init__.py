@@ -1,6 +1,7 @@
 """Exact Markov models: inference in linear chains, hidden Markov models and their EM.
 
-Read `chain` first (forward, backward, Viterbi, posteriors of any linear chain), then `hmm`.
+Read `chain` first (forward, backward, Viterbi, posteriors of any linear chain), then `emissions`
+and `hmm`.
 """
 
 from heedful.markov.chain import ChainPosteriors, ForwardOutput, LinearChain, ViterbiOutput

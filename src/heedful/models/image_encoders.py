@@ -31,6 +31,25 @@ Grid = tuple[PositiveInt, PositiveInt]
 MAX_PIXEL = 255
 
 
+class ImageEncoder(Encoder):
+    """Base class of image encoders."""
+
+    image_shape: ImageShape
+    """What it reads."""
+    grid: tuple[int, int]
+
+    @abstractmethod
+    def encode_cells(self, images: SourceInputs, lengths: Lengths) -> tuple[SourceStates, Losses]:
+        """Return the states of all cells, row by row, and auxiliary losses."""
+
+    @override
+    def forward(self, tokens: SourceInputs, lengths: Lengths) -> EncoderOutput:
+        states, losses = self.encode_cells(tokens, lengths)
+        is_padding = ~padding_mask(lengths, states.size(1)).mT  # (B, S, 1)
+        states = states.masked_fill(is_padding, 0)
+        return EncoderOutput(states, lengths, auxiliary_losses=losses)
+
+
 class GridPositionalEncoding(nn.Module):
     """cell + [encoding of its row; encoding of its column], half of the channels each.
 
@@ -68,25 +87,6 @@ def build_grid_encoding(
     }
     rows, columns = (config.module_class(part, **options) for part in (size // 2, -(-size // 2)))
     return GridPositionalEncoding(rows, columns, grid)
-
-
-class ImageEncoder(Encoder):
-    """Base class of image encoders."""
-
-    image_shape: ImageShape
-    """What it reads."""
-    grid: tuple[int, int]
-
-    @abstractmethod
-    def encode_cells(self, images: SourceInputs, lengths: Lengths) -> tuple[SourceStates, Losses]:
-        """Return the states of all cells, row by row, and auxiliary losses."""
-
-    @override
-    def forward(self, tokens: SourceInputs, lengths: Lengths) -> EncoderOutput:
-        states, losses = self.encode_cells(tokens, lengths)
-        is_padding = ~padding_mask(lengths, states.size(1)).mT  # (B, S, 1)
-        states = states.masked_fill(is_padding, 0)
-        return EncoderOutput(states, lengths, auxiliary_losses=losses)
 
 
 # ----- stored features

@@ -44,6 +44,71 @@ class BackboneOutput(NamedTuple):
     weights: Float[Tensor, "B T S"] | None = None  # attention to all positions so far
 
 
+class LanguageModelState(NamedTuple):
+    """State after some tokens."""
+
+    backbone_state: Any
+    start_positions: Int[Tensor, "B"]  # of the next tokens
+
+
+class LanguageModel(nn.Module):
+    """Token embedding, causal backbone, and a softmax over the vocabulary."""
+
+    def __init__(
+        self, embedding: TokenEmbedding, backbone: "CausalBackbone", head: nn.Linear, dropout: float
+    ) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.backbone = backbone
+        self.lm_head = head
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, batch: LMBatch, *, need_weights: bool = False) -> ModelOutput:
+        """Score the tokens of known texts with teacher forcing."""
+        state = self.initial_state(batch.inputs)
+        output: BackboneOutput = self.backbone(
+            self.embedding(batch.inputs, state.start_positions),
+            batch.lengths,
+            state.backbone_state,
+            need_weights=need_weights,
+            need_state=False,
+        )
+        log_probs = linear_log_softmax(apply_dropout(output.outputs, self.dropout), self.lm_head)
+        return ModelOutput(log_probs, output.weights, dict(output.auxiliary_losses))
+
+    def forward_scheduled_sampling(self, batch: LMBatch, sampler: InputSampler) -> ModelOutput:
+        """Score the tokens with scheduled sampling (Bengio et al. 2015)."""
+        state = self.initial_state(batch.inputs)
+        log_probs, _ = run_scheduled_sampling(self, batch.inputs, state, sampler)
+        return ModelOutput(log_probs, None, {})
+
+    def initial_state(self, tokens: TokenIds) -> LanguageModelState:
+        """Return the state before the first token, for as many rows as the tokens have."""
+        backbone_state = self.backbone.initial_state(self.embedding(tokens[:, :1]))
+        start_positions = torch.zeros(len(tokens), dtype=torch.long, device=tokens.device)
+        return LanguageModelState(backbone_state, start_positions)
+
+    def encode_prompt(self, tokens: TokenIds) -> LanguageModelState:
+        """Return the state after a prompt."""
+        state = self.initial_state(tokens)
+        return self.advance(tokens, state)[1] if tokens.size(1) else state
+
+    def step(self, tokens: StepTokens, state: LanguageModelState) -> StepOutput[LanguageModelState]:
+        """Process one token per row and predict the next; there is no source to attend to."""
+        outputs, next_state = self.advance(tokens.unsqueeze(1), state)
+        log_probs = log_softmax(self.lm_head(self.dropout(outputs))).squeeze(1)
+        return StepOutput(log_probs, next_state, log_probs.new_zeros(len(tokens), 0))
+
+    def advance(
+        self, tokens: TokenIds, state: LanguageModelState
+    ) -> tuple[HiddenStates, LanguageModelState]:
+        """Read the next tokens; return the hidden state of each, and the state after them."""
+        embedded = self.embedding(tokens, state.start_positions)
+        lengths = torch.full_like(state.start_positions, tokens.size(1))
+        output: BackboneOutput = self.backbone(embedded, lengths, state.backbone_state)
+        return output.outputs, LanguageModelState(output.state, state.start_positions + lengths)
+
+
 class CausalBackbone(nn.Module, ABC):
     """Interface of the layers of language models."""
 
@@ -189,71 +254,6 @@ BackboneConfig = Annotated[
     Field(discriminator="type"),
     with_default_type("recurrent"),
 ]
-
-
-class LanguageModelState(NamedTuple):
-    """State after some tokens."""
-
-    backbone_state: Any
-    start_positions: Int[Tensor, "B"]  # of the next tokens
-
-
-class LanguageModel(nn.Module):
-    """Token embedding, causal backbone, and a softmax over the vocabulary."""
-
-    def __init__(
-        self, embedding: TokenEmbedding, backbone: CausalBackbone, head: nn.Linear, dropout: float
-    ) -> None:
-        super().__init__()
-        self.embedding = embedding
-        self.backbone = backbone
-        self.lm_head = head
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, batch: LMBatch, *, need_weights: bool = False) -> ModelOutput:
-        """Score the tokens of known texts with teacher forcing."""
-        state = self.initial_state(batch.inputs)
-        output: BackboneOutput = self.backbone(
-            self.embedding(batch.inputs, state.start_positions),
-            batch.lengths,
-            state.backbone_state,
-            need_weights=need_weights,
-            need_state=False,
-        )
-        log_probs = linear_log_softmax(apply_dropout(output.outputs, self.dropout), self.lm_head)
-        return ModelOutput(log_probs, output.weights, dict(output.auxiliary_losses))
-
-    def forward_scheduled_sampling(self, batch: LMBatch, sampler: InputSampler) -> ModelOutput:
-        """Score the tokens with scheduled sampling (Bengio et al. 2015)."""
-        state = self.initial_state(batch.inputs)
-        log_probs, _ = run_scheduled_sampling(self, batch.inputs, state, sampler)
-        return ModelOutput(log_probs, None, {})
-
-    def initial_state(self, tokens: TokenIds) -> LanguageModelState:
-        """Return the state before the first token, for as many rows as the tokens have."""
-        backbone_state = self.backbone.initial_state(self.embedding(tokens[:, :1]))
-        start_positions = torch.zeros(len(tokens), dtype=torch.long, device=tokens.device)
-        return LanguageModelState(backbone_state, start_positions)
-
-    def encode_prompt(self, tokens: TokenIds) -> LanguageModelState:
-        """Return the state after a prompt."""
-        state = self.initial_state(tokens)
-        return self.advance(tokens, state)[1] if tokens.size(1) else state
-
-    def step(self, tokens: StepTokens, state: LanguageModelState) -> StepOutput[LanguageModelState]:
-        """Process one token per row and predict the next; there is no source to attend to."""
-        outputs, next_state = self.advance(tokens.unsqueeze(1), state)
-        log_probs = log_softmax(self.lm_head(self.dropout(outputs))).squeeze(1)
-        return StepOutput(log_probs, next_state, log_probs.new_zeros(len(tokens), 0))
-
-    def advance(
-        self, tokens: TokenIds, state: LanguageModelState
-    ) -> tuple[HiddenStates, LanguageModelState]:
-        """Read the next tokens; return the hidden state of each, and the state after them."""
-        embedded = self.embedding(tokens, state.start_positions)
-        lengths = torch.full_like(state.start_positions, tokens.size(1))
-        output: BackboneOutput = self.backbone(embedded, lengths, state.backbone_state)
-        return output.outputs, LanguageModelState(output.state, state.start_positions + lengths)
 
 
 class BoundedContextState(NamedTuple):

@@ -29,6 +29,64 @@ from heedful.tokenization.vocabulary import BOS, EOS, NUM_SPECIAL_TOKENS, PAD
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 
+class MaskedLanguageModel(nn.Module):
+    """p(x_t | unmasked tokens), by an encoder and W norm(gelu(V h + c)) + b.
+
+    The encoder's vocabulary has one more token, the mask symbol, which comes last: `mask_id`. With
+    `prepend_bos` BOS precedes every row, as [CLS] does in the paper. So it does with
+    `next_sentence_prediction`, and -log p(is
+    next) = -log softmax(W tanh(V h_BOS + c) + b) is an auxiliary loss. A row counts in it as often
+    as it has targets, which makes it a mean, too; in the paper rows count equally.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        vocab_size: int,
+        norm_eps: float = 1e-5,
+        next_sentence_prediction: bool = False,
+        prepend_bos: bool = False,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.prepend_bos = prepend_bos
+        self.vocab_size = self.mask_id = vocab_size
+        size = encoder.output_size
+        norm = nn.LayerNorm(size, eps=norm_eps)
+        self.head = nn.Sequential(nn.Linear(size, size), nn.GELU(), norm)
+        # With a row for the mask symbol, so that it can be tied; that row is never predicted.
+        self.projection = nn.Linear(size, vocab_size + 1)
+        self.next_sentence: nn.Module | None = None
+        if next_sentence_prediction:
+            self.next_sentence = nn.Sequential(nn.Linear(size, size), nn.Tanh(), nn.Linear(size, 2))
+
+    @override
+    def forward(self, batch: LMBatch, *, need_weights: bool = False) -> ModelOutput:
+        """Score every token at the positions of targets; there are no weights to return."""
+        num_added = int(self.prepend_bos or self.next_sentence is not None)
+        inputs = pad(batch.inputs, (num_added, 0), value=BOS)
+        options = (
+            {} if batch.segments is None else {"segments": pad(batch.segments, (num_added, 0))}
+        )
+        encoded = self.encoder(inputs, batch.lengths + num_added, **options)
+        losses = dict(encoded.auxiliary_losses)
+        if self.next_sentence is not None and batch.is_next is not None:
+            is_next_logits = self.next_sentence(encoded.states[:, 0])
+            row_losses = cross_entropy(is_next_logits, batch.is_next.long(), reduction="none")
+            losses["next-sentence"] = row_losses @ (batch.targets != PAD).sum(1).to(row_losses)
+        states = encoded.states[:, num_added:]
+        if batch.target_positions is not None:
+            states = states.take_along_dim(batch.target_positions.unsqueeze(-1), dim=1)
+        logits = self.projection(self.head(states))[..., : self.vocab_size]
+        return ModelOutput(logits.log_softmax(dim=-1), None, losses)
+
+    def predict(self, tokens: Int[Tensor, "T"]) -> Float[Tensor, "T N"]:
+        """Return the log-probability of each token at each position of a text."""
+        batch = tokens.unsqueeze(0)
+        return self(LMBatch(batch, batch)).log_probs.squeeze(0)
+
+
 class MaskingConfig(BaseConfig):
     """How tokens are masked (Devlin et al. 2019)."""
 
@@ -96,64 +154,6 @@ def _line_starts(row: Int[Tensor, "T"]) -> list[int]:
     """Return the positions after line ends, or the middle of a row without any."""
     ids = row[row != PAD].tolist()
     return [i for i in range(1, len(ids)) if ids[i - 1] == EOS] or [(len(ids) + 1) // 2]
-
-
-class MaskedLanguageModel(nn.Module):
-    """p(x_t | unmasked tokens), by an encoder and W norm(gelu(V h + c)) + b.
-
-    The encoder's vocabulary has one more token, the mask symbol, which comes last: `mask_id`. With
-    `prepend_bos` BOS precedes every row, as [CLS] does in the paper. So it does with
-    `next_sentence_prediction`, and -log p(is
-    next) = -log softmax(W tanh(V h_BOS + c) + b) is an auxiliary loss. A row counts in it as often
-    as it has targets, which makes it a mean, too; in the paper rows count equally.
-    """
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        *,
-        vocab_size: int,
-        norm_eps: float = 1e-5,
-        next_sentence_prediction: bool = False,
-        prepend_bos: bool = False,
-    ) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.prepend_bos = prepend_bos
-        self.vocab_size = self.mask_id = vocab_size
-        size = encoder.output_size
-        norm = nn.LayerNorm(size, eps=norm_eps)
-        self.head = nn.Sequential(nn.Linear(size, size), nn.GELU(), norm)
-        # With a row for the mask symbol, so that it can be tied; that row is never predicted.
-        self.projection = nn.Linear(size, vocab_size + 1)
-        self.next_sentence: nn.Module | None = None
-        if next_sentence_prediction:
-            self.next_sentence = nn.Sequential(nn.Linear(size, size), nn.Tanh(), nn.Linear(size, 2))
-
-    @override
-    def forward(self, batch: LMBatch, *, need_weights: bool = False) -> ModelOutput:
-        """Score every token at the positions of targets; there are no weights to return."""
-        num_added = int(self.prepend_bos or self.next_sentence is not None)
-        inputs = pad(batch.inputs, (num_added, 0), value=BOS)
-        options = (
-            {} if batch.segments is None else {"segments": pad(batch.segments, (num_added, 0))}
-        )
-        encoded = self.encoder(inputs, batch.lengths + num_added, **options)
-        losses = dict(encoded.auxiliary_losses)
-        if self.next_sentence is not None and batch.is_next is not None:
-            is_next_logits = self.next_sentence(encoded.states[:, 0])
-            row_losses = cross_entropy(is_next_logits, batch.is_next.long(), reduction="none")
-            losses["next-sentence"] = row_losses @ (batch.targets != PAD).sum(1).to(row_losses)
-        states = encoded.states[:, num_added:]
-        if batch.target_positions is not None:
-            states = states.take_along_dim(batch.target_positions.unsqueeze(-1), dim=1)
-        logits = self.projection(self.head(states))[..., : self.vocab_size]
-        return ModelOutput(logits.log_softmax(dim=-1), None, losses)
-
-    def predict(self, tokens: Int[Tensor, "T"]) -> Float[Tensor, "T N"]:
-        """Return the log-probability of each token at each position of a text."""
-        batch = tokens.unsqueeze(0)
-        return self(LMBatch(batch, batch)).log_probs.squeeze(0)
 
 
 class MaskedLanguageModelConfig(BaseConfig):

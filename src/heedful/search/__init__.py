@@ -1,4 +1,8 @@
-"""Beam search, sampling and forced decoding for any model with a `step` method."""
+"""Beam search, sampling and forced decoding for any model with a `step` method.
+
+Reading order: `hypotheses` (the interface of models), `beam_search`, `candidates`, `stopping`,
+`penalties`, `logits_processors` and `constraints`; `sampling` and `minimum_bayes_risk`.
+"""
 
 from heedful.search.beam_search import BeamSearchOptions, beam_search, greedy_search
 from heedful.search.candidates import BeamGroups, BeamPruning, Node, Trellis

@@ -1,4 +1,8 @@
-"""Corpora that heedful generates itself: no files, no downloads."""
+"""Corpora that heedful generates itself: no files, no downloads.
+
+Reading order: `corpus` (the interface), `toy_corpora`, `latin`; `image_corpus`, `images` with
+`icons`, `shapes` and `formulas`; `digits`; `series`.
+"""
 
 from heedful.data.synthetic.corpus import Corpus
 from heedful.data.synthetic.latin.corpus import LatinCorpus

@@ -2,6 +2,6 @@
 
 Reading order: `pair_dataset` (pairs as token ids), `pair_files` with `table_files`, `conll_files`,
 `columnar_files` and `translation_memories` (formats of files), `example_formats` (what a task
-reads), `filtering` and `held_out`, `batching` and `token_stream` (what a model gets);
-`sharded_dataset` and `dataset_builder` hold corpora larger than memory.
+reads), `filtering`, `mixing` and `held_out`, `batching` and `token_stream` (what a model gets);
+`sharded_dataset` and `dataset_builder` with `corpus_passes` hold corpora larger than memory.
 """

@@ -36,67 +36,6 @@ from heedful.pytree import map_pairs
 from heedful.shapes import LayerInputs, LayerOutputs, Lengths, SourceTokens
 
 
-class BidirectionalConfig(BaseConfig):
-    """Bidirectional layers; both directions are concatenated (Schuster & Paliwal 1997)."""
-
-    type: Literal["bidirectional"] = "bidirectional"
-
-    def layer_directions(self, layer: int) -> tuple[bool, bool]:
-        """Return whether a layer, counted from 1, reads forward, and whether backward."""
-        return True, True
-
-
-class ReversibleDirectionConfigBase(BaseConfig):
-    """Forward layers, which can be reversed."""
-
-    type: str
-    reverse_source: bool = False
-    """Read the source from its end: swap forward and backward (Sutskever et al. 2014)."""
-
-    def layer_directions(self, layer: int) -> tuple[bool, bool]:
-        """Return whether a layer, counted from 1, reads forward, and whether backward."""
-        return not self.reverse_source, self.reverse_source
-
-
-class ForwardConfig(ReversibleDirectionConfigBase):
-    """Forward layers."""
-
-    type: Literal["forward"] = "forward"
-
-
-class AlternatingConfig(ReversibleDirectionConfigBase):
-    """Forward in the first layer, backward in the second, and so on (Zhou et al. 2016)."""
-
-    type: Literal["alternating"] = "alternating"
-
-    @override
-    def layer_directions(self, layer: int) -> tuple[bool, bool]:
-        is_forward = (layer % 2 == 1) != self.reverse_source
-        return is_forward, not is_forward
-
-
-class BidirectionalThenForwardConfig(ReversibleDirectionConfigBase):
-    """Bidirectional bottom layers, forward layers above (Wu et al. 2016)."""
-
-    type: Literal["bidirectional-then-forward"] = "bidirectional-then-forward"
-    num_bidirectional: PositiveInt = 1
-    """Number of bidirectional layers."""
-
-    @override
-    def layer_directions(self, layer: int) -> tuple[bool, bool]:
-        is_bidirectional = layer <= self.num_bidirectional
-        return (True, True) if is_bidirectional else super().layer_directions(layer)
-
-
-_DirectionTypes = Literal["bidirectional", "forward", "alternating", "bidirectional-then-forward"]
-_Directions = (
-    BidirectionalConfig | ForwardConfig | AlternatingConfig | BidirectionalThenForwardConfig
-)
-DirectionConfig = Annotated[
-    _Directions, Field(discriminator="type"), allow_bare_type(_DirectionTypes | _Directions)
-]
-
-
 class RecurrentEncoder(Encoder):
     """Stacked recurrent layers; without a pooling the summary is the top layer's final state."""
 
@@ -222,6 +161,67 @@ class TwoColumnEncoder(Encoder):
         losses = sum_losses(*(output.auxiliary_losses for output in outputs))
         output = EncoderOutput(states, lengths, summary, final_states, cell_states, losses)
         return output._replace(final_cell_states=final_cell_states)
+
+
+class BidirectionalConfig(BaseConfig):
+    """Bidirectional layers; both directions are concatenated (Schuster & Paliwal 1997)."""
+
+    type: Literal["bidirectional"] = "bidirectional"
+
+    def layer_directions(self, layer: int) -> tuple[bool, bool]:
+        """Return whether a layer, counted from 1, reads forward, and whether backward."""
+        return True, True
+
+
+class ReversibleDirectionConfigBase(BaseConfig):
+    """Forward layers, which can be reversed."""
+
+    type: str
+    reverse_source: bool = False
+    """Read the source from its end: swap forward and backward (Sutskever et al. 2014)."""
+
+    def layer_directions(self, layer: int) -> tuple[bool, bool]:
+        """Return whether a layer, counted from 1, reads forward, and whether backward."""
+        return not self.reverse_source, self.reverse_source
+
+
+class ForwardConfig(ReversibleDirectionConfigBase):
+    """Forward layers."""
+
+    type: Literal["forward"] = "forward"
+
+
+class AlternatingConfig(ReversibleDirectionConfigBase):
+    """Forward in the first layer, backward in the second, and so on (Zhou et al. 2016)."""
+
+    type: Literal["alternating"] = "alternating"
+
+    @override
+    def layer_directions(self, layer: int) -> tuple[bool, bool]:
+        is_forward = (layer % 2 == 1) != self.reverse_source
+        return is_forward, not is_forward
+
+
+class BidirectionalThenForwardConfig(ReversibleDirectionConfigBase):
+    """Bidirectional bottom layers, forward layers above (Wu et al. 2016)."""
+
+    type: Literal["bidirectional-then-forward"] = "bidirectional-then-forward"
+    num_bidirectional: PositiveInt = 1
+    """Number of bidirectional layers."""
+
+    @override
+    def layer_directions(self, layer: int) -> tuple[bool, bool]:
+        is_bidirectional = layer <= self.num_bidirectional
+        return (True, True) if is_bidirectional else super().layer_directions(layer)
+
+
+_DirectionTypes = Literal["bidirectional", "forward", "alternating", "bidirectional-then-forward"]
+_Directions = (
+    BidirectionalConfig | ForwardConfig | AlternatingConfig | BidirectionalThenForwardConfig
+)
+DirectionConfig = Annotated[
+    _Directions, Field(discriminator="type"), allow_bare_type(_DirectionTypes | _Directions)
+]
 
 
 class RecurrentEncoderConfig(BaseConfig):

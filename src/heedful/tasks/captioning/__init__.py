@@ -1,1 +1,5 @@
-"""Captioning: write a text for an image."""
+"""Captioning: write a text for an image.
+
+Reading order: `task`, `images` (requests), `predictor`, `caption` (results), `command` and
+`default_recipe`. The model is `heedful.models.captioning`.
+"""

@@ -1,1 +1,5 @@
-"""Probabilistic forecasting of time series: sample paths and quantiles of future values."""
+"""Probabilistic forecasting of time series: sample paths and quantiles of future values.
+
+Reading order: `task`, `model`, `distributions`, `predictor`, `pages`, `command` and
+`default_recipe`.
+"""

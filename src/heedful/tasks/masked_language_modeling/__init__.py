@@ -1,1 +1,1 @@
-"""Masked language modeling: models that fill masks."""
+"""Masked language modeling: `task`, and `command`, which has only options."""
