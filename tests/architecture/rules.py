@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from tests.architecture.source import public_definitions, walk
 
@@ -14,6 +15,17 @@ BRITISH = re.compile(
     r"summaris|recognis|generalis|serialis|parametris|behaviour|colour|neighbour|favour|labell|"
     r"modell(?:ing|ed)|centre(?!d?point))\w*"  # from its stem on
 )
+
+PLURALS = re.compile(
+    r" (?:(?!(?:of|and|in|to|as|by|needs) )[\w-]+ )?(?:captions|characters|columns|epochs|examples|"
+    r"files|forecasts|gates|images|labels|layers|lines|links|minutes|models|pairs|paths|pictures|"
+    r"rows|runs|samples|seconds|sentences|shards|steps|symbols|systems|tags|tensors|texts|tokens|"
+    r"values|windows|words)\b"
+)
+NO_COUNTS = re.compile(
+    r".*(name\w*|suffix|folder|vocab_size|max_minutes|axis_names\[1\]|sizes\.\w+)"
+)
+"""Texts, and numbers that cannot be 1."""
 
 
 def undocumented(tree: ast.Module) -> Iterator[str]:
@@ -131,3 +143,21 @@ def namesake_not_first(tree: ast.Module, names: set[str]) -> str | None:
 def unnamed_modules(docstring: str, modules: set[str]) -> set[str]:
     """Return the modules of a package that its docstring does not name in backticks."""
     return modules - set(re.findall(r"`(\w+)`", docstring))
+
+
+def uncounted_plurals(tree: ast.Module) -> Iterator[str]:
+    """Numbers before a plural in f-strings: `format_count` would not print "1 pairs"."""
+    for node in walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            for value, text in pairwise(node.values):
+                if isinstance(value, ast.FormattedValue) and isinstance(text, ast.Constant):
+                    noun = PLURALS.match(text.value)
+                    if noun and _may_be_one(value):
+                        yield f"{ast.unparse(value.value)}{noun.group()}"
+
+
+def _may_be_one(value: ast.FormattedValue) -> bool:
+    expression = ast.unparse(value.value)
+    is_decimal = value.format_spec is not None and "." in ast.unparse(value.format_spec)
+    is_constant = expression.split(".")[-1].isupper()
+    return not (is_decimal or is_constant or NO_COUNTS.fullmatch(expression))

@@ -15,6 +15,7 @@ from tests.architecture.rules import (
     namesake_not_first,
     no_statement,
     pickles,
+    uncounted_plurals,
     undocumented,
     unnamed_modules,
     unquoted_shapes,
@@ -33,12 +34,28 @@ KEYWORD_DICTS = {
     "src/heedful/runs.py": "a TypedDict of the keywords of `load`",
 }
 
+PLURALS = {  # why a number before a plural cannot be 1, or is a text
+    "src/heedful/cli/options.py": "side of a pair",
+    "src/heedful/comparison/tables.py": "more than one run",
+    "src/heedful/conversion/exporting.py": "eight samples",
+    "src/heedful/conversion/hf_export.py": "eight samples",
+    "src/heedful/conversion/hf_language_models.py": "eight samples",
+    "src/heedful/conversion/model_card.py": "vocabularies have special tokens",
+    "src/heedful/conversion/safetensors_export.py": "eight samples; models have many tensors",
+    "src/heedful/conversion/torch_export.py": "eight samples",
+    "src/heedful/evaluation/score_table.py": "a thousand samples",
+    "src/heedful/evaluation/significance.py": "an assertion",
+    "src/heedful/layers/embeddings.py": "vocabularies have special tokens",
+    "src/heedful/models/captioning.py": "name of a head",
+    "src/heedful/training/objectives.py": "name of an objective",
+}
+
 KERAS_NAMES = {"Attention", "MultiHeadAttention"}  # heedful.nn has the names of Keras
 
 
 RULES = [
     *(british, class_names, generic_alias_calls, keyword_dicts, no_statement),
-    *(pickles, undocumented, unquoted_shapes),
+    *(pickles, uncounted_plurals, undocumented, unquoted_shapes),
 ]
 
 
@@ -98,6 +115,10 @@ def test_no_function_accepts_unknown_keywords(violations):
     assert violations[keyword_dicts].keys() == KEYWORD_DICTS.keys()
 
 
+def test_numbers_agree_with_their_nouns(violations):
+    assert violations[uncounted_plurals].keys() == PLURALS.keys(), "use format_count"
+
+
 def test_shapes_are_quoted(violations):
     assert violations[unquoted_shapes] == {}
 
@@ -122,6 +143,8 @@ def test_shapes_are_quoted(violations):
         (pickles, "torch.load('a', weights_only=True)", []),
         (pickles, "numpy.load('a', allow_pickle=True)", ["allow_pickle"]),
         (unquoted_shapes, "a: Int[Tensor, B]", ["Int[Tensor, B] in line 1"]),
+        (uncounted_plurals, "f'{len(a):,} source tokens'", ["len(a) source tokens"]),
+        (uncounted_plurals, "f'{MAX} lines', f'{a:.1f} steps', f'{side_name} pairs'", []),
         (keyword_dicts, "def f(a, **options): ...", ["**options in line 1"]),
     ],
 )

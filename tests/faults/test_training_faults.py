@@ -356,7 +356,7 @@ class TestAPoisonedRow:
         assert finished.returncode == 3
         assert "training step 3 (epoch 1, batch 3): loss is nan" in finished.stderr
         assert "(first in encoder." in finished.stderr
-        assert "3 consecutive steps were skipped" in finished.stderr
+        assert "3 consecutive steps skipped" in finished.stderr
         assert str(run / "bad-steps" / "step-00000003") in finished.stderr
 
 

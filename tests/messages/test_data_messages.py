@@ -126,8 +126,8 @@ def test_invalid_utf8_is_reported_by_line_and_column():
     write("train.de", "gut\n漢 \u00e9t".encode() + "\u00e9\n".encode("latin1"))
     assert message_of_lines("train.de") == (
         "train.de:2: byte 0xE9 at column 5 is not UTF-8\n"
-        "  convert the text to UTF-8, for example with `iconv -f cp1252 -t utf-8`; where "
-        "data files are options, also --encoding cp1252"
+        "  convert the text to UTF-8, for example with `iconv -f cp1252 -t utf-8`; for "
+        "data and texts also with --encoding cp1252"
     )
 
 
@@ -141,8 +141,8 @@ def test_utf16_is_recognized(encoding):
     write("train.de", "\ufeffgut\n".encode(encoding))
     assert message_of_lines("train.de") == (
         "train.de: the file is UTF-16, not UTF-8\n"
-        "  convert the text to UTF-8, for example with `iconv -f utf-16 -t utf-8`; where "
-        "data files are options, also --encoding utf-16"
+        "  convert the text to UTF-8, for example with `iconv -f utf-16 -t utf-8`; for "
+        "data and texts also with --encoding utf-16"
     )
 
 
@@ -434,7 +434,7 @@ def message_of_filtering(pairs, **settings):
 
 def test_all_pairs_filtered_out():
     assert message_of_filtering([("", "b"), ("abc", "a"), ("a", "abc")], max_length=2) == (
-        "train.tsv: all 3 pairs were filtered out: 1 with an empty side, "
+        "train.tsv: nothing is left of 3 pairs: 1 with an empty side, "
         "2 with more than 2 tokens on a side\n"
         "  raise max_length, or give other data"
     )

@@ -28,7 +28,7 @@ BROKEN = {
         "the file",
         EQUAL,
     ),
-    "short row": ("time,value\n1,5\n2\n", ":3: has 1 columns, but the first row names 2", CELLS),
+    "short row": ("time,value\n1,5\n2\n", ":3: has 1 column, but the first row names 2", CELLS),
     "no values": (
         "time,value\n1,\n2,\n",
         ": series 'value' has no values",

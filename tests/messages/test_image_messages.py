@@ -416,7 +416,7 @@ JSON = 'each line must be an object such as {"image": "a.jpg", "captions": ["...
             "c.tsv",
             "a\tb\nc\n",
             {},
-            "c.tsv:2: 1 columns, but line 1 has 2\n  look for lost or added "
+            "c.tsv:2: 1 column, but line 1 has 2\n  look for lost or added "
             "tabs; a caption must not contain any",
         ),
         (
@@ -542,7 +542,7 @@ def test_rows_that_do_not_fit():
         "  choose the split that the file was made of, or number the rows in the image column"
     )
     assert captions("c.tsv", "x\ta\n5\tb\n", features="f.npy", rows="numbers") == (
-        "c.tsv: 2 of 2 images are not rows 0 to 2 of f.npy\n"
+        "c.tsv: not rows 0 to 2 of f.npy: 2 of 2 images\n"
         "  x\n  5\n"
         "  number the images from 0, or set `rows: order`"
     )

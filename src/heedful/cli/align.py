@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Option
 
-from heedful.errors import DataError, check
-from heedful.tasks.command_line import COLUMN_OPTIONS, PARALLEL_FILES, READING_OPTIONS
+from heedful.errors import DataError, check, format_count
+from heedful.tasks.command_line import COLUMN_OPTIONS, PARALLEL_FILES, Delimiter, EncodingName
 from heedful.terminal import (
     Quiet,
     echo,
@@ -32,8 +32,6 @@ PairsFile = Annotated[
     str | None, Option(metavar="FILE", help="both in one file: .tsv, .csv, .jsonl or .parquet")
 ]
 Column = Annotated[str | None, Option(metavar="COLUMN", help="its number or name, with --pairs")]
-EncodingName = Annotated[str | None, Option(metavar="NAME", help=READING_OPTIONS["encoding"][0])]
-Delimiter = Annotated[str | None, Option(metavar="CHARACTER", help=READING_OPTIONS["delimiter"][0])]
 TrainSource = Annotated[
     str | None, Option(metavar="FILE", help="further source texts to learn from")
 ]
@@ -187,7 +185,8 @@ def _read_gold(path: str, sources: Words, targets: Words) -> list[str]:
     from heedful.data.text_files import read_lines
 
     lines = list(read_lines(path))
-    message = f"{len(lines)} lines of gold links, but {len(sources)} pairs of texts"
+    pairs = format_count(len(sources), "pair")
+    message = f"{format_count(len(lines), 'line')} of gold links, but {pairs} of texts"
     hint = "line n of the links must belong to pair n"
     check(len(lines) == len(sources), path, message, hint, DataError)
     hint = "words are separated by white space, in the texts and for the links"
@@ -204,6 +203,7 @@ def _print_scores(lines: Sequence[str], gold: Sequence[str]) -> None:
     from heedful.evaluation.score_table import format_entries, score_outputs
 
     entries = [score_outputs(metric, lines, gold) for metric in ALIGNMENT_METRICS.values()]
-    echo(f"{len(lines)} pairs, {sum(len(line.split()) for line in lines)} links")
+    num_links = sum(len(line.split()) for line in lines)
+    echo(f"{format_count(len(lines), 'pair')}, {format_count(num_links, 'link')}")
     for line in format_entries(entries):
         echo(line)

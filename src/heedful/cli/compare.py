@@ -99,7 +99,12 @@ def compare(
 
         names = [name.strip() for name in str(recipes).split(",")]
         plans = plan_runs(
-            names, str(data), seeds=num_seeds or 1, folder=output_dir, overrides=overrides or ()
+            names,
+            str(data),
+            seeds=num_seeds or 1,
+            folder=output_dir,
+            overrides=overrides or (),
+            device=device,
         )
         comparison = _train(plans, str(budget), options)
     if comparison is None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from typer import Argument, Option
 
+from heedful.errors import format_count
 from heedful.terminal import (
     Device,
     echo,
@@ -107,8 +108,8 @@ def describe_result(demo: Demo, training: TrainingConfig, result: TrainingResult
     assert target is not None
     assert limit is not None
     minutes = f"{int(result.seconds // 60)} min {int(result.seconds % 60)} s"
-    trained = f"Trained for {minutes}, {result.step:,} steps: {score:.1f} % of unseen {demo.items} "
-    trained += "are exactly right."
+    trained = f"Trained for {minutes}, {format_count(result.step, 'step')}: "
+    trained += f"{score:.1f} % of unseen {demo.items} are exactly right."
     if score >= target or "max_minutes" not in result.stop_reason:
         return trained
     command = f"{program_name()} demo {next(name for name in DEMOS if DEMOS[name] is demo)}"

@@ -208,4 +208,4 @@ def average(
         echo(f"{member.folder} (step {member.step}{score})", err=True)
     for warning in averaging_warnings(members):
         echo(f"warning: {warning}", err=True)
-    echo(f"{output_dir}: the mean of {len(members)} models")
+    echo(f"{output_dir}: the mean of {format_count(len(members), 'model')}")

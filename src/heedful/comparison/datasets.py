@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +37,20 @@ class Dataset(NamedTuple):
         return overrides
 
 
+def task_of_dataset(name: str) -> Task:
+    """Return the task of a recipe with data, else the first task with such examples."""
+    for task in all_tasks():
+        if name in built_in_corpora(task) or Path(name).is_dir():
+            with suppress(ConfigError):
+                find_dataset(name, task)
+                return task
+    return load_recipe(name).task if _is_recipe(name) else all_tasks()[0]
+
+
+def _is_recipe(name: str) -> bool:
+    return name in recipe_names() or name.endswith((".yaml", ".yml"))
+
+
 def find_dataset(name: str, task: Task) -> Dataset:
     """Find the dataset of a name, as examples of this task."""
     corpora = built_in_corpora(task)
@@ -43,7 +58,7 @@ def find_dataset(name: str, task: Task) -> Dataset:
         return _built_in_dataset(name, corpora[name])
     if (folder := Path(name)).is_dir():
         return _dataset_from_folder(folder, task)
-    if name in recipe_names() or name.endswith((".yaml", ".yml")):
+    if _is_recipe(name):
         return _dataset_from_recipe(name)
     names = [other for other, config in corpora.items() if _fits(task, other, config)]
     message = f"no dataset is called {name!r}{did_you_mean(name, [*names, *recipe_names()])}"

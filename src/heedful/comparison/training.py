@@ -12,18 +12,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 from heedful.comparison.budget import BUDGET_SETTINGS, Budget
-from heedful.comparison.datasets import find_dataset
+from heedful.comparison.datasets import find_dataset, task_of_dataset
 from heedful.comparison.results import Comparison, Failure
 from heedful.comparison.systems import SystemRuns, check_same_task, compare_runs, find_baseline
 from heedful.comparison.test_sets import EvaluationSet
-from heedful.config import flatten_settings
-from heedful.errors import ConfigError, HeedfulError, RunError, check
+from heedful.config import flatten_settings, to_overrides
+from heedful.errors import ConfigError, HeedfulError, RunError, check, format_count
 from heedful.experiment import train
+from heedful.experiment.default_recipe import DEFAULT_RECIPE, complete_default
 from heedful.experiment.environment import handle_stop_signals
 from heedful.parallel import WorkerDiedError, WorkerProcess
 from heedful.recipes import Recipe, load_recipe
-from heedful.runs import Run
+from heedful.runs import Run, resolve_device
 from heedful.training.checkpoints import CheckpointManager
 from heedful.training.state import finished_progress
 
@@ -42,20 +45,37 @@ class PlannedRun(NamedTuple):
 
 
 def plan_runs(
-    recipes: Sequence[str], data: str, *, seeds: int, folder: Path, overrides: Sequence[str] = ()
+    recipes: Sequence[str],
+    data: str,
+    *,
+    seeds: int,
+    folder: Path,
+    overrides: Sequence[str] = (),
+    device: str = "auto",
 ) -> list[PlannedRun]:
-    """Plan a run for each recipe and seed; seeds count from the one of the recipe."""
+    """Plan a run for each recipe and seed; seeds count from the one of the recipe.
+
+    `default` is the default recipe for the data, sized for them and the device.
+    """
     names = [Path(recipe).stem for recipe in recipes]
     for name in names:
         message = f"two recipes are called {name!r}"
         check(names.count(name) == 1, "--recipes", message, "rename one of them")
-    originals = [load_recipe(recipe) for recipe in recipes]
+    named = [recipe for recipe in recipes if recipe != DEFAULT_RECIPE]
+    task = load_recipe(named[0]).task if named else task_of_dataset(data)
+    default = task.default_recipe(torch.device("cpu"), None).name
+    originals = [load_recipe(default if name == DEFAULT_RECIPE else name) for name in recipes]
     check_same_task(list(zip(names, originals, strict=True)))
     dataset = find_dataset(data, originals[0].task)
     adapted = []
     for recipe, original in zip(recipes, originals, strict=True):
         try:
-            adapted.append(load_recipe(recipe, [*dataset.overrides(original), *overrides]))
+            settings = [*dataset.overrides(original), *overrides]
+            if recipe == DEFAULT_RECIPE:
+                sized = complete_default(to_overrides(settings), resolve_device(device), task.name)
+            else:
+                sized = load_recipe(recipe, settings)
+            adapted.append(sized)
         except ConfigError as error:  # its location is an override that the user did not write
             location = f"--recipes {recipe}: {error.location.removeprefix('--set ')}"
             raise ConfigError(location, error.message, error.hint) from None
@@ -125,7 +145,7 @@ def train_all(
     unfinished = [planned for planned in plans if not _is_finished(planned, budget)]
     count = len(unfinished)
     if count < len(plans):
-        log_message(f"{len(plans) - count} of {len(plans)} runs are already trained")
+        log_message(f"already trained: {len(plans) - count} of {format_count(len(plans), 'run')}")
     start = time.monotonic()
     for index, planned in enumerate(unfinished):
         name, recipe, folder = planned

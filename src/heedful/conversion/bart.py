@@ -11,7 +11,7 @@ from heedful.conversion.hf_transformer import (
 )
 from heedful.conversion.interface import ImportedRun
 from heedful.conversion.special_tokens import VocabularyOrder
-from heedful.errors import DataError, check
+from heedful.errors import DataError, check, format_count
 from heedful.tokenization.bart import BartTokenizer, BartTokenizerConfig
 from heedful.tokenization.byte_level_bpe import ByteLevelBPETokenizerConfig
 from heedful.tokenization.tokenizer_pair import TokenizerPair
@@ -49,7 +49,7 @@ def read_vocabularies(folder: HFFolder) -> Vocabularies:
     check(is_known, str(folder.path), message, hint, DataError)
     names = list(tokenizer.tokens)
     bos = folder.setting("bos_token_id", int)
-    message = f"bos_token_id is {bos}, but there are {len(names)} tokens"
+    message = f"bos_token_id is {bos}, but the vocabulary has {format_count(len(names), 'token')}"
     hint = "download the folder again"
     check(0 <= bos < len(names), str(folder.path / CONFIG), message, hint, DataError)
     special = special_token_ids(folder)

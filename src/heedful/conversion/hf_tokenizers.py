@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from heedful.conversion.hf_folder import CONFIG, HFFolder
 from heedful.conversion.registry import explain_odd_values
-from heedful.errors import DataError, check
+from heedful.errors import DataError, check, format_count
 from heedful.tokenization.byte_level_bpe import (
     MERGES_FILE,
     ByteLevelBPETokenizer,
@@ -72,7 +72,8 @@ def read_hf_tokenizer(folder: HFFolder, *, vocab_size: int) -> HFTokenizer:
     with explain_odd_values(folder.path / name):
         tokenizer = _without_rowless_specials(read(folder), vocab_size)
         tokenizer = tokenizer._replace(mask_lstrip=_read_mask_lstrip(folder))
-    message = f"vocab_size is {vocab_size}, but the tokenizer has {len(tokenizer.tokens)} tokens"
+    tokens = format_count(len(tokenizer.tokens), "token")
+    message = f"vocab_size is {vocab_size}, but the tokenizer has {tokens}"
     is_same = len(tokenizer.tokens) == vocab_size
     check(is_same, str(folder.path / CONFIG), message, _AGAIN_HINT, DataError)
     return tokenizer

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.config import Settings, flatten_settings
-from heedful.errors import ConfigError, DataError, check
+from heedful.errors import ConfigError, DataError, check, format_count
 from heedful.recipes import Recipe, load_recipe
 from heedful.runs import Run
 from heedful.storage.state_dict import unique_weights
@@ -54,7 +54,8 @@ def expected_weights(
     """
     settings = flatten_settings(recipe.model.model_dump())
     num_layers = sum(value for path, value in settings if path.endswith("num_layers"))
-    message = f"its settings describe {num_layers} layers, but there are {len(tensors)} tensors"
+    layers, count = format_count(num_layers, "layer"), format_count(len(tensors), "tensor")
+    message = f"its settings describe {layers}, but the model has {count}"
     hint = "use the settings and tensors that were written together"
     check(num_layers <= len(tensors), location, message, hint, DataError)
     with torch.device("meta"):

@@ -17,7 +17,7 @@ from heedful.conversion.hf_transformer import (
 )
 from heedful.conversion.interface import ImportedRun
 from heedful.conversion.special_tokens import VocabularyOrder
-from heedful.errors import DataError, check
+from heedful.errors import DataError, check, format_count
 from heedful.tokenization.imported import SentencePieceTokenizer, SentencePieceTokenizerConfig
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import Vocabulary
@@ -88,7 +88,7 @@ def _read_tokenizer(
     ids = folder.read_json(vocabulary_name)
     location = str(folder.path / vocabulary_name)
     names = {index: token for token, index in ids.items()}
-    message = f"has {len(ids)} tokens, but the vocab_size of config.json is {size}"
+    message = f"has {format_count(len(ids), 'token')}, but the vocab_size of config.json is {size}"
     is_complete = len(ids) == size and set(names) == set(range(size))
     check(is_complete, location, message, _AGAIN_HINT, DataError)
     message = f"has no token {UNK_TOKEN}"

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from heedful.conversion.tensor_names import TensorLayout, layout_of_one
+from heedful.errors import format_count
 from heedful.tokenization.vocabulary import BOS, NUM_SPECIAL_TOKENS
 
 NO_ROW = -1
@@ -42,7 +43,7 @@ class VocabularyOrder(NamedTuple):
         """
         for row in (pad, unk or 0, decoder_start, eos):
             if not 0 <= row < size:
-                raise ValueError(f"the special token {row} of {size} tokens")
+                raise ValueError(f"the special token {row} of {format_count(size, 'token')}")
         special = (pad, NO_ROW if unk is None else unk, decoder_start, eos)
         others = [row for row in range(size) if row not in special or row == text_token]
         return cls((*special, *others), size)

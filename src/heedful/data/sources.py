@@ -26,7 +26,7 @@ from heedful.data.text_files import (
     nonempty_lines,
     read_lines,
 )
-from heedful.errors import DataError, check
+from heedful.errors import DataError, check, format_count
 
 COLUMN_OPTIONS = "--source-column and --target-column"
 Encoding = Annotated[str, AfterValidator(check_encoding)]
@@ -68,7 +68,7 @@ class SourceConfig(BaseConfig, ABC):
 
 
 class ParallelFilesConfig(SourceConfig):
-    """Two files: line n of one belongs to line n of the other. Also .gz, .xz and "-" for stdin."""
+    """Two files whose lines n belong together. Also compressed, and "-" for stdin."""
 
     type: Literal["parallel-files"] = "parallel-files"
     source: str
@@ -95,7 +95,8 @@ class ParallelFilesConfig(SourceConfig):
             if source is None or target is None:
                 longer = 1 + index + sum(1 for _ in chain(sources, targets))
                 counts = (longer, index) if target is None else (index, longer)
-                message = f"{counts[0]} lines, but {display_name(self.target)} has {counts[1]}"
+                other = f"{display_name(self.target)} has {counts[1]}"
+                message = f"{format_count(counts[0], 'line')}, but {other}"
                 raise DataError(display_name(self.source), message, hint)
             yield Pair(source, target)
 
@@ -191,11 +192,12 @@ class SyntheticPairsConfig(SyntheticConfig):
 
     @override
     def describe(self) -> str:
-        return f"built-in {self.name}, {self.split}, {self.num_examples} pairs, seed {self.seed}"
+        size = format_count(self.num_examples, "pair")
+        return f"built-in {self.name}, {self.split}, {size}, seed {self.seed}"
 
 
 class TextFilesConfig(SourceConfig):
-    """One or more files of running text, concatenated. Also .gz, .xz and "-" for stdin."""
+    """One or more files of running text, concatenated. Also compressed, and "-" for stdin."""
 
     type: Literal["text"] = "text"
     path: str | list[str]
@@ -231,7 +233,7 @@ class TextColumnConfig(SourceConfig):
 
     type: Literal["text-column"] = "text-column"
     path: str
-    """The file (.parquet, .arrow, .feather; also .gz and .xz), or the folder."""
+    """The file (.parquet, .arrow, .feather; also compressed), or the folder."""
     text_column: PositiveInt | str = "text"
     """Column of the texts: its name, or its number, counted from 1."""
     split: str | None = None
@@ -283,7 +285,7 @@ class SyntheticTextConfig(SyntheticConfig):
 
     @override
     def describe(self) -> str:
-        size = f"{self.num_examples} lines, seed {self.seed}"
+        size = f"{format_count(self.num_examples, 'line')}, seed {self.seed}"
         return f"built-in {self.name}, {self.side}, {self.split}, {size}"
 
 

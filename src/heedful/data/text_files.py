@@ -45,6 +45,7 @@ _OPENERS: dict[str, Callable[[str], Any]] = {
     ".zst": _open_zst,
 }
 COMPRESSION_SUFFIXES = tuple(_OPENERS)
+ALSO_COMPRESSED = f"also {', '.join(_OPENERS)}"
 _ARCHIVE_HINT = f"unpack it; read as they are: {', '.join(_OPENERS)}"
 _TABLE_HINT, _TEXT_HINT = "save the table as .csv", "save the text as .txt"
 _UNREADABLE = {
@@ -165,8 +166,8 @@ def _encoding_error(
     message = f"byte 0x{line[error.start]:02X} at column {column} is not UTF-8"
     if line_number == 1 and line.startswith(_UTF_16_MARKS):
         location, encoding, message = name, "utf-16", "the file is UTF-16, not UTF-8"
-    hint = f"convert the text to UTF-8, for example with `iconv -f {encoding} -t utf-8`; where "
-    hint += f"data files are options, also --encoding {encoding}"
+    hint = f"convert the text to UTF-8, for example with `iconv -f {encoding} -t utf-8`; for "
+    hint += f"data and texts also with --encoding {encoding}"
     return DataError(location, message, hint)
 
 

@@ -13,7 +13,7 @@ from warnings import warn
 
 from heedful.decoding.config import DecodingConfig, Phrases, alternatives, has_empty_phrase
 from heedful.decoding.forbidden_text import ForbiddenText, VocabularyIndex, contains_phrase
-from heedful.errors import ConfigError, DataError, check
+from heedful.errors import ConfigError, DataError, check, format_count
 from heedful.search import DisjunctiveConstraint, LogitsProcessor, require_phrase
 from heedful.search.constraints import ConstraintSet
 from heedful.tokenization.tokenizer import CharacterTokenizer, Tokenizer, WordTokenizer
@@ -107,7 +107,8 @@ class RequestEncoder:
             if too_long == "error" or len(source) <= limit:
                 encoded.append(self._encode(request, source, index, text_location))
                 continue
-            size = f"{text_location}: the text has {len(source)} tokens, but the limit is {limit}"
+            count = format_count(len(source), "token")
+            size = f"{text_location}: the text has {count}, but the limit is {limit}"
             if too_long == "skip":
                 report(f"{size}: its output is empty")
                 text = Request(request.text)
@@ -145,7 +146,9 @@ class RequestEncoder:
         self, request: Request, source: list[int], index: int, location: str
     ) -> EncodedRequest:
         limit = self.config.max_source_length
-        message = f"the text has {len(source)} tokens, but max_source_length is {limit}"
+        message = (
+            f"the text has {format_count(len(source), 'token')}, but max_source_length is {limit}"
+        )
         hint = "split the text into sentences, or raise the limit with "
         hint += "--set decoding.max_source_length=N"
         _check_data(len(source) <= limit, location, message, hint)
@@ -160,7 +163,8 @@ class RequestEncoder:
         if not encoded.is_empty:
             needed = ConstraintSet(encoded.constraints).num_tokens_needed(encoded.prefix)
             limit = encoded.max_length
-            message = f"prefix and required phrases need {needed} tokens, but the limit is {limit}"
+            message = f"prefix and required phrases need {format_count(needed, 'token')}, "
+            message += f"but the limit is {limit}"
             hint = "require less, or raise decoding.max_length_offset and decoding.max_length"
             _check_data(needed <= limit, location, message, hint)
         return encoded

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from heedful.config import SettingsArgument, to_overrides
-from heedful.errors import ArgumentError, ConfigError, RunError, check
+from heedful.errors import ArgumentError, ConfigError, RunError, check, format_count
 from heedful.experiment.default_recipe import DEFAULT_RECIPE, complete_default
 from heedful.recipes import Recipe, load_recipe
 from heedful.recipes.recipe import RecipeArgument
@@ -149,7 +149,7 @@ def _store_pairs(pairs: Iterable[tuple[str, str]], run: Run) -> None:
         with temporary.open("w", encoding="utf-8") as file:
             count = _write_pairs(pairs, file.write)
         is_same = path.exists() and filecmp.cmp(path, temporary, shallow=False)
-        message = f"this run was not started with the {count} pairs that are given now"
+        message = f"this run was not started with the {format_count(count, 'pair')} given now"
         hint = "pass the same pairs in the same order, or leave them out and train "
         hint += f"{str(run.folder / 'config.yaml')!r}, or use another run folder"
         check(is_same or not run.is_saved, str(run.folder), message, hint, RunError)

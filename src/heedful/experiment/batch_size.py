@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from heedful.config import validate_settings
-from heedful.errors import RunError, check
+from heedful.errors import RunError, check, format_count
 from heedful.experiment import environment
 from heedful.experiment.trainer_setup import build_trainer
 from heedful.parallel import WorkerDiedError, WorkerProcess
@@ -107,7 +107,7 @@ def find_largest_batch_size(
         start = task.batch_size(recipe) // task.row_size(shape)
         rows = math.floor(fraction * largest_fitting(fits, start, math.ceil(max_rows / fraction)))
     lengths = f"{shape.source_length} + " if shape.source_length else ""
-    sequences = f"longest sequences ({lengths}{shape.target_length} tokens)"
+    sequences = f"longest sequences ({lengths}{format_count(shape.target_length, 'token')})"
     message = f"not even one row of the {sequences} fits into {_format_bytes(max(0, budget))}"
     hint = "use a smaller model, filter out the longest texts, or raise --memory-limit"
     check(rows or any(trials.values()), _OPTION, message, hint)

@@ -20,6 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from torch.profiler import ProfilerActivity, profile
 
 from heedful.data.shuffling import DataCursor
+from heedful.errors import format_count
 from heedful.experiment.data_modules import load_data
 from heedful.experiment.trainer_setup import build_trainer
 from heedful.pytree import tensors_of
@@ -305,12 +306,14 @@ def format_profile(result: TrainingProfile, recipe: Recipe, device: torch.device
     yield f"speed: {steps.targets_per_second:,.0f} targets per second"
     milliseconds = 1e3 * (steps.data_seconds + steps.step_seconds)
     size = f"{steps.num_targets:,.0f} targets, {shapes.padding:.0%} padding"
-    yield f"step: {milliseconds:,.1f} ms for {size}; mean of {steps.num_steps:,} steps"
+    count = format_count(steps.num_steps, "step")
+    yield f"step: {milliseconds:,.1f} ms for {size}; mean of {count}"
     epoch = "an epoch" if shapes.is_whole_epoch else "the part of an epoch that was read"
     is_captured = device.type == "cuda" and recipe.training.cuda_graphs and not result.plain_reason
     state = "captured" if is_captured else "warm"
     share = f"{shapes.num_warm} of them {state}, for {shapes.coverage:.0%} of the steps"
-    yield f"shapes: {shapes.num_shapes} in {epoch} ({shapes.num_steps:,} steps); {share}"
+    count = format_count(shapes.num_steps, "step")
+    yield f"shapes: {shapes.num_shapes} in {epoch} ({count}); {share}"
     yield "time: " + ", ".join(f"{name} {share:.0%}" for name, share in steps.shares.items())
     operators = (f"{name} {share:.0%}" for name, share in steps.operators.items())
     yield f"operators: {', '.join(operators)}"

@@ -59,7 +59,7 @@ def complete_default(
 def describe_default(recipe: Recipe) -> str:
     """Return a line about the choice, and how to change it."""
     minutes, model = recipe.training.max_minutes, recipe.task.file_options.model
-    duration = f" for {minutes:g} minutes" if minutes else ""
+    duration = f" for {minutes:g} minute{'s' * (minutes != 1)}" if minutes else ""
     advice = "change settings with --set, or choose a recipe"
     return f"no recipe is named: {recipe.info.name} trains {model}{duration}; {advice}"
 

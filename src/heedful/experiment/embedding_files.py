@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from heedful.data.text_files import nonempty_lines
-from heedful.errors import DataError, check
+from heedful.errors import DataError, check, format_count
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.storage.state_dict import gather_shards, shard_like
 from heedful.tokenization.tokenizer import Tokenizer
@@ -124,7 +124,7 @@ def _load(embedding: TokenEmbedding, path: str, tokens: Mapping[int, str], setti
             num_matches += 1
     weight.copy_(shard_like(table, weight))
     example = next(iter(tokens.values()), "")
-    message = f"{path} has none of the {len(tokens):,} tokens, such as {example!r}"
+    message = f"{path} has none of the {format_count(len(tokens), 'token')}, such as {example!r}"
     check(num_matches, setting, message, "use a tokenizer of words, or other vectors")
     return num_matches
 

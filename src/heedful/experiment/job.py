@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.shuffling import DataCursor
-from heedful.errors import DiskFullError, RunError, check
+from heedful.errors import DiskFullError, RunError, check, format_count
 from heedful.experiment.debug_dumps import BAD_STEPS_FOLDER, NonFiniteError, write_debug_dump
 from heedful.experiment.embedding_files import load_embedding_files
 from heedful.experiment.environment import environment_info, peak_memory
@@ -210,10 +210,11 @@ class TrainingJob:
         minutes = self.progress.seconds * planned / step / 60
         if self.config.max_minutes is None and minutes >= 2:
             advice = "training.max_minutes sets a time, and ends the learning-rate schedule with it"
-            self.log(f"{planned:,} steps take about {minutes:,.0f} minutes at this speed; {advice}")
+            duration = f"about {minutes:,.0f} minutes at this speed"
+            self.log(f"{format_count(planned, 'step')}: {duration}; {advice}")
         warmup_steps = self.config.lr_scheduler.num_warmup_steps(planned)
         if planned <= warmup_steps:
-            end = f"after about {planned:,} steps, in the warmup of {warmup_steps:,}"
+            end = f"after about {format_count(planned, 'step')}, in the warmup of {warmup_steps:,}"
             advice = "set training.lr_scheduler.warmup_ratio=0.1, or train longer"
             self.log(f"training ends {end}: the learning rate never reaches its peak; {advice}")
 
@@ -247,7 +248,7 @@ class TrainingJob:
         folder, (batches, rng_states) = self.run.folder / BAD_STEPS_FOLDER, started[2:4]
         path = self._write(lambda: write_debug_dump(folder, batches, rng_states, metadata))
         dump = f" (see {path})" if path else ""
-        message = f"{metrics.skip_reason}; {count} consecutive steps were skipped{dump}"
+        message = f"{metrics.skip_reason}; {format_count(count, 'consecutive step')} skipped{dump}"
         settings = "training.optimizer.learning_rate or training.max_grad_norm"
         hint = f"earlier checkpoints are good; lower {settings}"
         check(count < self.config.max_nonfinite_steps, location, message, hint, NonFiniteError)

@@ -18,7 +18,7 @@ from xml.etree.ElementTree import Element, SubElement
 import numpy as np
 from rich.cells import cell_len
 
-from heedful.errors import DataError, check
+from heedful.errors import DataError, check, format_count
 from heedful.plotting import svg
 from heedful.plotting.html import read_asset, render_page
 from heedful.plotting.svg import add_rect, add_text, escape_invisible, escape_line, format_percent
@@ -63,14 +63,13 @@ class AttentionMap:
 
     def __post_init__(self) -> None:
         shape = (len(self.target), len(self.source))
-        tokens = f"{shape[0]} target and {shape[1]} source tokens"
+        tokens = f"{shape[0]} target and {format_count(shape[1], 'source token')}"
         message = f"{tokens} need weights of shape {shape}, found {self.weights.shape}"
         hint = "give one row per target token and one column per source token"
         check(self.weights.shape == shape, "attention_map", message, hint, DataError)
         if self.grid is not None:
-            message = (
-                f"a grid of {self.grid[0]} x {self.grid[1]} cells has {shape[1]} source tokens"
-            )
+            tokens = format_count(shape[1], "source token")
+            message = f"a grid of {self.grid[0]} x {self.grid[1]} cells has {tokens}"
             hint = "give one source token per cell, row by row"
             check(math.prod(self.grid) == shape[1], "attention_map", message, hint, DataError)
         for index, row in enumerate(self.weights):

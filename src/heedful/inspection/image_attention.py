@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from heedful.errors import DataError, check
+from heedful.errors import DataError, check, format_count
 from heedful.inspection.attention_map import TOLERANCE
 from heedful.plotting import raster
 from heedful.plotting.svg import escape_invisible, escape_line
@@ -56,7 +56,8 @@ class ImageAttention:
     def __post_init__(self) -> None:
         location, shape = "caption_attention", self.weights.shape
         is_grid = len(shape) == 3 and shape[0] == len(self.words) and 0 not in shape[1:]
-        message = f"{len(self.words)} words need weights (words, rows, columns), found {shape}"
+        count = format_count(len(self.words), "word")
+        message = f"weights of {count} must be (words, rows, columns), found {shape}"
         check(is_grid, location, message, "give a grid of weights for each word", DataError)
         if self.image is not None:
             raster.to_rgb(self.image)  # checks it
@@ -72,7 +73,7 @@ class ImageAttention:
             check(not error, f"{location}: {word!r}", error, hint, DataError)
         gates, hint = self.gates, "give a number from 0 to 1 for each word, or None"
         if gates is not None:
-            message = f"{len(self.words)} words have {len(gates)} gates"
+            message = f"{format_count(len(gates), 'gate')} for {count}"
             check(len(gates) == len(self.words), location, message, hint, DataError)
             for word, gate in zip(self.words, gates, strict=True):
                 message = f"the gate is {gate:.4g}"

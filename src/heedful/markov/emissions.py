@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.errors import ArgumentError, check
+from heedful.errors import ArgumentError, check, format_count
 from heedful.shapes import Bool, Float, Int
 
 Observations = Int[Tensor, "B T"] | Float[Tensor, "B T D"]
@@ -58,7 +58,8 @@ class CategoricalEmission(Emission):
         real = observations[mask]
         is_symbol = (real >= 0) & (real < self.num_symbols)
         if not is_symbol.all():
-            message = f"{int(real[~is_symbol][0])} is not one of the {self.num_symbols} symbols"
+            count = format_count(self.num_symbols, "symbol")
+            message = f"{int(real[~is_symbol][0])} is not one of {count}"
             hint = f"number them from 0 to {self.num_symbols - 1}; padding belongs behind `lengths`"
             raise ArgumentError("observations", message, hint)
 

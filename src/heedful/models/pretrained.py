@@ -17,7 +17,7 @@ from typing_extensions import override
 from heedful.attention.masks import padding_mask
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
-from heedful.errors import ConfigError, check
+from heedful.errors import ConfigError, check, format_count
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.transformer import TransformerStack
 from heedful.models.base import Encoder, EncoderOutput
@@ -244,7 +244,7 @@ class PretrainedEncoderConfig(BaseConfig):
         hint = "set it to 'frozen' or 'all'"
         check(stack is not None, "model.encoder.tune", message, hint)
         num_layers = len(stack.layers) if stack else 0
-        message = f"is {self.tune!r}, but the model has {num_layers} layers"
+        message = f"is {self.tune!r}, but the model has {format_count(num_layers, 'layer')}"
         is_valid = int(self.tune.removeprefix(_TOP)) <= num_layers
         check(is_valid, "model.encoder.tune", message, "lower it, or set it to 'all'")
 
@@ -277,7 +277,8 @@ class PretrainedEncoderConfig(BaseConfig):
             return model
         stack = model.backbone if isinstance(model, LanguageModelConfig) else model
         num_layers = getattr(stack, "num_layers", None)
-        message = f"is {self.layers}, but the model of {self.path} has {num_layers} layers"
+        layers = format_count(num_layers or 0, "layer")
+        message = f"is {self.layers}, but the model of {self.path} has {layers}"
         is_valid = num_layers is not None and self.layers <= num_layers
         check(is_valid, "model.encoder.layers", message, "lower it, or set it to 'all'")
         kept = stack.model_copy(update={"num_layers": self.layers})

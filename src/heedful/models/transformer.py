@@ -14,7 +14,7 @@ from heedful.attention.attention import Attention
 from heedful.attention.config import AttentionConfig
 from heedful.attention.masks import padding_mask
 from heedful.attention.memory import Memory
-from heedful.errors import check
+from heedful.errors import check, format_count
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.transformer import (
     EmbeddedTransformerConfigBase,
@@ -214,7 +214,8 @@ def check_encoder_layers(encoder: Encoder, decoder: Decoder) -> None:
         return
     setting, hint = "decoder.cross_attention_to", "set it to 'top-layer', or change the encoder"
     sizes, num_layers = encoder.layer_input_sizes, len(decoder.stack.layers)
-    message = f"is 'same-layer', but the decoder has {num_layers} layers, the encoder {len(sizes)}"
+    message = f"is 'same-layer', but the decoder has {format_count(num_layers, 'layer')}, "
+    message += f"the encoder {len(sizes)}"
     check(len(sizes) == num_layers, setting, message, hint)
     lower, top = set(sizes[1:]), encoder.output_size
     message = f"is 'same-layer', but the encoder layers have different sizes: {lower | {top}}"

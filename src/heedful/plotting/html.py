@@ -76,12 +76,16 @@ def key_figures(figures: Iterable[tuple[str, str, str]]) -> Element:
     return element("dl", *tiles, css_class="key-figures")
 
 
-def curve_key(css_class: str, *children: Element | str) -> Element:
-    """Return an entry of a legend: a piece of the curve or band, and what follows it."""
+def curve_key(css_class: str, *children: Element | str, num_layers: int = 1) -> Element:
+    """Return an entry of a legend: a piece of the curve or band, and what follows it.
+
+    A band within others has as many layers as there are bands at its place.
+    """
     shape = "M1,1 H15 V9 H1 Z" if css_class.startswith("band") else "M1,5 H15"
-    path = element("path", css_class=css_class, attributes={"d": shape})
+    attributes = {"d": shape}
+    paths = [element("path", css_class=css_class, attributes=attributes) for _ in range(num_layers)]
     swatch = {"viewBox": "0 0 16 10", "aria-hidden": "true"}
-    line = element("svg", path, css_class="swatch", attributes=swatch)
+    line = element("svg", *paths, css_class="swatch", attributes=swatch)
     return element("span", line, *children, css_class="key")
 
 

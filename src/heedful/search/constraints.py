@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from heedful.errors import check
+from heedful.errors import check, format_count
 from heedful.search.candidates import Candidates, FloatArray, IntArray
 from heedful.search.logits_processors import LogProbs
 
@@ -233,7 +233,8 @@ class ConstrainedBeam:
             prefix = prefixes[index] if prefixes else ()
             needed = constraint_set.num_tokens_needed(prefix)
             including = f", including the prefix of {len(prefix)}" if prefix else ""
-            message = f"the constraints need {needed} tokens{including}, but max_length is {limit}"
+            count = f"{format_count(needed, 'token')}{including}"
+            message = f"the constraints need {count}, but max_length is {limit}"
             hint = "require fewer or shorter phrases, or raise max_length"
             check(needed <= limit, location, message, hint)
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heedful.errors import RunError
+from heedful.errors import RunError, format_count
 from heedful.pytree import select_rows, to_float64
 from heedful.search.penalties import CoveragePenalty, LengthPenalty
 from heedful.shapes import Float, Int, Lengths, StepTokens
@@ -62,7 +62,7 @@ class NaNLogProbsError(RunError):
     def __init__(self, depth: int) -> None:
         super().__init__(
             "search",
-            f"the model's log-probabilities are NaN after {depth} tokens",
+            f"the model's log-probabilities are NaN after {format_count(depth, 'token')}",
             "the parameters or activations have overflowed: use an earlier checkpoint, or float32",
         )
 

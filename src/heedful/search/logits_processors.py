@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from heedful.errors import check
+from heedful.errors import check, format_count
 from heedful.shapes import Float, Int, Lengths
 
 LogProbs = Float[Tensor, "R N"]  # one row per hypothesis
@@ -127,7 +127,9 @@ class ForcedPrefix(LogitsProcessor):
     @override
     def check_lengths(self, max_lengths: Sequence[int]) -> None:
         for index, (prefix, limit) in enumerate(zip(self.prefixes, max_lengths, strict=True)):
-            message = f"the prefix has {len(prefix)} tokens, but max_length is {limit}"
+            message = (
+                f"the prefix has {format_count(len(prefix), 'token')}, but max_length is {limit}"
+            )
             hint = "shorten the prefix, or raise max_length"
             check(len(prefix) <= limit, f"prefix of sentence {index + 1}", message, hint)
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol
 from typer import Option
 
 from heedful.data.text.columnar_files import columnar_format
-from heedful.data.text_files import COMPRESSION_SUFFIXES, file_suffix
+from heedful.data.text_files import ALSO_COMPRESSED, COMPRESSION_SUFFIXES, file_suffix
 from heedful.errors import ConfigError, check
 from heedful.terminal import (
     echo,
@@ -248,6 +248,8 @@ READING_OPTIONS = {
     "encoding": ("encoding of the files, such as cp1252; default: utf-8", "NAME"),
     "delimiter": ("what separates the columns of a table: , ; | or tab", "CHARACTER"),
 }
+EncodingName = Annotated[str | None, Option(metavar="NAME", help=READING_OPTIONS["encoding"][0])]
+Delimiter = Annotated[str | None, Option(metavar="CHARACTER", help=READING_OPTIONS["delimiter"][0])]
 _FILE_TYPES = {
     ".csv": "csv",
     ".json": "jsonl",
@@ -266,7 +268,7 @@ _TEXT_HELP: Mapping[Split, str] = {
     "test": "running text for a language model",
 }
 _SOURCE_HELP: Mapping[Split, str] = {
-    "train": "source texts, one per line; also .gz and .xz",
+    "train": f"source texts, one per line; {ALSO_COMPRESSED}",
     "dev": "source texts to validate on; default: some training pairs",
     "test": "source texts, one per line",
 }

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Option
 
-from heedful.data.text_files import display_name, file_suffix, read_lines
+from heedful.data.text.columnar_files import SUFFIXES
+from heedful.data.text_files import UTF_8, check_encoding, display_name, file_suffix, read_lines
 from heedful.errors import check
 from heedful.storage.json_files import MAX_BYTES
 from heedful.tasks.command_line import add_reading_options, parse_column
@@ -24,11 +25,7 @@ _TYPES = {".tsv": "tsv", ".csv": "csv", ".json": "jsonl", ".jsonl": "jsonl", ".n
 
 SourceColumn = Annotated[
     str | None,
-    Option(metavar="COLUMN", help="column of the texts in .tsv, .csv or .jsonl: number or name"),
-]
-Delimiter = Annotated[
-    str | None,
-    Option(metavar="CHARACTER", help="what separates the columns of a table: , ; | or tab"),
+    Option(metavar="COLUMN", help="column of the texts in a table or .jsonl: number or name"),
 ]
 
 
@@ -38,12 +35,13 @@ class TextInput(NamedTuple):
     file: str
     column: str | None = None  # name, or number from 1; default: the usual names of a text
     delimiter: str | None = None
+    encoding: str | None = None
     default_column: int = 1  # of a table that names none; the last one if it has fewer
 
     @property
     def type(self) -> str | None:
         """The type of its data setting; None for lines."""
-        return _TYPES.get(file_suffix(self.file))
+        return {**_TYPES, **SUFFIXES}.get(file_suffix(self.file))
 
     @property
     def location(self) -> str:
@@ -55,32 +53,51 @@ class TextInput(NamedTuple):
         if self.type is None:
             for flag, value in (("--source-column", self.column), ("--delimiter", self.delimiter)):
                 message = f"{display_name(self.file)} is a file of lines, which has no columns"
-                check(value is None, flag, message, "leave it out, or give .tsv, .csv or .jsonl")
-            return read_lines(self.file, MAX_BYTES)
+                check(
+                    value is None,
+                    flag,
+                    message,
+                    "leave it out, or give .tsv, .csv, .jsonl or .parquet",
+                )
+            return read_lines(self.file, MAX_BYTES, check_encoding(self.encoding or UTF_8))
         return (pair.source for pair in self._build_config().stream())
 
     def _build_config(self) -> Any:
         """Return a source of pairs, of which both texts are the same."""
-        from heedful.data.text.pair_files import JSONLConfig
+        from heedful.data.text.pair_files import ArrowConfig, JSONLConfig, ParquetConfig
         from heedful.data.text.table_files import CSVConfig, TSVConfig
 
-        files = {"delimiter": self.delimiter}
+        files = {"delimiter": self.delimiter, "encoding": self.encoding}
         setting = add_reading_options({"type": self.type, "path": self.file}, files)
-        if self.type == "jsonl":
-            column = self.column or self._find_key()
-            return JSONLConfig(path=self.file, source_column=column, target_column=column)
+        if self.type in ("jsonl", "parquet", "arrow"):
+            configs = {"jsonl": JSONLConfig, "parquet": ParquetConfig, "arrow": ArrowConfig}
+            config: Any = configs[self.type]
+            column = self._find_key() if self.type == "jsonl" else self._find_column()
+            columns = {"source_column": column, "target_column": column}
+            return config.model_validate(setting | columns)
         table = (CSVConfig if setting["type"] == "csv" else TSVConfig).model_validate(setting)
         update = self._choose_column(table)
         return type(table).model_validate(setting | update)
+
+    def _find_column(self) -> int | str:
+        from heedful.data.text.columnar_files import ColumnarSource
+        from heedful.data.text.table_files import TEXT_NAMES
+
+        if self.column:
+            column: int | str = parse_column(self.column, "source_column")
+            return column
+        names = ColumnarSource(self.file, SUFFIXES[file_suffix(self.file)]).names()
+        default = min(self.default_column, len(names))
+        return next((name for name in TEXT_NAMES if name in names), default)
 
     def _find_key(self) -> str:
         from heedful.data.text.pair_files import read_json_objects
         from heedful.data.text.table_files import TEXT_NAMES
 
-        if not Path(self.file).is_file():
-            return TEXT_NAMES[0]
+        if self.column or not Path(self.file).is_file():
+            return self.column or TEXT_NAMES[0]
         hint = 'each line must be an object such as {"source": "..."}'
-        _, record = next(read_json_objects(self.file, hint))
+        _, record = next(read_json_objects(self.file, hint, check_encoding(self.encoding or UTF_8)))
         return next((name for name in TEXT_NAMES if name in record), TEXT_NAMES[0])
 
     def _choose_column(self, table: TableConfig) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from heedful.data.text.token_stream import (
     tokens_fingerprint,
 )
 from heedful.decoding.translation import BOS_LABEL, TokenTextMapper, token_axis
-from heedful.errors import ConfigError, check
+from heedful.errors import ConfigError, check, format_count
 from heedful.evaluation.base import Direction
 from heedful.evaluation.registry import ACCURACY, LOSS, MetricSpec
 from heedful.inspection.attention_layers import (
@@ -120,7 +120,7 @@ class TextPredictor:
         return token_axis(tokens, texts)
 
     def __repr__(self) -> str:
-        context = f"context of {self.lm_batching.context_length} tokens"
+        context = f"context of {format_count(self.lm_batching.context_length, 'token')}"
         return format_predictor(self, f"vocabulary {len(self.tokenizer)}", context)
 
     def count_tokens(self, lines: Sequence[str]) -> int:
@@ -273,4 +273,4 @@ def _tokenize(lines: Sequence[str], tokenizers: TokenizerPair) -> tuple[Tokens, 
 def _format_size(num_lines: int, num_tokens: int, num_unknown: int) -> str:
     """Describe the size of a text; the EOS before the first line is not counted."""
     unknown = f", {num_unknown} of them unknown" if num_unknown else ""
-    return f"{num_lines} lines, {num_tokens - 1} tokens{unknown}"
+    return f"{format_count(num_lines, 'line')}, {format_count(num_tokens - 1, 'token')}{unknown}"

@@ -11,7 +11,7 @@ from typing import Literal
 from typing_extensions import override
 
 from heedful.config import BaseConfig
-from heedful.errors import DataError, check
+from heedful.errors import DataError, check, format_count
 from heedful.tokenization.standalone import join_words
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, SPECIAL_TOKENS, UNK
@@ -39,7 +39,7 @@ class PositionTokenizer(Tokenizer):
 
     def _encode_position(self, word: str) -> int:
         limit = self.num_positions or sys.maxsize
-        message = f"{word!r} is no position of a source of {limit} tokens"
+        message = f"{word!r} is no position of a source of {format_count(limit, 'token')}"
         is_valid = word.isascii() and word.isdecimal() and 1 <= int(word) <= limit
         check(is_valid, "target", message, f"write numbers from 1 to {limit}", DataError)
         return NUM_SPECIAL_TOKENS - 1 + int(word)

@@ -15,7 +15,7 @@ from pydantic import Field, PositiveFloat, model_validator
 from typing_extensions import override
 
 from heedful.config import BaseConfig
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, format_count
 from heedful.tokenization.standalone import (
     MODEL_FILE,
     RESERVED_MARK,
@@ -226,7 +226,7 @@ def _train_sentencepiece(lines: list[str], config: SubwordTokenizerConfig) -> by
             raise
         needed = int(match[1])
         parts = f"{NUM_SPECIAL_TOKENS} special tokens, {NUM_BYTES} bytes"
-        parts += f" and {needed - len(_FIXED_NAMES)} characters"
+        parts += f" and {format_count(needed - len(_FIXED_NAMES), 'character')}"
         raise ConfigError(
             "tokenizer.vocab_size",
             f"{config.vocab_size} is too small: {parts} need {needed}",

@@ -16,7 +16,7 @@ from heedful.training.trainer import EMAConfig, PrecisionName
 
 
 class InitEmbeddingsConfig(BaseConfig):
-    """Files of word vectors: text of word2vec, GloVe or fastText, also .gz and .xz."""
+    """Files of word vectors: text of word2vec, GloVe or fastText, also compressed."""
 
     source: str | None = None
     """Vectors of source tokens, or of the only ones; those of the size of the embeddings."""

@@ -64,7 +64,7 @@ def test_gold_links_are_scored(call):
         ),
         (
             ["--pairs", "pairs.tsv", "--gold", "short"],
-            "short: 1 lines of gold links, but 41 pairs of texts\n"
+            "short: 1 line of gold links, but 41 pairs of texts\n"
             "  line n of the links must belong to pair n",
         ),
         (

@@ -117,7 +117,7 @@ def test_trained_plan_is_compared_without_training(call, tmp_path):
         *("--source", "src", "--target", "src"),
     )
     assert ended.code == 0
-    assert "2 of 2 runs are already trained" in ended.err
+    assert "already trained: 2 of 2 runs" in ended.err
     assert ended.out.splitlines()[2].startswith("letters ")
     assert "budget of each run: 2 steps" in ended.out
     assert "means +- standard deviations of 2 runs" in ended.out

@@ -5,6 +5,7 @@ from heedful.comparison.training import (
     PlannedRun,
     RunResult,
     TrainingRunJob,
+    plan_runs,
     train_all,
     train_in_process,
     train_in_subprocess,
@@ -25,6 +26,24 @@ def plans(tmp_path):
         PlannedRun(name, load_recipe(recipe, changes), tmp_path / "runs" / f"{name}-0")
         for name, changes in {"bad": unfit, "good": []}.items()
     ]
+
+
+@pytest.fixture
+def tagged(tmp_path):
+    (tmp_path / "train.conll").write_text("Anna\tPER\nsees\tO\n\n" * 20)
+    return str(tmp_path)
+
+
+def planned_tasks(recipes, data, folder):
+    plans = plan_runs(recipes, data, seeds=1, folder=folder, device="cpu")
+    return [planned.recipe.task.name for planned in plans]
+
+
+def test_default_is_the_default_recipe_for_the_data(tmp_path, tagged):
+    assert planned_tasks(["default"], tagged, tmp_path) == ["tagging"]
+    assert planned_tasks(["default", "bilstm-crf"], tagged, tmp_path) == ["tagging"] * 2
+    assert planned_tasks(["default"], "seasonal", tmp_path) == ["forecasting"]
+    assert planned_tasks(["default"], "latin", tmp_path) == ["translation"]
 
 
 def test_failed_run_does_not_stop_the_others(plans):
@@ -52,7 +71,7 @@ def test_finished_run_is_not_trained_again(plans):
 
     assert train_all(plans, BUDGET, log_message=messages.append, train_run=train_run) == []
     assert trained_names == ["bad"]
-    assert messages[0] == "1 of 2 runs are already trained"
+    assert messages[0] == "already trained: 1 of 2 runs"
     assert (plans[1].folder / METRICS_FILE).read_bytes() == before
 
 

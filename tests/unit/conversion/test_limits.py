@@ -54,7 +54,7 @@ def change_config(folder, target, **settings):
         (
             1000,
             "",
-            "its settings describe 1000 layers, but there are 42 tensors\n"
+            "its settings describe 1,000 layers, but the model has 42 tensors\n"
             "  use the settings and tensors that were written together",
         ),
     ],

@@ -83,12 +83,12 @@ def test_json_has_words_weights_and_gates(photo, bare):
     [
         (
             {"words": ["a"]},
-            "caption_attention: 1 words need weights (words, rows, columns), found (3, 2, 3)\n"
+            "caption_attention: weights of 1 word must be (words, rows, columns), found (3, 2, 3)\n"
             "  give a grid of weights for each word",
         ),
         (
             {"weights": WEIGHTS.reshape(3, 6)},
-            "caption_attention: 3 words need weights (words, rows, columns), found (3, 6)\n"
+            "caption_attention: weights of 3 words must be (words, rows, columns), found (3, 6)\n"
             "  give a grid of weights for each word",
         ),
         (
@@ -108,7 +108,7 @@ def test_json_has_words_weights_and_gates(photo, bare):
         ),
         (
             {"gates": [0.5]},
-            "caption_attention: 3 words have 1 gates\n"
+            "caption_attention: 1 gate for 3 words\n"
             "  give a number from 0 to 1 for each word, or None",
         ),
         (

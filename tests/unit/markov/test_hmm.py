@@ -293,7 +293,7 @@ POSSIBLE = "the probabilities must be 0 or more, and not all 0 in a row\n  check
     [
         (
             lambda: fair().log_likelihood(torch.tensor([[0, 3]])),
-            "observations: 3 is not one of the 3 symbols\n"
+            "observations: 3 is not one of 3 symbols\n"
             "  number them from 0 to 2; padding belongs behind `lengths`",
         ),
         (

@@ -72,7 +72,7 @@ def test_nan_log_probs_are_reported():
     with pytest.raises(RunError) as caught:
         search(model, beam_size=2, max_length=3)
     assert str(caught.value) == (
-        "search: the model's log-probabilities are NaN after 1 tokens\n"
+        "search: the model's log-probabilities are NaN after 1 token\n"
         "  the parameters or activations have overflowed: use an earlier checkpoint, or float32"
     )
 

@@ -34,6 +34,41 @@ def test_every_record_is_one_text(tmp_path, case, ending):
     assert list(TextInput(str(path), **options).read()) == texts
 
 
+@pytest.mark.parametrize("case", FILES)
+def test_encoding_is_that_of_every_format(tmp_path, case):
+    name, content, options, texts = FILES[case]
+    path, replaced = tmp_path / name, [text.replace("a", "\u00e4") for text in texts]
+    path.write_bytes(content.replace("a", "\u00e4").encode("utf-16"))
+    options = {key: str(value).replace("a", "\u00e4") for key, value in options.items()}
+    if "default_column" in options:
+        options["default_column"] = 2
+    assert list(TextInput(str(path), **options, encoding="utf-16").read()) == replaced
+
+
+def test_unknown_encoding_is_an_error(tmp_path):
+    with pytest.raises(ConfigError, match="no encoding is called 'utf-9'"):
+        TextInput(str(tmp_path / "in.txt"), encoding="utf-9").read()
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "texts"),
+    [
+        (["label", "text"], {}, ["a", "b\nc"]),
+        (["x", "y"], {"default_column": 2}, ["a", "b\nc"]),
+        (["x", "y"], {"column": "x"}, ["1", "2"]),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_columns_of_texts_are_read(tmp_path, suffix, names, options, texts):
+    pa = pytest.importorskip("pyarrow", reason="needs heedful[parquet]")
+    from pyarrow import feather, parquet
+
+    path = str(tmp_path / f"in{suffix}")
+    table = pa.table(dict(zip(names, [["1", "2"], ["a", "b\nc"]], strict=True)))
+    (parquet.write_table if suffix == ".parquet" else feather.write_feather)(table, path)
+    assert list(TextInput(path, **options).read()) == texts
+
+
 def test_columns_of_a_file_of_lines_are_an_error(tmp_path):
     with pytest.raises(ConfigError, match=r"--source-column: .* is a file of lines"):
         TextInput(str(tmp_path / "in.txt"), "2").read()
@@ -64,3 +99,11 @@ def test_requests_are_read_from_a_table(tmp_path):
         ("b", "d"),
     ]
     assert count_lines(request_files) is None
+
+
+def test_all_input_files_have_the_encoding(tmp_path):
+    for name, text in (("in", "\u00e4"), ("out", "\u00f6")):
+        (tmp_path / name).write_bytes(f"{text}\n".encode("cp1252"))
+    request_files = RequestFiles(str(tmp_path / "in"), str(tmp_path / "out"), encoding="cp1252")
+    (request,) = read_requests(request_files)
+    assert (request.text, request.target) == ("\u00e4", "\u00f6")

@@ -13,7 +13,7 @@ from pydantic import PositiveInt
 from heedful.data.text.pair_files import get_json_value, read_json_objects, type_name
 from heedful.data.text.table_files import find_column, read_csv_rows
 from heedful.data.text_files import UTF_8, display_name, nonempty_lines
-from heedful.errors import DataError, check
+from heedful.errors import DataError, check, format_count
 from heedful.tokenization.tokenizer import check_text
 
 CaptionFileFormat = Literal["tsv", "csv", "jsonl"]
@@ -91,7 +91,7 @@ def _read_table(
         rows = _prepend((first_line, first), rows)
     for number, row in rows:
         location = f"{display_name(path)}:{number}"
-        message = f"{len(row)} columns, but line 1 has {len(first)}"
+        message = f"{format_count(len(row), 'column')}, but line 1 has {len(first)}"
         hint = "look for lost or added tabs; a caption must not contain any"
         if file_format == "csv":
             hint = "put captions that contain commas in quotation marks"

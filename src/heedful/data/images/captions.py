@@ -121,7 +121,7 @@ class CaptionSourceConfig(SourceConfig):
 
 
 class CaptionFileConfig(CaptionSourceConfig):
-    """A file of images and captions: TSV, CSV or JSON lines. Also .gz, .xz and "-" for stdin."""
+    """A file of images and captions: TSV, CSV or JSON lines. Also compressed, and "-" for stdin."""
 
     type: Literal["captions"] = "captions"
     path: str
@@ -327,9 +327,8 @@ def find_rows(
     if rows == "numbers" or (rows == "auto" and is_numbered):
         outside = [name for name in names if not name.isdecimal() or int(name) >= count]
         if outside:
-            message = (
-                f"{len(outside)} of {len(names)} images are not rows 0 to {count - 1} of {path}"
-            )
+            images = format_count(len(names), "image")
+            message = f"not rows 0 to {count - 1} of {path}: {len(outside):,} of {images}"
             hint = "number the images from 0, or set `rows: order`"
             raise FileListError(location, message, hint, outside)
         return numbers
@@ -352,9 +351,8 @@ def _rows_by_name(names: Sequence[str], stored: Sequence[str], location: str) ->
         rows += matches[:1]
         missing += [] if matches else [name]
     if missing:
-        message = (
-            f"has no features of {len(missing)} of {len(names)} images, or of several so named"
-        )
+        count = f"{len(missing):,} of {format_count(len(names), 'image')}"
+        message = f"has no features of {count}, or of several so named"
         hint = "extract them with `heedful features`, or remove their lines"
         raise FileListError(location, message, hint, missing)
     return rows

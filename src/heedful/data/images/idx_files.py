@@ -15,20 +15,26 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.data.text_files import display_name, open_file, read_error
-from heedful.errors import DataError, check
+from heedful.data.text_files import (
+    ALSO_COMPRESSED,
+    COMPRESSION_SUFFIXES,
+    display_name,
+    open_file,
+    read_error,
+)
+from heedful.errors import DataError, check, format_count
 from heedful.storage.atomic import atomic_replace
 
 Bytes = NDArray[np.uint8]
 _UNSIGNED_BYTE = 8
 _TYPES = {9: "int8", 11: "int16", 12: "int32", 13: "float32", 14: "float64"}
 _MAX_BYTES = 2**32  # a million images of 64 x 64
-_NO_IDX = "give an idx file, such as train-images-idx3-ubyte of MNIST; also .gz and .xz"
+_NO_IDX = f"give an idx file, such as train-images-idx3-ubyte of MNIST; {ALSO_COMPRESSED}"
 _COPY_AGAIN = "copy or download the file again"
 
 
 def read_idx(path: str, num_dimensions: int) -> Bytes:
-    """Read the values of an idx file, also .gz and .xz, which must have so many dimensions."""
+    """Read the values of an idx file, also a compressed one, with so many dimensions."""
     try:
         with open_file(path) as stream:
             return _read_values(stream, path, num_dimensions)
@@ -60,7 +66,7 @@ def _read_values(stream: BinaryIO, path: str, num_dimensions: int) -> Bytes:
     check(size > 0, location, f"is empty: its header says {named} values", _NO_IDX, DataError)
     values = stream.read(size + 1)
     count = "more" if len(values) > size else f"{len(values):,}"
-    message = f"its header says {named} = {size:,} values, but it has {count}"
+    message = f"its header says {named} = {format_count(size, 'value')}, but it has {count}"
     check(len(values) == size, location, message, _COPY_AGAIN, DataError)
     return np.frombuffer(values, dtype=np.uint8).reshape(shape)
 
@@ -81,13 +87,15 @@ def write_idx(path: Path, values: Bytes) -> None:
 def find_labels(images: str) -> str:
     """Return the path of the labels of images: `labels-idx1` for `images-idx3` in its name."""
     folder, name = Path(images).parent, Path(images).name
-    stem = name.removesuffix(".gz").removesuffix(".xz").replace("images-idx3", "labels-idx1")
+    if name.lower().endswith(COMPRESSION_SUFFIXES):
+        name = Path(name).stem
+    stem = name.replace("images-idx3", "labels-idx1")
     stem = stem.replace("images.idx3", "labels.idx1")
     hint = "give data.train.labels, or name the files as MNIST does: images-idx3 and labels-idx1"
     message = "its name does not say where its labels are"
     check("labels" in stem, images, message, hint, DataError)
-    candidates = [folder / f"{stem}{suffix}" for suffix in ("", ".gz", ".xz")]
+    candidates = [folder / f"{stem}{suffix}" for suffix in ("", *COMPRESSION_SUFFIXES)]
     labels = next((path for path in candidates if path.exists()), None)
-    message = f"there is no file of its labels: {stem}, also .gz or .xz"
+    message = f"there is no file of its labels: {stem}, {ALSO_COMPRESSED}"
     check(labels is not None, images, message, "copy it into the same folder", DataError)
     return str(labels)

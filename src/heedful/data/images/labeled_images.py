@@ -41,7 +41,7 @@ class LabeledImage(NamedTuple):
 
 
 class IdxImagesConfig(SourceConfig):
-    """Images and labels in two idx files, as of MNIST. Also .gz and .xz."""
+    """Images and labels in two idx files, as of MNIST. Also compressed."""
 
     type: Literal["idx-images"] = "idx-images"
     path: str

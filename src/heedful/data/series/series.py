@@ -20,7 +20,7 @@ from typing_extensions import override
 from heedful.data.sources import Encoding, SourceConfig
 from heedful.data.text.table_files import read_csv_rows
 from heedful.data.text_files import UTF_8, display_name
-from heedful.errors import DataError, check, did_you_mean, quote_names
+from heedful.errors import DataError, check, did_you_mean, format_count, quote_names
 
 Numbers = NDArray[np.float64]
 TimeUnit = Literal["steps", "seconds", "months"]
@@ -80,7 +80,7 @@ class Series(NamedTuple):
 
 
 class SeriesFileConfig(SourceConfig):
-    """A CSV file of time series, long or wide. Also .gz, .xz and "-" for stdin."""
+    """A CSV file of time series, long or wide. Also compressed, and "-" for stdin."""
 
     type: Literal["series"] = "series"
     path: str
@@ -168,7 +168,9 @@ class SeriesFileConfig(SourceConfig):
         lines, cells = [], []
         for line, row in rows:
             if len(row) != len(names):
-                message = f"has {len(row)} columns, but the first row names {len(names)}"
+                message = (
+                    f"has {format_count(len(row), 'column')}, but the first row names {len(names)}"
+                )
                 hint = "give every row a cell for each column; an empty cell is a missing value"
                 raise DataError(f"{location}:{line}", message, hint)
             lines.append(line)

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from heedful.data.images.labeled_images import LabeledImage
 from heedful.data.sources import SyntheticConfig
-from heedful.errors import DataError, check_choice
+from heedful.errors import DataError, check_choice, format_count
 
 Points = NDArray[np.float64]
 _NAME = "digits"
@@ -116,4 +116,5 @@ class BuiltInDigitsConfig(SyntheticConfig):
 
     @override
     def describe(self) -> str:
-        return f"built-in digits, {self.split}, {self.num_examples} images, seed {self.seed}"
+        size = format_count(self.num_examples, "image")
+        return f"built-in digits, {self.split}, {size}, seed {self.seed}"

@@ -18,7 +18,7 @@ from heedful.data.synthetic.formulas import FormulaCorpus
 from heedful.data.synthetic.icons import IconCorpus
 from heedful.data.synthetic.image_corpus import ImageCorpus
 from heedful.data.synthetic.shapes import ShapeCorpus
-from heedful.errors import DataError, check_choice
+from heedful.errors import DataError, check_choice, format_count
 
 
 def image_corpora() -> dict[str, ImageCorpus]:
@@ -48,7 +48,7 @@ class BuiltInImagesConfig(SyntheticConfig):
 
     @override
     def describe(self) -> str:
-        size = f"{self.num_examples} pictures"
+        size = format_count(self.num_examples, "picture")
         return f"built-in {self.name}, {self.split}, {size}, seed {self.seed}"
 
     def _generate(self) -> tuple[Pixels, tuple[str, ...]]:

@@ -46,6 +46,11 @@ class ColumnarSource(NamedTuple):
         for path in self.data_files():
             yield from _read_file(path, self.format, columns, options)
 
+    def names(self) -> list[str]:
+        """Return the names of the columns."""
+        with _Reader(self.data_files()[0], self.format) as reader:
+            return reader.names
+
     def column_names(self, columns: Sequence[int | str], *, options: str) -> list[str]:
         """Return columns, of which some are given by number, by name; check all of them."""
         with _Reader(self.data_files()[0], self.format) as reader:

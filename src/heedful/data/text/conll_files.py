@@ -184,7 +184,7 @@ class ConllConfig(SourceConfig):
 
     type: Literal["conll"] = "conll"
     path: str
-    """The file; also .gz, .xz and "-" for stdin."""
+    """The file; also compressed, and "-" for stdin."""
     source_column: PositiveInt | str | None = None
     """Column of the words: its number, counted from 1, or its name (of CoNLL-U, or in a comment
     `# global.columns`); default: FORM, else the first."""

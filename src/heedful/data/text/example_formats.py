@@ -43,7 +43,7 @@ from heedful.data.text.pair_dataset import (
     deinterleave,
     hash_texts,
 )
-from heedful.errors import ConfigError, DataError, check
+from heedful.errors import ConfigError, DataError, check, format_count
 from heedful.tokenization.ragged_array import Integers, RaggedArray
 from heedful.tokenization.standalone import split_spaces
 from heedful.tokenization.tokenizer import Tokenizer
@@ -205,7 +205,8 @@ class TaggedTextFormat(LabeledTextFormat):
         for row, pair in enumerate(examples):
             num_words, num_tags = self._count(pair)
             if num_words != num_tags:
-                message = f"the sentence has {num_words} words, but {num_tags} tags"
+                message = f"the sentence has {format_count(num_words, 'word')}, but "
+                message += format_count(num_tags, "tag")
                 raise DataError(filtering.locate(row), message, hint)
         return super().tokenize(examples, tokenizers, filtering)
 

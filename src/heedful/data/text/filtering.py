@@ -16,7 +16,7 @@ from pydantic import Field, PositiveInt
 
 from heedful.config import BaseConfig
 from heedful.data.text.pair_dataset import Hashes, Pair, combine_hashes, hash_texts
-from heedful.errors import DataError, check
+from heedful.errors import DataError, check, format_count
 from heedful.storage.atomic import explain_os_errors
 
 Ids = Sequence[int]
@@ -71,7 +71,7 @@ class FilterReport(NamedTuple):
 
     def format_lines(self) -> list[str]:
         """Return one line per reason that dropped a pair."""
-        lines = [f"{self.num_kept} of {self.num_pairs} pairs kept"]
+        lines = [f"{self.num_kept} of {format_count(self.num_pairs, 'pair')} kept"]
         for reason, message in _reason_messages(self.config).items():
             if self.counts[reason]:
                 first = f"(first: {self.first_locations[reason]})"
@@ -154,11 +154,10 @@ def _rejection(
         side = "target" if pair.source.strip() else "source"
         return DataError(location, f"the {side} is empty", "fix the pair, or set `on_empty: drop`")
     side = "source" if lengths[0] > config.max_length else "target"
-    return DataError(
-        location,
-        f"the {side} has {lengths.max()} tokens, more than max_length ({config.max_length})",
-        "raise max_length, shorten the pair, or set `on_too_long: drop`",
-    )
+    count = format_count(lengths.max(), "token")
+    message = f"the {side} has {count}, more than max_length ({config.max_length})"
+    hint = "raise max_length, shorten the pair, or set `on_too_long: drop`"
+    return DataError(location, message, hint)
 
 
 def make_report(reasons: FilterReasons, chunk: ChunkFilter) -> FilterReport:
@@ -193,7 +192,7 @@ def check_not_empty(report: FilterReport, *, location: str) -> None:
         for reason, message in _reason_messages(report.config).items()
         if report.counts[reason] or reason <= FilterReason.TOO_LONG
     )
-    message = f"all {report.num_pairs} pairs were filtered out: {counts}"
+    message = f"nothing is left of {format_count(report.num_pairs, 'pair')}: {counts}"
     check(report.num_kept, location, message, "raise max_length, or give other data", DataError)
 
 
@@ -201,8 +200,8 @@ def _reason_messages(config: FilterConfig) -> dict[FilterReason, str]:
     ratio = config.max_length_ratio
     return {
         FilterReason.EMPTY: "an empty side",
-        FilterReason.TOO_LONG: f"more than {config.max_length} tokens on a side",
-        FilterReason.TOO_SHORT: f"fewer than {config.min_length} tokens on a side",
+        FilterReason.TOO_LONG: f"more than {format_count(config.max_length, 'token')} on a side",
+        FilterReason.TOO_SHORT: f"fewer than {format_count(config.min_length, 'token')} on a side",
         FilterReason.LENGTH_RATIO: f"a side more than {ratio} times as long as the other",
         FilterReason.DUPLICATE: "duplicates of an earlier pair",
     }

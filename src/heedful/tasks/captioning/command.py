@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from heedful.data.text_files import ALSO_COMPRESSED
 from heedful.errors import RunError, check
 from heedful.tasks.command_line import (
     EnsembleWith,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from heedful.tasks.captioning.caption import Caption
 
 _HELP: Mapping[Split, str] = {
-    "train": "images and their captions: .tsv, .csv or .jsonl; also .gz and .xz; or a "
+    "train": f"images and their captions: .tsv, .csv or .jsonl; {ALSO_COMPRESSED}; or a "
     "folder of pictures, each with a .txt file",
     "dev": "captioned images to validate on; default: some training images",
     "test": "images and reference captions, in a file as for training",
@@ -109,6 +110,8 @@ def caption(
 
     captioner = load(overrides=overrides or (), ensemble_with=ensemble_with or ())
     names = captioner.loader.expand(images)
+    if fit := captioner.loader.shape.describe_fit():
+        echo(fit, err=True)
     is_drawn = bool(draw or figures or html)
     stream = captioner.predict(names, beam_size=beam, n_best=n_best, need_layers=is_drawn)
     captions: list[Caption] = []

@@ -8,6 +8,8 @@ from typer import Argument, Option
 
 from heedful.tasks.command_line import (
     PAIR_FILE_NAMES,
+    Delimiter,
+    EncodingName,
     EnsembleWith,
     FileOption,
     FileOptions,
@@ -17,17 +19,18 @@ from heedful.tasks.command_line import (
     Split,
     write_lines,
 )
-from heedful.tasks.text_input import Delimiter, SourceColumn, TextInput, read_chunks
+from heedful.tasks.text_input import SourceColumn, TextInput, read_chunks
 
 
 def classify(
     load: PredictorLoader,
     file: Annotated[
-        str, Argument(help="texts: lines, .tsv, .csv or .jsonl; - is standard input")
+        str, Argument(help="texts: lines, .tsv, .csv, .jsonl or .parquet; - is standard input")
     ] = "-",
     *,
     source_column: SourceColumn = None,
     delimiter: Delimiter = None,
+    encoding: EncodingName = None,
     ensemble_with: EnsembleWith = None,
     output: OutputFile = None,
     as_json: Annotated[
@@ -42,7 +45,7 @@ def classify(
     Example: echo "Who wrote Hamlet ?" | heedful classify runs/trec --json
     Example: heedful classify runs/trec-1 --ensemble-with runs/trec-2 questions.txt
     """
-    texts = TextInput(file, source_column, delimiter, _LABELED_FILE.columns[0])
+    texts = TextInput(file, source_column, delimiter, encoding, _LABELED_FILE.columns[0])
     classifier = load(ensemble_with=ensemble_with or ())
     results = (
         result

@@ -6,8 +6,10 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from heedful.data.text_files import ALSO_COMPRESSED
 from heedful.errors import ConfigError, check
 from heedful.tasks.command_line import (
+    EncodingName,
     EnsembleWith,
     FileOption,
     FileOptions,
@@ -28,7 +30,7 @@ _COLUMNS = {
     "value_column": "column of the values of a long file; default: value, target or y",
 }
 _HELP: Mapping[Split, str] = {
-    "train": "time series for a forecaster: .csv, long or wide; also .gz and .xz",
+    "train": f"time series for a forecaster: .csv, long or wide; {ALSO_COMPRESSED}",
     "dev": "series whose end is validated on; default: the end of the training series",
     "test": "time series whose end is forecast",
 }
@@ -63,6 +65,7 @@ def forecast(
     time_column: TimeColumn = None,
     id_column: IdColumn = None,
     value_column: ValueColumn = None,
+    encoding: EncodingName = None,
     ensemble_with: EnsembleWith = None,
     quantiles: Quantiles = "0.1,0.5,0.9",
     num_samples: NumSamples = 200,
@@ -91,7 +94,7 @@ def forecast(
     levels = _parse_levels(quantiles)
     columns = {"time_column": time_column, "id_column": id_column, "value_column": value_column}
     forecaster = load(ensemble_with=ensemble_with or ())
-    series = forecaster.read(file, columns)
+    series = forecaster.read(file, {**columns, "encoding": encoding})
     options = {"num_samples": num_samples, "seed": seed}
     if backtest:
         results = forecaster.backtest(series, num_windows=backtest, **options)

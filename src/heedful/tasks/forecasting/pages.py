@@ -11,6 +11,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
+from heedful.errors import format_count
 from heedful.evaluation.base import Array
 from heedful.evaluation.forecast_metrics import QUANTILE_LEVELS
 from heedful.plotting import html
@@ -93,8 +94,10 @@ def sparkline(values: Array) -> str:
 
 
 def _interval_names(levels: Sequence[float]) -> dict[float, str]:
-    """Return the name of the interval above each level below the median."""
-    return {level: f"{100 * (1 - 2 * level):g} % interval" for level in levels if level < 0.5}
+    """Return the name of the interval above each level below the median, the widest first."""
+    return {
+        level: f"{100 * (1 - 2 * level):g} % interval" for level in sorted(levels) if level < 0.5
+    }
 
 
 def _title(forecast: Forecast) -> str:
@@ -163,7 +166,8 @@ def render_forecast_page(
 ) -> str:
     """Return a page with a fan chart of each series, and the calibration if values are known."""
     steps, paths = forecasts[0].samples.shape[1], forecasts[0].samples.shape[0]
-    text = f"{len(forecasts)} forecasts of {steps} steps; quantiles of {paths} sample paths."
+    text = f"{format_count(len(forecasts), 'forecast')} of {format_count(steps, 'step')}; "
+    text += f"quantiles of {format_count(paths, 'sample path')}."
     if len(forecasts) > _MAX_CHARTS:
         text += f" The first {_MAX_CHARTS} are drawn."
     figures = []
@@ -177,7 +181,8 @@ def render_forecast_page(
         chart = render_fan_chart(forecast, levels, _PAGE_FRAME)
         figures.append(_figure(chart, _title(forecast)))
     keys = [html.curve_key("line line-0", "actual"), html.curve_key("line line-1", "median")]
-    keys += [html.curve_key("band line-1", name) for name in _interval_names(levels).values()]
+    for num_layers, name in enumerate(_interval_names(levels).values(), start=1):
+        keys.append(html.curve_key("band line-1", name, num_layers=num_layers))
     content = [
         html.element("p", text, css_class="intro"),
         html.element("p", *keys, css_class="bar"),

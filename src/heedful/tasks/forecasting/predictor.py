@@ -15,7 +15,7 @@ from heedful.acceleration.registry import accelerate_for_inference
 from heedful.config import check_types
 from heedful.data.series.batching import SeriesDataset, Window
 from heedful.data.series.series import MAX_VALUE, Series, SeriesFileConfig, value_error
-from heedful.errors import DataError, check
+from heedful.errors import DataError, check, format_count
 from heedful.evaluation import forecast_metrics
 from heedful.evaluation.base import Array, MetricScore
 from heedful.evaluation.forecast_metrics import QUANTILE_LEVELS
@@ -153,14 +153,14 @@ class Forecaster:
         ends = [Window(index, len(single.values)) for index, single in enumerate(series)]
         return self._forecast(series, ends, num_samples=num_samples, seed=seed)
 
-    def read(self, path: str, columns: Mapping[str, str | None] | None = None) -> list[Series]:
-        """Read the series of a CSV file; columns that are not named are those of training.
+    def read(self, path: str, settings: Mapping[str, str | None] | None = None) -> list[Series]:
+        """Read the series of a CSV file; columns that are not set are those of training.
 
         Columns of a wide file that are covariates are no series.
         """
-        named = {name: column for name, column in (columns or {}).items() if column}
-        settings = {"path": path, **self.file_settings, **named}
-        series = SeriesFileConfig.model_validate(settings).read()
+        chosen = {name: value for name, value in (settings or {}).items() if value}
+        config = SeriesFileConfig.model_validate({"path": path, **self.file_settings, **chosen})
+        series = config.read()
         return [single for single in series if single.id not in self.config.covariates.columns]
 
     def backtest(
@@ -175,7 +175,8 @@ class Forecaster:
         many = list(series)
         windows = self._dataset(many).last_windows(num_windows)
         horizon, lengths = self.config.prediction_length, [len(single.values) for single in many]
-        message = f"the longest series has {max(lengths, default=0)} values, too few to hold out "
+        longest = format_count(max(lengths, default=0), "value")
+        message = f"the longest series has {longest}, too few to hold out "
         message += f"{horizon} and forecast them"
         location = many[0].location if many else "series"
         check(windows, location, message, "give longer series", DataError)

@@ -20,7 +20,7 @@ from heedful.data.series.series import Series, SeriesFileConfig
 from heedful.data.shuffling import DataCursor
 from heedful.data.synthetic.series import BuiltInSeriesConfig
 from heedful.data.text.example_formats import SERIES, ExampleSource
-from heedful.errors import DataError, RunError, check
+from heedful.errors import DataError, RunError, check, format_count
 from heedful.evaluation.base import Direction
 from heedful.evaluation.registry import LOSS, MetricSpec
 from heedful.pytree import to_float64
@@ -187,11 +187,11 @@ class ForecastingTask(NumericTask):
         series = _without_covariates(corpora[0].examples, model)
         usable = [single for single in series if len(single.values) > horizon + num_held_out]
         longest = max((len(single.values) for single in series), default=0)
-        needed = f"{horizon + num_held_out + 1} values: one to read, {horizon} to predict"
+        needed = format_count(horizon + num_held_out + 1, "value")
+        needed += f": one to read, {horizon} to predict"
         needed += f", {num_held_out} held out for validation" if num_held_out else ""
-        message = (
-            f"the longest of {len(series)} series has {longest} values, but one needs {needed}"
-        )
+        message = f"the longest of {len(series)} series has {format_count(longest, 'value')}"
+        message += f", but one needs {needed}"
         hint = "give longer series, or lower model.prediction_length"
         check(usable, config.data.train.describe(), message, hint, DataError)
         kept = [
@@ -221,10 +221,11 @@ class ForecastingTask(NumericTask):
         for single in series:
             check_values(single, config.model)
         num_windows = len(dataset.last_windows(config.data.series_batching.num_validation_windows))
-        message = f"no dev series has more than {config.model.prediction_length} values"
-        check(num_windows, "data.dev", message, "give longer series to validate on", DataError)
         horizon = config.model.prediction_length
-        report = [f"{num_windows} windows of {horizon} values at the end of {len(series)} series"]
+        message = f"no dev series has more than {format_count(horizon, 'value')}"
+        check(num_windows, "data.dev", message, "give longer series to validate on", DataError)
+        windows = f"{format_count(num_windows, 'window')} of {format_count(horizon, 'value')}"
+        report = [f"{windows} at the end of {len(series)} series"]
         return SeriesDataModule(
             config, tokenizers, train.dataset, dataset, train.fingerprint, report
         )
@@ -309,7 +310,9 @@ class ForecastingTask(NumericTask):
             forecasters.append(forecaster)
             horizon = config.model.prediction_length
             expected = forecasters[0].config.prediction_length
-            message = f"forecasts {horizon} values, but {members[0].folder} {expected}"
+            message = (
+                f"forecasts {format_count(horizon, 'value')}, but {members[0].folder} {expected}"
+            )
             hint = "use runs with the same model.prediction_length"
             check(horizon == expected, str(folder), message, hint, RunError)
         first, *first.ensemble_with = forecasters
@@ -337,7 +340,7 @@ def _format_size(series: Sequence[Series]) -> str:
     num_values = sum(len(single.values) for single in series)
     num_missing = sum(int(np.isnan(single.values).sum()) for single in series)
     missing = f", {num_missing:,} of them missing" if num_missing else ""
-    return f"{len(series):,} series, {num_values:,} values{missing}"
+    return f"{len(series):,} series, {format_count(num_values, 'value')}{missing}"
 
 
 TASK = ForecastingTask()

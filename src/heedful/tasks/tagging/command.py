@@ -13,6 +13,7 @@ from heedful.errors import check
 from heedful.tasks.command_line import (
     COLUMN_OPTIONS,
     ConllFileOption,
+    EncodingName,
     EnsembleWith,
     FileOption,
     FileOptions,
@@ -51,6 +52,7 @@ def tag(
     input_format: InputFormatOption = None,
     source_column: WordColumn = None,
     target_column: TagColumn = None,
+    encoding: EncodingName = None,
     ensemble_with: EnsembleWith = None,
     output: OutputFile = None,
     as_json: Annotated[
@@ -75,7 +77,7 @@ def tag(
     suffixes = {suffix.lower() for suffix in Path(file).suffixes}
     chosen = input_format or ("conll" if suffixes & _CONLL_SUFFIXES else "text")
     columns = {"source_column": source_column, "target_column": target_column}
-    texts = TextInput(file, source_column)
+    texts = TextInput(file, source_column, encoding=encoding)
     for name in COLUMN_OPTIONS:
         message, hint = "works only with CoNLL input", "add --input-format conll"
         flag = f"--{name.replace('_', '-')}"
@@ -83,7 +85,7 @@ def tag(
         check(has_column or columns[name] is None, flag, message, hint)
     tagger = load(ensemble_with=ensemble_with or ())
     if chosen == "conll":
-        lines = _tag_conll(tagger, file, columns, as_json=as_json)
+        lines = _tag_conll(tagger, texts, columns, as_json=as_json)
     else:
         lines = _tag_text(tagger, texts, chosen, as_json=as_json, as_conll=as_conll)
     write_lines(lines, output)
@@ -111,10 +113,10 @@ def _tag_text(
 
 
 def _tag_conll(
-    tagger: Tagger, file: str, columns: Mapping[str, str | None], *, as_json: bool
+    tagger: Tagger, texts: TextInput, columns: Mapping[str, str | None], *, as_json: bool
 ) -> Iterator[str]:
     from heedful.data.text.conll_files import read_conll
-    from heedful.data.text_files import display_name
+    from heedful.data.text_files import UTF_8, check_encoding, display_name
 
     words, tags = (
         parse_column(columns[name], name) if columns[name] else default
@@ -125,12 +127,16 @@ def _tag_conll(
 
     def sentences() -> Iterator[list[str]]:
         for sentence in read_conll(
-            file, word_column=words, tag_column=tags, allow_words_alone=is_default
+            texts.file,
+            word_column=words,
+            tag_column=tags,
+            allow_words_alone=is_default,
+            encoding=check_encoding(texts.encoding or UTF_8),
         ):
             waiting.append(sentence)
             yield list(sentence.words)
 
-    for result in tagger.predict(sentences(), location=display_name(file)):
+    for result in tagger.predict(sentences(), location=display_name(texts.file)):
         sentence = waiting.pop(0)
         if as_json:
             yield json.dumps(result.to_json(), ensure_ascii=False)

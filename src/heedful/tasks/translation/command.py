@@ -17,9 +17,16 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from typer import Argument, Option
 
-from heedful.errors import check
-from heedful.tasks.command_line import PARALLEL_FILES, EnsembleWith, OutputFile, PredictorLoader
-from heedful.tasks.text_input import Delimiter, SourceColumn
+from heedful.errors import check, format_count
+from heedful.tasks.command_line import (
+    PARALLEL_FILES,
+    Delimiter,
+    EncodingName,
+    EnsembleWith,
+    OutputFile,
+    PredictorLoader,
+)
+from heedful.tasks.text_input import SourceColumn
 from heedful.terminal import (
     Backend,
     BeamSize,
@@ -45,7 +52,9 @@ OUTPUT_OPTIONS = {
 CHUNK_SIZE = 1024  # texts; sorted by length, they fill batches well
 WORKER_CHUNK_SIZE = 256  # with several processes, so that none waits long at the end
 
-TextFile = Annotated[str, Argument(help="texts: lines, .tsv, .csv or .jsonl; - is standard input")]
+TextFile = Annotated[
+    str, Argument(help="texts: lines, .tsv, .csv, .jsonl or .parquet; - is standard input")
+]
 NBest = Annotated[
     int | None,
     Option(
@@ -91,6 +100,7 @@ def translate(
     *,
     source_column: SourceColumn = None,
     delimiter: Delimiter = None,
+    encoding: EncodingName = None,
     ensemble_with: EnsembleWith = None,
     beam: BeamSize = None,
     n_best: NBest = None,
@@ -130,7 +140,9 @@ def translate(
         "scores": save_scores,
         "tree": search_tree,
     }
-    request_files = RequestFiles(file, force_target, constraints, source_column, delimiter)
+    request_files = RequestFiles(
+        file, force_target, constraints, source_column, delimiter, encoding
+    )
     output_files = {name: path for name, path in outputs.items() if path is not None}
     job = TranslationJob(
         load,
@@ -295,7 +307,8 @@ def _run_job(
 def _format_too_long(num_too_long: int, num_texts: int, too_long: TooLong) -> str:
     """Return the summary of the texts that are too long."""
     effect, other = ("cut", "skip") if too_long == "cut" else ("skipped", "cut")
-    subject = f"{num_too_long} of {num_texts} texts {'was' if num_too_long == 1 else 'were'}"
+    verb = "was" if num_too_long == 1 else "were"
+    subject = f"{num_too_long} of {format_count(num_texts, 'text')} {verb}"
     hint = f"split long texts, or add --too-long {other} or --set decoding.max_source_length=N"
     return f"{subject} too long and {effect}\n  {hint}"
 

@@ -20,6 +20,8 @@ from heedful.aligners.links import format_pharaoh
 from heedful.data.text_files import (
     COMPRESSION_SUFFIXES,
     STANDARD_INPUT,
+    UTF_8,
+    check_encoding,
     display_name,
     read_lines,
 )
@@ -47,6 +49,7 @@ class RequestFiles(NamedTuple):
     constraints: str | None = None
     column: str | None = None  # of the texts in a table
     delimiter: str | None = None
+    encoding: str | None = None
 
     @property
     def files(self) -> list[str]:
@@ -57,7 +60,7 @@ class RequestFiles(NamedTuple):
     @property
     def text_input(self) -> TextInput:
         """The file of the texts, which may be a table."""
-        return TextInput(self.texts, self.column, self.delimiter)
+        return TextInput(self.texts, self.column, self.delimiter, self.encoding)
 
 
 def read_requests(request_files: RequestFiles) -> Iterator[Request]:
@@ -74,7 +77,8 @@ def read_requests(request_files: RequestFiles) -> Iterator[Request]:
 
 def _zip_lines(request_files: RequestFiles) -> Iterator[tuple[str, ...]]:
     files = request_files.files
-    others = [read_lines(file, MAX_BYTES) for file in files[1:]]
+    encoding = check_encoding(request_files.encoding or UTF_8)
+    others = [read_lines(file, MAX_BYTES, encoding) for file in files[1:]]
     streams = [request_files.text_input.read(), *others]
     for index, lines in enumerate(zip_longest(*streams)):
         if None in lines:
@@ -95,7 +99,7 @@ def raise_unequal_lengths(files: list[str], counts: list[str]) -> NoReturn:
     file, count = next(
         (file, count) for file, count in zip(files, counts, strict=True) if count != counts[0]
     )
-    message = f"{count} lines, but {display_name(files[0])} has {counts[0]}"
+    message = f"{count} line{'s' * (count != '1')}, but {display_name(files[0])} has {counts[0]}"
     hint = "line n of one file must belong to line n of the other: check for missing or extra lines"
     raise DataError(display_name(file), message, hint)
 
@@ -106,7 +110,7 @@ def count_lines(request_files: RequestFiles) -> int | None:
     Raises DataError if the files have different numbers of lines.
     """
     files, counts = request_files.files, []
-    if request_files.text_input.type is not None:
+    if request_files.text_input.type is not None or request_files.encoding is not None:
         return None
     for file in files:
         is_compressed = file.lower().endswith(COMPRESSION_SUFFIXES)

@@ -11,7 +11,7 @@ from heedful.data.text.batching import collate_pairs
 from heedful.data.text.pair_dataset import InMemoryPairDataset, Pair
 from heedful.data.text_files import display_name, read_lines
 from heedful.decoding.translation import TokenTextMapper, whitespace_words, word_ids
-from heedful.errors import DataError, check
+from heedful.errors import DataError, check, format_count
 from heedful.inspection.attention_layers import NO_WORD_ID
 from heedful.tasks.pair_task import PairDataModule
 from heedful.tokenization.tokenizer_pair import TokenizerPair
@@ -34,8 +34,8 @@ def build_link_table(
         rows, links = _align_tokens(config, data_module, log)
     else:
         rows, links = _read_links(config.links, data_module)
-    num_links, num_pairs = sum(map(len, links)), len(links)
-    log(f"guided alignment: {num_links:,} links between the tokens of {num_pairs:,} pairs")
+    num_links, pairs = sum(map(len, links)), format_count(len(links), "pair")
+    log(f"guided alignment: {format_count(num_links, 'link')} between the tokens of {pairs}")
     return LinkTable.from_links(_hash_rows(rows), links)
 
 
@@ -50,7 +50,7 @@ def _align_tokens(
 ) -> tuple[list[tuple[list[int], list[int]]], list[set[Link]]]:
     dataset = data_module.train.for_epoch(0)
     pairs: InMemoryPairDataset = dataset.select(np.arange(len(dataset)))
-    log(f"guided alignment: aligning {len(pairs):,} pairs ({config.aligner.type})")
+    log(f"guided alignment: aligning {format_count(len(pairs), 'pair')} ({config.aligner.type})")
     links = align_corpus(
         config.aligner,
         ParallelTokens(pairs.source, pairs.target),
@@ -68,7 +68,8 @@ def _read_links(
     message = f"links belong to the pairs of one text, and data.train is '{source.type}'"
     check(hasattr(source, "stream"), f"{_LOCATION}.links", message, "remove it, or name one text")
     lines, pairs = list(read_lines(path)), source.read()
-    message = f"{len(lines)} lines of links, but {source.describe()} has {len(pairs)} pairs"
+    message = f"{format_count(len(lines), 'line')} of links, but {source.describe()} has "
+    message += format_count(len(pairs), "pair")
     hint = "line n of the links must belong to pair n"
     check(len(lines) == len(pairs), display_name(path), message, hint, DataError)
     rows: list[tuple[list[int], list[int]]] = []

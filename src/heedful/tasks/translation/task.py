@@ -18,7 +18,7 @@ from heedful.decoding.forbidden_text import vocabulary_texts
 from heedful.decoding.requests import Request
 from heedful.decoding.translation import Translation
 from heedful.decoding.word_alignment import argmax_links, word_alignment
-from heedful.errors import ConfigError, DataError, RunError, check
+from heedful.errors import ConfigError, DataError, RunError, check, format_count
 from heedful.evaluation.annotation_metrics import attention_entropies, format_numbers
 from heedful.evaluation.base import Metric, compute_score
 from heedful.evaluation.registry import (
@@ -303,7 +303,7 @@ def _first_difference(expected: Tokenizer, other: Tokenizer) -> str:
         if token != other_token:
             return f"token {index} is {other_token!r}, not {token!r}"
     if len(expected_tokens) != len(other_tokens):
-        return f"it has {len(other_tokens)} tokens, not {len(expected_tokens)}"
+        return f"it has {format_count(len(other_tokens), 'token')}, not {len(expected_tokens)}"
     return ""
 
 

@@ -186,7 +186,7 @@ def test_ids_have_the_order_of_the_rows(tmp_path):
 def test_large_numbers_are_ids_in_order(tmp_path):
     text = "391895\tx\n1\ty\n"
     assert read(tmp_path / "c.tsv", text, features=features(tmp_path, 2))[0].image == 0
-    with pytest.raises(FileListError, match="1 of 2 images are not rows 0 to 1"):
+    with pytest.raises(FileListError, match=": 1 of 2 images"):
         read(tmp_path / "c.tsv", text, features=features(tmp_path, 2), rows="numbers")
 
 

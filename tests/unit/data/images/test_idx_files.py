@@ -12,7 +12,7 @@ from heedful.errors import DataError
 
 IMAGES = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
 HEADER = b"\0\0\x08\x03" + struct.pack(">3I", 2, 3, 4)
-_HINT = "give an idx file, such as train-images-idx3-ubyte of MNIST; also .gz and .xz"
+_HINT = "give an idx file, such as train-images-idx3-ubyte of MNIST; also .gz, .xz, .bz2, .zst"
 _AGAIN = "copy or download the file again"
 
 
@@ -89,7 +89,8 @@ def test_labels_are_found_in_the_folder_of_images(tmp_path):
     with pytest.raises(DataError) as caught:
         find_labels(str(images))
     assert str(caught.value) == (
-        f"{images}: there is no file of its labels: t10k-labels-idx1-ubyte, also .gz or .xz\n"
+        f"{images}: there is no file of its labels: t10k-labels-idx1-ubyte, "
+        "also .gz, .xz, .bz2, .zst\n"
         "  copy it into the same folder"
     )
     labels = tmp_path / "t10k-labels-idx1-ubyte.gz"

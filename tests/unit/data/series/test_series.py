@@ -85,7 +85,7 @@ def test_calendar_covariates_are_sine_and_cosine_of_the_part_that_has_passed(tmp
         ("time,value\n1,1\n2,1_000\n", {}, ":3: '1_000' in column 'value' is not a number"),
         ("time,value\nMay,1\n", {}, ":2: 'May' in column 'time' is not a time"),
         ("time,value\n20130131,1\n", {}, ":2: '20130131' in column 'time' is neither a date nor"),
-        ("time,value\n1,1\n2\n", {}, ":3: has 1 columns, but the first row names 2"),
+        ("time,value\n1,1\n2\n", {}, ":3: has 1 column, but the first row names 2"),
         ("time,value\n", {}, ": contains no values"),
         ("time,value\n1,\n2,\n", {}, ": series 'value' has no values"),
         ("time,value\n1,5\n", {}, ": no series has two times"),

@@ -248,7 +248,7 @@ def copied_run(tmp_path):
 def test_fully_filtered_data_is_rejected(tmp_path):
     write(tmp_path, [Pair("a", " ")] * 50)
     for _ in range(2):
-        with pytest.raises(DataError, match="all 48 pairs were filtered out"):
+        with pytest.raises(DataError, match="nothing is left of 48 pairs"):
             Build(tmp_path).run()
 
 

@@ -106,7 +106,7 @@ def test_filter_report_lists_optional_filters():
 
 
 def test_filter_report_omits_zero_counts():
-    assert filtered([("a", "b")]).report.format_lines() == ["1 of 1 pairs kept"]
+    assert filtered([("a", "b")]).report.format_lines() == ["1 of 1 pair kept"]
 
 
 @pytest.mark.parametrize("policy", [{"on_empty": "error"}, {"on_too_long": "error"}])
@@ -145,7 +145,7 @@ def test_empty_corpus_error_counts_all_reasons():
     with pytest.raises(DataError) as caught:
         filtered(pairs, max_length=4, min_length=2, max_length_ratio=1.5)
     assert caught.value.message == (
-        "all 4 pairs were filtered out: 1 with an empty side, 1 with more than 4 tokens on a side, "
+        "nothing is left of 4 pairs: 1 with an empty side, 1 with more than 4 tokens on a side, "
         "1 with fewer than 2 tokens on a side, 1 with a side more than 1.5 times as long as the "
         "other"
     )

@@ -160,6 +160,19 @@ def test_classify_prints_one_label_per_line(run, call, tmp_path):
     assert lines[1] in LABELS.values()
 
 
+@pytest.mark.parametrize(
+    ("name", "table", "options"),
+    [
+        ("in.tsv", "x\tthe old cat\ny\tthis iron\n", []),
+        ("in.csv", 'text;x\nthe old cat;1\n"this iron";2\n', ["--delimiter", ";"]),
+    ],
+)
+def test_table_has_one_output_per_record(run, call, tmp_path, name, table, options):
+    (tmp_path / name).write_bytes(table.encode("utf-16"))
+    ended = call("classify", run, tmp_path / name, "--encoding", "utf-16", *options)
+    assert ended.out.splitlines() == ["animal", "metal of old"], ended.err
+
+
 def test_classify_prints_probabilities_and_weights_as_json(run, call):
     (line,) = call("classify", run, "--json", stdin="one big rose\n").out.splitlines()
     result = json.loads(line)

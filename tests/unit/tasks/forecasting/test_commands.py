@@ -150,6 +150,27 @@ def test_resumed_training_ends_with_the_parameters_of_an_uninterrupted_one(train
     ).read_bytes()
 
 
+def test_encoding_of_series_is_an_option(trained, tmp_path):
+    run, series = trained
+    (tmp_path / "in.csv").write_bytes(Path(series).read_text().encode("utf-16"))
+    expected, actual = (
+        invoke("forecast", run, path, *options, "--device", "cpu").stdout
+        for path, options in ((series, ()), (tmp_path / "in.csv", ("--encoding", "utf-16")))
+    )
+    assert actual == expected != ""
+
+
+def test_legend_shades_intervals_as_the_chart_does(trained, tmp_path):
+    run, series = trained
+    options = ["--quantiles", "0.05,0.25,0.5,0.75,0.95", "--html", tmp_path / "page.html"]
+    invoke("forecast", run, series, *options, "--device", "cpu")
+    swatches = re.findall(
+        r'class="key"><svg((?:(?!</svg>).)*)</svg>(\d+) % interval',
+        (tmp_path / "page.html").read_text(),
+    )
+    assert [(name, drawn.count("<path")) for drawn, name in swatches] == [("90", 1), ("50", 2)]
+
+
 def test_changed_series_cannot_resume_a_run(trained, tmp_path):
     _, series = trained
     copy = tmp_path / "series.csv"

@@ -92,14 +92,14 @@ def test_training_on_a_file_suggests_generate(call, tmp_path):
     )
     assert f"reading {tmp_path}/other.txt\n" in result.err
     assert "vocabulary: 17 tokens\ntrain: 120 lines, 1200 tokens\n" in result.err
-    assert "dev: 1 lines, 5 tokens\n" in result.err
+    assert "dev: 1 line, 5 tokens\n" in result.err
 
 
 def test_unknown_tokens_are_counted(call, tmp_path):
     recipe = write_text_recipe(tmp_path, steps=2, every=2)
     (tmp_path / "dev.txt").write_text("abxy\n")
     result = call("train", recipe, "--dev-text", tmp_path / "dev.txt", "--run", tmp_path / "run")
-    assert "dev: 1 lines, 5 tokens, 2 of them unknown\n" in result.err
+    assert "dev: 1 line, 5 tokens, 2 of them unknown\n" in result.err
 
 
 def test_language_model_is_evaluated_on_a_text(call, run, tmp_path):

@@ -168,6 +168,17 @@ def test_tag_prints_one_line_of_tags_per_sentence(runs, call, tmp_path):
     assert ended.out.splitlines() == ["O B-PER I-PER O O O", "", "B-PER I-PER"]
 
 
+@pytest.mark.parametrize("name", ["in.tsv", "in.csv", "in.conll"])
+def test_table_has_one_output_per_record(runs, call, tmp_path, name):
+    rows = "text\nDr Anna\nthe cat\n" if name != "in.conll" else "Dr\nAnna\n\nthe\ncat\n"
+    (tmp_path / name).write_bytes(rows.encode("utf-16"))
+    ended = call("tag", runs["crf"], tmp_path / name, "--encoding", "utf-16", "--json")
+    assert [json.loads(line)["tags"] for line in ended.out.splitlines()] == [
+        ["B-PER", "I-PER"],
+        ["O", "O"],
+    ]
+
+
 def test_raw_text_is_split_into_words(runs, call):
     ended = call(
         "tag", runs["crf"], "--input-format", "raw", "--conll", stdin="Dr Anna, the cat.\n"

@@ -46,7 +46,7 @@ def test_links_of_a_file_are_those_of_the_pairs(tmp_path, tokenizer, capsys):
     [
         (
             ["0-0"],
-            "{path}: 1 lines of links, but {pairs} has 600 pairs\n"
+            "{path}: 1 line of links, but {pairs} has 600 pairs\n"
             "  line n of the links must belong to pair n",
         ),
         (

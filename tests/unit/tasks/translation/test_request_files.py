@@ -71,7 +71,7 @@ def test_endless_pipe_is_not_counted_to_its_end(write, tmp_path):
             pass
 
     threading.Thread(target=write_forever, daemon=True).start()
-    with pytest.raises(DataError, match=r": 1 lines, but .*pipe has at least 2"):
+    with pytest.raises(DataError, match=r": 1 line, but .*pipe has at least 2"):
         list(read_requests(RequestFiles(str(pipe), write("out", "b"))))
 
 

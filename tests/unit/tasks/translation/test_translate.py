@@ -55,6 +55,21 @@ def test_every_line_gives_one_line(translate):
     assert [outputs[index] for index in (0, 1, 2, 5)] == ["a b", "", "c d e", "f"]
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("in.csv", 'id,text\n1,"a b"\n2,\n3,"c\nd"\n'),
+        ("in.tsv", "a b\tx\n\ty\nc d\tz\n"),
+        ("in.jsonl", '{"source": "a b"}\n{"source": ""}\n{"source": "c\\nd"}\n'),
+    ],
+)
+def test_table_has_one_output_per_record(translate, tmp_path, name, content):
+    (tmp_path / name).write_bytes(content.encode("utf-16"))
+    result = translate(tmp_path / name, "--encoding", "utf-16")
+    first, second, third, end = result.out.split("\n")
+    assert (result.code, first, second, bool(third), end) == (0, "a b", "", True, "")
+
+
 LONG = "a b c d " * 20
 
 
@@ -330,7 +345,7 @@ def test_files_of_unequal_length_write_no_file(translate, in_folder):
     result = translate("in", "--force-target", "out", "--save-scores", "scores")
     assert result.code == 2
     assert result.err == (
-        "heedful: out: 1 lines, but in has 2\n"
+        "heedful: out: 1 line, but in has 2\n"
         "  line n of one file must belong to line n of the other: check for missing or extra "
         "lines\n"
     )
