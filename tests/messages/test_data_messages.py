@@ -158,7 +158,7 @@ def test_line_counts_differ():
     write("train.de", b"a\n" * 29000)
     write("train.en", b"a\n" * 28999)
     assert message_of_files("train.de", "train.en") == (
-        "train.de: 29000 lines, but train.en has 28999\n"
+        "train.de: 29,000 lines, but train.en has 28,999\n"
         "  line n of one must belong to line n of the other: look for lost or added lines"
     )
 

@@ -95,7 +95,7 @@ class ParallelFilesConfig(SourceConfig):
             if source is None or target is None:
                 longer = 1 + index + sum(1 for _ in chain(sources, targets))
                 counts = (longer, index) if target is None else (index, longer)
-                other = f"{display_name(self.target)} has {counts[1]}"
+                other = f"{display_name(self.target)} has {counts[1]:,}"
                 message = f"{format_count(counts[0], 'line')}, but {other}"
                 raise DataError(display_name(self.source), message, hint)
             yield Pair(source, target)

@@ -110,8 +110,6 @@ def caption(
 
     captioner = load(overrides=overrides or (), ensemble_with=ensemble_with or ())
     names = captioner.loader.expand(images)
-    if fit := captioner.loader.shape.describe_fit():
-        echo(fit, err=True)
     is_drawn = bool(draw or figures or html)
     stream = captioner.predict(names, beam_size=beam, n_best=n_best, need_layers=is_drawn)
     captions: list[Caption] = []
@@ -125,8 +123,9 @@ def caption(
                 echo(line)
             if draw:
                 _print_attention(result)
-    for note in dict.fromkeys(captioner.loader.notes):
-        echo(note, err=True)
+    for note in dict.fromkeys([captioner.loader.shape.describe_fit(), *captioner.loader.notes]):
+        if note:
+            echo(note, err=True)
     if output:
         write_text(output, "".join(f"{line}\n" for line in lines))
         echo(f"wrote {output}", err=True)

@@ -91,7 +91,7 @@ def test_training_on_a_file_suggests_generate(call, tmp_path):
         f"{tmp_path}/run: reached max_steps=2; try: heedful generate {tmp_path}/run\n"
     )
     assert f"reading {tmp_path}/other.txt\n" in result.err
-    assert "vocabulary: 17 tokens\ntrain: 120 lines, 1200 tokens\n" in result.err
+    assert "vocabulary: 17 tokens\ntrain: 120 lines, 1,200 tokens\n" in result.err
     assert "dev: 1 line, 5 tokens\n" in result.err
 
 

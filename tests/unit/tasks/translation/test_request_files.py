@@ -53,7 +53,7 @@ def test_unequal_numbers_of_lines_are_reported(write, field, num_texts, num_othe
     with pytest.raises(DataError) as caught:
         read(request_files)
     assert str(caught.value) == (
-        f"{other}: {num_others} lines, but {request_files.texts} has {num_texts}\n"
+        f"{other}: {format_count(num_others, 'line')}, but {request_files.texts} has {num_texts}\n"
         "  line n of one file must belong to line n of the other: check for missing or extra lines"
     )
 
