@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from heedful.data.text_files import read_lines
 from heedful.decoding.requests import Request
-from heedful.errors import ConfigError, DataError
+from heedful.errors import ConfigError, DataError, format_count
 from heedful.tasks.translation.files import (
     RequestFiles,
     check_single_stdin,
