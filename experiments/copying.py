@@ -11,10 +11,6 @@ from string import ascii_lowercase
 from typing import NamedTuple
 
 import torch
-from heedful.models.recurrent.without_attention import (
-    ConstantContextWiringConfig,
-    FinalStateWiringConfig,
-)
 from torch import nn
 
 from heedful.attention.additive_scores import AdditiveScoreConfig
@@ -23,7 +19,12 @@ from heedful.data.text.batching import Batch, SourceBatch
 from heedful.models.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
 from heedful.models.recurrent.config import RecurrentDecoderConfig, WiringConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
-from heedful.models.recurrent.wiring import AttendThenStepConfig, StepThenAttendConfig
+from heedful.models.recurrent.wiring import (
+    AttendThenStepConfig,
+    ConstantContextWiringConfig,
+    FinalStateWiringConfig,
+    StepThenAttendConfig,
+)
 from heedful.search import LengthPenalty
 from heedful.tokenization.vocabulary import BOS, EOS, NUM_SPECIAL_TOKENS, SPECIAL_TOKENS
 from heedful.training.objectives import CrossEntropyObjective

@@ -17,7 +17,6 @@ from typing import Annotated, NamedTuple
 
 import torch
 import typer
-from heedful.models.recurrent.without_attention import ConstantContextWiringConfig
 from torch.utils.flop_counter import FlopCounterMode
 
 from experiments import LAB, heading, row, save
@@ -28,6 +27,7 @@ from heedful.data.text.batching import Batch, SourceBatch
 from heedful.models.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
 from heedful.models.recurrent.config import RecurrentDecoderConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
+from heedful.models.recurrent.wiring import ConstantContextWiringConfig
 from heedful.plotting.charts import LineSeries, render_line_chart
 
 SIZE = 64  # of embeddings and states
