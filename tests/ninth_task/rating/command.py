@@ -1,4 +1,4 @@
-"""`heedful rate`, and the file option of rated texts; imports no torch."""
+"""The command `rate`, and the file option of rated texts; imports no torch."""
 
 import json
 from typing import Annotated

@@ -284,7 +284,7 @@ def test_same_file_on_both_sides_is_warned_of(capsys, monkeypatch, own_pairs):
         (
             ["--dev-pairs", "a.csv"],
             "--dev-pairs: given without training data; that of the recipe is built-in reverse, "
-            "train, 8000 pairs, seed 0\n  add --source FILE --target FILE",
+            "train, 8,000 pairs, seed 0\n  add --source FILE --target FILE",
         ),
     ],
 )
