@@ -1,6 +1,6 @@
-"""docs/api.md: the names for Python code, with their parameters and the first line of their docs.
+"""docs/api.md: the public API, with types, defaults and the first line of each docstring.
 
-python tests/documents/api_reference.py --write     after a change of them
+python tests/documents/api_reference.py --write     after a change that is meant
 """
 
 import ast
@@ -11,21 +11,21 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.architecture.public_api import signature
-from tests.architecture.source import ROOT, SOURCE, parse, public_definitions
+from tests.architecture.source import ROOT, SOURCE, Documented, parse, public_definitions
 
 PAGE = ROOT / "docs" / "api.md"
 INTRODUCTION = """# API reference
 
-Public names by module; [python.md](python.md) shows them at work. Settings of recipes are listed by
-`heedful recipes --schema`. A module that is not on this page may change without notice. Written by
-`tests/documents/api_reference.py`.
+Public names by module; [python.md](python.md) shows them at work. Settings of recipes are listed
+by `heedful recipes --schema`. Whatever is not on this page may change without notice. Written by
+`tests/documents/api_reference.py`; a test fails if a name, a type or a default changes.
 """
 SECTIONS = {
     "Train and load": [
-        "experiment.train",
-        "runs",
-        "recipes.recipe",
+        "experiment.train: train",
+        "experiment.evaluation: evaluate",
+        "runs: Run load resolve_device",
+        "recipes.recipe: Recipe load_recipe recipe_names read_recipe_text",
         "training.callbacks",
         "errors",
     ],
@@ -89,26 +89,58 @@ def reference() -> str:
     return "\n".join(parts)
 
 
-def _module(name: str) -> str:
-    tree = parse((SOURCE / name.replace(".", "/")).with_suffix(".py"))
-    lines = [line for node in public_definitions(tree.body) for line in _definition(node)]
-    return "\n".join([f"### `heedful.{name}`\n", _first_line(tree), "", *lines, ""])
+def _module(entry: str) -> str:
+    name, _, listed = entry.partition(": ")
+    path = f"{name.replace('.', '/')}.py"
+    tree = parse(SOURCE / path)
+    names = listed.split()
+    chosen = [node for node in public_definitions(tree.body) if node.name in names or not names]
+    lines = [line for node in chosen for line in _definition(node)]
+    heading = f"### [`heedful.{name}`](../src/heedful/{path})\n"
+    return "\n".join([heading, _first_line(tree), "", *lines, ""])
 
 
-def _definition(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+def _definition(node: Documented) -> Iterator[str]:
     if not isinstance(node, ast.ClassDef):
-        yield f"- `{signature(node)}`: {_first_line(node)}"
+        yield f"- `{_signature(node)}`: {_first_line(node)}"
     elif not node.name.endswith("Config"):  # those are settings
-        yield f"- class `{signature(node)}`: {_first_line(node)}"
+        yield f"- class `{_signature(node)}`: {_first_line(node)}"
         for method in public_definitions(node.body):
             if not isinstance(method, ast.ClassDef) and ast.get_docstring(method):
-                yield f"  - `{_method_name(method)}`: {_first_line(method)}"
+                yield f"  - `{_signature(method)}`: {_first_line(method)}"
 
 
-def _method_name(method: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    names = {ast.unparse(decorator) for decorator in method.decorator_list}
-    is_property = bool(names & {"property", "cached_property"})
-    return method.name if is_property else signature(method)
+def _signature(node: Documented) -> str:
+    """Return a name with parameters, types and defaults; of a property, its type."""
+    if isinstance(node, ast.ClassDef):
+        built_by = [method for method in node.body if getattr(method, "name", "") == "__init__"]
+        return node.name + (_parameters(built_by[0].args) if built_by else _fields(node))
+    decorators = {ast.unparse(decorator) for decorator in node.decorator_list}
+    returns = ast.unparse(node.returns) if node.returns else "None"
+    if decorators & {"property", "cached_property"}:
+        return f"{node.name}: {returns}"
+    return f"{node.name}{_parameters(node.args)} -> {returns}"
+
+
+def _parameters(arguments: ast.arguments) -> str:
+    text = ast.unparse(arguments)
+    for first in ("self", "cls"):
+        text = text.removeprefix(first).removeprefix(", ") if text.startswith(first) else text
+    return f"({text})"
+
+
+def _fields(node: ast.ClassDef) -> str:
+    """Return the fields of a dataclass or named tuple as parameters."""
+    bases = {ast.unparse(base) for base in node.bases}
+    is_dataclass = any("dataclass" in ast.unparse(name) for name in node.decorator_list)
+    if "NamedTuple" not in bases and not is_dataclass:
+        return ""
+    fields = [
+        ast.unparse(field)
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and "ClassVar" not in ast.unparse(field.annotation)
+    ]
+    return f"({', '.join(fields)})"
 
 
 def _first_line(node: ast.AST) -> str:
