@@ -31,7 +31,7 @@ from heedful.conversion.onnx_runner import OnnxModel
 from heedful.errors import ConfigError
 from heedful.search import LengthPenalty
 from heedful.search.stopping import heuristic_stopping
-from heedful.tasks.task import VocabSizes
+from heedful.tasks.task_data import VocabSizes
 from heedful.tokenization.vocabulary import BOS, EOS
 
 TASKS = [
@@ -129,7 +129,9 @@ def main() -> None:
         table = Table(kind, "system", "sentences/s", f"{next(iter(systems))} is faster by")
         with torch.inference_mode():
             for task in TASKS:
-                title = f"{f'beam {task.beam}' if task.beam > 1 else 'greedy'}, {task.batch_size}"
+                title = (
+                    f"{f'beam {task.beam}' if task.beam > 1 else 'greedy'}, {task.data.batch_size}"
+                )
                 measures = {
                     name: seconds_of(partial(decode_all, decode, task))
                     for name, decode in systems.items()

@@ -26,7 +26,7 @@ from heedful.experiment import load_data
 from heedful.experiment.flops import FlopCounter
 from heedful.recipes import Recipe, load_recipe, recipe_names
 from heedful.runs import Run
-from heedful.tasks.task import DataModule
+from heedful.tasks.task_data import DataModule
 from heedful.training.objectives import CrossEntropyObjective, LossTerms, negative_log_likelihood
 from heedful.training.trainer import Trainer
 

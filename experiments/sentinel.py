@@ -57,7 +57,7 @@ def main(
     Example: python -m experiments.sentinel runs/adaptive --num-images 100
     """
     recipe = load_recipe(str(run / "config.yaml"))
-    examples = islice(recipe.task.read_examples(recipe.data.test), num_images)
+    examples = islice(recipe.task.data.read_examples(recipe.data.test), num_images)
     captioner = load(run, device=device)
     captions = captioner.predict_with_attention(example.source for example in examples)
     typer.echo(heading(["word", "times", "weight of the sentinel"]))

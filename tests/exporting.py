@@ -11,7 +11,7 @@ import heedful
 from heedful.recipes import load_recipe
 from heedful.runs import Run
 from heedful.storage.state_dict import unique_weights
-from heedful.tasks.task import VocabSizes
+from heedful.tasks.task_data import VocabSizes
 from heedful.tokenization.tokenizer import CharacterTokenizerConfig
 from heedful.tokenization.tokenizer_pair import SeparateTokenizersConfig, SharedTokenizerConfig
 from tests.commands import write_recipe

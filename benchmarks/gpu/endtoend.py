@@ -30,7 +30,7 @@ from heedful.experiment import load_data, train
 from heedful.pytree import map_tensors
 from heedful.recipes import Recipe
 from heedful.runs import Run
-from heedful.tasks.task import DataModule
+from heedful.tasks.task_data import DataModule
 from heedful.training.callbacks import Callback, StepMetrics
 
 NUM_TOKENS = 16_384  # of a batch, on its longer side, with padding
@@ -135,7 +135,7 @@ def _padding(recipe: Recipe, data_module: DataModule) -> tuple[float, int]:
     stream = data_module.train_batches(DataCursor(0, 0))
     num_tokens, num_positions, shapes = 0, 0, set()
     for batch in stream:
-        padded = recipe.task.pad_batch(recipe, batch)
+        padded = recipe.task.data.pad_batch(recipe, batch)
         num_tokens += batch.num_tokens
         num_positions += padded.num_positions
         shapes.add((padded.sources.tokens.shape, padded.targets.shape))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from heedful.data.text.batching import Batch, SourceBatch
 from heedful.recipes import Recipe, load_recipe
-from heedful.tasks.task import VocabSizes
+from heedful.tasks.task_data import VocabSizes
 from heedful.tokenization.vocabulary import BOS
 
 VOCABULARY = 8000

@@ -57,7 +57,8 @@ from heedful.tasks.language_modeling.generator import TextGenerator
 from heedful.tasks.masked_language_modeling.task import MaskFiller
 from heedful.tasks.registry import TASKS
 from heedful.tasks.tagging.predictor import Tagger
-from heedful.tasks.task import LoadedRun, Task, VocabSizes
+from heedful.tasks.task import LoadedRun, Task
+from heedful.tasks.task_data import VocabSizes
 from heedful.tasks.translation.translator import Translator
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.training.callbacks import LoggedSample

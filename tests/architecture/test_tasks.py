@@ -29,8 +29,8 @@ CLASSES = {
     "TextClassifier",
     "PairDataModule",
     "TextDataModule",
-    "PairTask",
-    "TextTask",
+    "PairData",
+    "TextData",
 }
 
 
@@ -67,5 +67,5 @@ def test_no_comparison_with_a_task_or_model_type():
 def test_every_task_has_its_own_models_and_a_first_metric_of_loss():
     configs = [config for task in all_tasks() for config in task.model_configs]
     assert len(configs) == len(set(configs))
-    assert {next(iter(task.metrics)) for task in all_tasks()} == {"loss"}
+    assert {next(iter(task.evaluation.metrics)) for task in all_tasks()} == {"loss"}
     assert [task.name for task in all_tasks()] == list(TASKS)

@@ -99,13 +99,13 @@ def test_ensemble_of_equal_models_captions_as_one():
 def test_padded_batch_has_the_same_loss_and_few_shapes(name):
     model, batch = build_captioner(name), caption_batch(name)
     config = _Config(max_tokens=9 * (2 + batch.targets.size(1)))
-    padded = TASK.pad_batch(config, batch)
+    padded = TASK.data.pad_batch(config, batch)
     assert len(padded.targets) == 9
     assert all(len(part) == 9 for part in (*padded.sources, padded.decoder_inputs))
     assert (padded.targets[5:] == PAD).all()
-    sums = [TASK.metric_sums(model, rows) for rows in (batch, padded)]
+    sums = [TASK.evaluation.batch_sums(model, rows) for rows in (batch, padded)]
     torch.testing.assert_close(sums[1], sums[0])
-    assert TASK.pad_batch(_Config(max_tokens=8), batch).targets.shape == batch.targets.shape
+    assert TASK.data.pad_batch(_Config(max_tokens=8), batch).targets.shape == batch.targets.shape
 
 
 class _Config:

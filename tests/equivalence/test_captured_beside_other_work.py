@@ -10,7 +10,7 @@ from heedful.acceleration.registry import accelerate
 from heedful.data.text.batching import SourceBatch
 from heedful.recipes import load_recipe
 from heedful.search import BeamSearchOptions, LengthPenalty
-from heedful.tasks.task import BatchShape, VocabSizes
+from heedful.tasks.task_data import BatchShape, VocabSizes
 from heedful.training.objectives import CrossEntropyObjective
 from heedful.training.rng import get_rng_states, set_rng_states
 from heedful.training.step_capture import CapturedUpdate
@@ -46,7 +46,7 @@ def build_trainer(name):
     objective = CrossEntropyObjective(label_smoothing=0.1)
     trainer = Trainer(model, objective, optimizer, lambda step: 1e-5, device=GPU)
     shape = BatchShape(LENGTH, LENGTH)
-    return trainer, recipe.task.dummy_batch(recipe.model, VOCAB_SIZES, shape, NUM_ROWS)
+    return trainer, recipe.task.data.dummy_batch(recipe.model, VOCAB_SIZES, shape, NUM_ROWS)
 
 
 def compile_another_model():

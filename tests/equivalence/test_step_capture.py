@@ -16,7 +16,7 @@ from heedful.data.text.batching import Batch
 from heedful.layers.mixture_of_experts import MixtureOfExperts
 from heedful.pytree import map_tensors
 from heedful.recipes import load_recipe
-from heedful.tasks.task import BatchShape, VocabSizes
+from heedful.tasks.task_data import BatchShape, VocabSizes
 from heedful.tasks.translation.task import TASK
 from heedful.training.config import TrainingConfig
 from heedful.training.distributed import SINGLE_PROCESS
@@ -107,7 +107,7 @@ def build_from_recipe(name, rows=3, device=CPU, settings=()):
     shape = BatchShape(7, 6)
     if recipe.task.name == "forecasting":
         shape = BatchShape(0, recipe.model.shape.length)
-    return recipe, trainer, recipe.task.dummy_batch(recipe.model, sizes, shape, rows)
+    return recipe, trainer, recipe.task.data.dummy_batch(recipe.model, sizes, shape, rows)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -129,7 +129,7 @@ def test_rows_of_padding_change_no_gradient_of_each_task(name):
     few_rows = ["training.batching.max_tokens=260"]
     recipe, trainer, examples = build_from_recipe(name, settings=few_rows)
     trainer.model.eval()
-    with_padding = recipe.task.pad_batch(recipe, examples)
+    with_padding = recipe.task.data.pad_batch(recipe, examples)
     assert len(with_padding.targets) > len(examples.targets)
     assert trainer.objective.normalizer(with_padding) == trainer.objective.normalizer(examples)
     results = []
@@ -163,7 +163,7 @@ class Recipe:
 
 
 def padded(examples: Batch) -> Batch:
-    return TASK.pad_batch(Recipe, examples)
+    return TASK.data.pad_batch(Recipe, examples)
 
 
 @each_system
@@ -258,7 +258,7 @@ def test_captured_steps_of_each_task_equal_plain_steps(name):
     captured.captured_update = CapturedUpdate(captured, messages.append)
     for number in range(4):
         _, _, examples = build_from_recipe(name, rows=3 + number)
-        with_padding = recipe.task.pad_batch(recipe, examples)
+        with_padding = recipe.task.data.pad_batch(recipe, examples)
         torch.manual_seed(number)
         expected = plain.train_step([with_padding])
         torch.manual_seed(number)

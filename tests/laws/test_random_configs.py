@@ -21,7 +21,7 @@ from heedful.experiment import train
 from heedful.experiment.flops import flops_per_token
 from heedful.recipes.recipe import ModelConfig, Recipe
 from heedful.tasks.registry import all_tasks, task_of_model
-from heedful.tasks.task import BatchShape, VocabSizes
+from heedful.tasks.task_data import BatchShape, VocabSizes
 from heedful.training.config import TrainingConfig
 from tests.commands import write_recipe
 
@@ -82,7 +82,7 @@ def test_model_that_can_be_built_takes_a_training_step(model_type, seed):
         except (ValueError, ConfigError):  # pydantic's errors are ValueErrors
             continue
         num_built += 1
-        batch = task_of_model(config).dummy_batch(config, SIZES, SHAPE, 2)
+        batch = task_of_model(config).data.dummy_batch(config, SIZES, SHAPE, 2)
         output = model.train()(batch)
         sum(output.auxiliary_losses.values(), start=output.log_probs.sum()).backward()
         assert flops_per_token(model, batch, num_targets=3).training > 0

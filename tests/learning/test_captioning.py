@@ -39,7 +39,7 @@ def trained_captioner(tmp_path_factory):
 
 def read_test_examples(name):
     recipe = load_recipe(name)
-    return recipe.task.read_examples(recipe.data.test)
+    return recipe.task.data.read_examples(recipe.data.test)
 
 
 @pytest.mark.parametrize("name", SMALL)

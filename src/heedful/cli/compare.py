@@ -211,28 +211,29 @@ def _build_evaluation_set(
     from heedful.experiment import test_sets
 
     name, recipe = systems[0]
-    task = recipe.task
+    task, evaluation = recipe.task, recipe.task.evaluation
     test_sets.check_supported(
         task, {"--metrics": options.metrics}, beam=options.beam_size, name=name
     )
     test_sets.check_files(task, options.files, name=name)
     additional = {}
-    if not task.file_options.selected(options.files):
+    if not task.data.file_options.selected(options.files):
         _check_same_test_set(systems)
         additional = recipe.data.additional_tests
     message, hint = f"works only with the metric aer: {name} {task.description}", "leave it out"
-    check(task.has_references or not options.gold_alignments, "--gold-alignments", message, hint)
-    if not task.has_references:
+    is_valid = evaluation.has_references or not options.gold_alignments
+    check(is_valid, "--gold-alignments", message, hint)
+    if not evaluation.has_references:
         source = test_sets.find_test_source(recipe, options.files)
         examples = source.read()
-        title = f"{len(examples)} {task.example_format.name} of {source.describe()}"
+        title = f"{len(examples)} {task.data.example_format.name} of {source.describe()}"
         return TextEvaluationSet(title, examples, task)
     selected = tuple(options.metrics.split(",")) if options.metrics else ()
-    registry, gold = task.evaluation_metrics, options.gold_alignments
+    registry, gold = evaluation.test_metrics, options.gold_alignments
     get_metrics(selected, location="--metrics", registry=registry)  # before reading
     test_sets.check_gold_alignments(selected, gold)
     test = test_sets.references_from_recipe(recipe, options.files)
-    names = selected or recipe.evaluation.metrics or task.choose_metrics(test.references)
+    names = selected or recipe.evaluation.metrics or evaluation.choose_metrics(test.references)
     titles = [f"; {name}: {source.describe()}" for name, source in additional.items()]
     return ParallelEvaluationSet(
         "".join([test.title, *titles]),
@@ -240,14 +241,14 @@ def _build_evaluation_set(
         test.references,
         get_metrics(names, location="evaluation.metrics", registry=registry),
         [
-            AdditionalTestSet.from_pairs(name, task.read_examples(source))
+            AdditionalTestSet.from_pairs(name, task.data.read_examples(source))
             for name, source in additional.items()
         ],
         beam_size=options.beam_size,
         with_progress=lambda batches: terminal.with_progress(
             batches, total=sum(map(len, batches)), count_of=len
         ),
-        system_outputs=task.system_outputs,
+        system_outputs=evaluation.system_outputs,
         gold_alignments=test_sets.read_matching_lines(gold, test) if gold else None,
     )
 
@@ -255,7 +256,7 @@ def _build_evaluation_set(
 def _check_same_test_set(systems: Sequence[tuple[str, Recipe]]) -> None:
     """Raise ConfigError for recipes without a test set, or with different ones."""
     first, recipe = systems[0]
-    expected, usage = recipe.data.test, recipe.task.file_options.usage("test")
+    expected, usage = recipe.data.test, recipe.task.data.file_options.usage("test")
     for name, other in systems:
         actual = other.data.test
         if actual is None:

@@ -159,7 +159,7 @@ def _caption_test_set(run: Path, device: str) -> tuple[list[Caption], list[str]]
     from heedful.runs import Run, load
 
     config = Run(run).read_recipe()
-    examples = config.task.read_examples(config.data.test)
+    examples = config.task.data.read_examples(config.data.test)
     captioner: Any = load(run, device=device, task="captioning")
     captions = list(captioner.predict(example.source for example in examples))
     return captions, [example.target for example in examples]

@@ -251,9 +251,9 @@ def _score_run(run: str, file: str | None, options: EvaluationOptions) -> Evalua
     from heedful.experiment import test_sets
 
     recipe, predictor = _load(run, options, *options.ensemble_with)
-    task, files = recipe.task, options.files
+    task, evaluation, files = recipe.task, recipe.task.evaluation, options.files
     if file is not None:
-        files = {**files, task.file_options.single_file.name: file}
+        files = {**files, task.data.file_options.single_file.name: file}
     needs_references = {
         "--metrics": options.metrics,
         "--group-by": options.group_by,
@@ -262,25 +262,26 @@ def _score_run(run: str, file: str | None, options: EvaluationOptions) -> Evalua
     }
     test_sets.check_supported(task, needs_references, beam=options.beam_size)
     message, hint = f"has no effect: this run {task.description}", "leave it out"
-    check(task.has_evaluation_page or not options.html, "--html", message, hint)
-    if not task.has_references:
+    check(evaluation.draws_page or not options.html, "--html", message, hint)
+    if not evaluation.has_references:
         source = test_sets.find_test_source(recipe, files)
         examples = source.read()
-        title = f"{len(examples)} {task.example_format.name} of {source.describe()}"
+        title = f"{len(examples)} {task.data.example_format.name} of {source.describe()}"
         entries = [ScoreEntry(score) for score in predictor.evaluate(examples)]
         if options.html:
-            _write_page(options.html, task.render_evaluation_page(predictor, examples, title))
+            _write_page(options.html, evaluation.render_page(predictor, examples, title))
         return EvaluationResult(title, entries, digits=4)
-    registry = task.evaluation_metrics
+    registry = evaluation.test_metrics
     get_metrics(options.metrics, location="--metrics", registry=registry)  # before reading
     test = test_sets.references_from_recipe(recipe, files)
-    names = options.metrics or recipe.evaluation.metrics or task.choose_metrics(test.references)
+    chosen = options.metrics or recipe.evaluation.metrics
+    names = chosen or evaluation.choose_metrics(test.references)
     system = _run_outputs(recipe, predictor, test)
     result = _score(get_metrics(names, registry=registry), system, test, options)
-    confusion = task.confusion(system) if options.html else None
+    confusion = evaluation.confusion(system) if options.html else None
     if options.html and confusion:
         _write_page(options.html, confusion.render_page(f"Confusions: {result.title}"))
-    return result._replace(tables=[*result.tables, *task.format_details(system)])
+    return result._replace(tables=[*result.tables, *evaluation.format_details(system)])
 
 
 def _write_page(path: Path, page: str) -> None:
@@ -305,7 +306,7 @@ def _load(run: str, options: EvaluationOptions, *others: Path) -> tuple[Recipe, 
 
 
 def _run_outputs(recipe: Recipe, predictor: Any, test: ReferenceSet) -> SystemOutputs:
-    return recipe.task.system_outputs(
+    return recipe.task.evaluation.system_outputs(
         predictor,
         test.sources or [],
         test.references,

@@ -79,7 +79,7 @@ def check_dev_files(recipe: Recipe, files: Mapping[Split, Files]) -> None:
     """Raise ConfigError if a built-in corpus would be validated on files."""
     from heedful.data.sources import SyntheticConfig
 
-    options, train = recipe.task.file_options, recipe.data.train
+    options, train = recipe.task.data.file_options, recipe.data.train
     if isinstance(train, SyntheticConfig) and (selected := options.selected(files["dev"])):
         message = f"given without training data; that of the recipe is {train.describe()}"
         raise ConfigError(selected[0].flag("dev"), message, f"add {options.usage()}")

@@ -63,7 +63,7 @@ def find_dataset(name: str, task: Task) -> Dataset:
     names = [other for other, config in corpora.items() if _fits(task, other, config)]
     message = f"no dataset is called {name!r}{did_you_mean(name, [*names, *recipe_names()])}"
     if any(name in built_in_corpora(other) for other in all_tasks()):
-        message = f"this built-in corpus has no {task.example_format.description}"
+        message = f"this built-in corpus has no {task.data.example_format.description}"
     choices = f"{choices_hint(names)}; or give" if names else "give"
     hint = f"{choices} a recipe with data, a .yaml file or a folder"
     raise ConfigError(f"--data {name}", message, hint)
@@ -71,16 +71,16 @@ def find_dataset(name: str, task: Task) -> Dataset:
 
 def built_in_corpora(task: Task) -> Mapping[str, type[SyntheticConfig]]:
     """Return the source configs of the corpora that heedful generates for a task, by name."""
-    configs = [config for config in task.source_configs if issubclass(config, SyntheticConfig)]
+    configs = [config for config in task.data.source_configs if issubclass(config, SyntheticConfig)]
     return {name: config for config in configs for name in config.corpus_names()}
 
 
 def _fits(task: Task, name: str, config: type[SyntheticConfig]) -> bool:
     """Return whether a corpus of texts has examples of a task; other corpora are of one task."""
-    if not task.example_format.has_tokens:
+    if not task.data.example_format.has_tokens:
         return True
     source: Any = config.model_validate({"name": name, "num_examples": _NUM_TRIED})
-    return task.example_format.fits(list(islice(source.stream(), _NUM_TRIED)))
+    return task.data.example_format.fits(list(islice(source.stream(), _NUM_TRIED)))
 
 
 def _built_in_dataset(name: str, config: type[SyntheticConfig]) -> Dataset:
@@ -90,7 +90,7 @@ def _built_in_dataset(name: str, config: type[SyntheticConfig]) -> Dataset:
 
 
 def _dataset_from_folder(folder: Path, task: Task) -> Dataset:
-    options = task.file_options
+    options = task.data.file_options
     settings = {split: options.folder_setting(folder, split) for split in SPLITS}
     message = f"the folder has no {options.expected_files()}"
     hint = "rename the files, or write a .yaml file with a `data` section"

@@ -297,11 +297,12 @@ class TextEvaluationSet(EvaluationSet):
     def evaluate(self, systems: RunFolders, *, baseline: int, device: str) -> EvaluationResults:
         del baseline  # there are no sentences to test a difference by
         predictors = load_runs(systems, device=device)
-        keys = [self.task.comparison_key(predictor, self.sources) for predictor in predictors]
+        evaluation = self.task.evaluation
+        keys = [evaluation.comparison_key(predictor, self.sources) for predictor in predictors]
         names = ["+".join(map(str, run)) for runs in systems for run in runs]
         message = f"predicts other targets than {names[0]}"
         for name, key in zip(names, keys, strict=True):
-            check(key == keys[0], name, message, self.task.comparison_hint, RunError)
+            check(key == keys[0], name, message, evaluation.comparison_hint, RunError)
         for predictor in predictors:
             predictor.evaluate(self.sources[:NUM_WARMUP])
         scores: list[list[MetricScore]] = [[] for _ in predictors]
@@ -318,7 +319,7 @@ class TextEvaluationSet(EvaluationSet):
         """Return the result of a system from predictor, scores and seconds of each run."""
         by_name = [{score.name: score for score in scores} for _, scores, _ in runs]
         scores = []
-        for name, direction in self.task.compared_scores.items():
+        for name, direction in self.task.evaluation.compared_scores.items():
             if name in by_name[0]:
                 stats = RunStatistics.from_values([run[name].value for run in by_name])
                 score = by_name[0][name]._replace(value=stats.mean)

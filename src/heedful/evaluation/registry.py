@@ -94,7 +94,7 @@ class MetricSpec(NamedTuple):
 
     label: str
     higher_is_better: bool
-    metric: Metric | None = None  # of predictions; None if it comes from `Task.metric_sums`
+    metric: Metric | None = None  # of predictions; None if it comes from `Evaluation.batch_sums`
     unit: str = ""
 
     @classmethod

@@ -61,7 +61,7 @@ def load_recipe_with_data(
 
     Data that is given replaces all data of the recipe, also dev and test data.
     """
-    named = name_files(data, files, lambda: load_recipe(recipe).task.file_options)
+    named = name_files(data, files, lambda: load_recipe(recipe).task.data.file_options)
     in_memory = None
     if not is_path(named.get("pairs", "")):
         in_memory, named["pairs"] = named["pairs"], str(run.folder / _PAIRS_FILE)

@@ -24,7 +24,7 @@ from heedful.experiment.trainer_setup import build_trainer
 from heedful.parallel import WorkerDiedError, WorkerProcess
 from heedful.recipes import Recipe
 from heedful.runs import Run
-from heedful.tasks.task import BatchShape, DataModule, VocabSizes
+from heedful.tasks.task_data import BatchShape, DataModule, VocabSizes
 from heedful.training.distributed import DistributedContext
 
 _OPTION = "--auto-find-batch-size"
@@ -67,12 +67,12 @@ def with_saved_batch_size(recipe: Recipe, run: Run) -> Recipe:
     """Set the batch size that was found when the run was started."""
     if not (run.exists and run.is_saved):
         return recipe
-    return _with_batch_size(recipe, recipe.task.batch_size(run.read_recipe()))
+    return _with_batch_size(recipe, recipe.task.data.batch_size(run.read_recipe()))
 
 
 def _with_batch_size(recipe: Recipe, size: int) -> Recipe:
     settings = recipe.model_dump(mode="json")
-    *path, last = recipe.task.batch_size_setting.split(".")
+    *path, last = recipe.task.data.batch_size_setting.split(".")
     reduce(getitem, path, settings)[last] = size
     return validate_settings(Recipe, settings, location=_OPTION)
 
@@ -93,33 +93,33 @@ def find_largest_batch_size(
     task = recipe.task
     budget, budget_source = _memory_budget(device, memory_limit, world_size)
     fraction = GPU_ROWS_FRACTION if device.type == "cuda" else 1.0
-    max_rows = task.max_rows(data_module)
+    max_rows = task.data.max_rows(data_module)
     trials: dict[int, bool] = {}
     sizes = VocabSizes.from_tokenizers(data_module.tokenizers)
     job = MemoryTrial(recipe, sizes, str(device), budget, torch.get_num_threads())
     with TrialProcess(job) as process:
-        shape = worst_shape(task.worst_case_shapes(data_module), process.activation_bytes)
+        shape = worst_shape(task.data.worst_case_shapes(data_module), process.activation_bytes)
 
         def fits(rows: int) -> bool:
             trials[rows] = process.peak_bytes(shape, rows) <= budget
             return trials[rows]
 
-        start = task.batch_size(recipe) // task.row_size(shape)
+        start = task.data.batch_size(recipe) // task.data.row_size(shape)
         rows = math.floor(fraction * largest_fitting(fits, start, math.ceil(max_rows / fraction)))
     lengths = f"{shape.source_length} + " if shape.source_length else ""
     sequences = f"longest sequences ({lengths}{format_count(shape.target_length, 'token')})"
     message = f"not even one row of the {sequences} fits into {_format_bytes(max(0, budget))}"
     hint = "use a smaller model, filter out the longest texts, or raise --memory-limit"
     check(rows or any(trials.values()), _OPTION, message, hint)
-    row_size = task.row_size(shape)
+    row_size = task.data.row_size(shape)
     size = row_size * min(max(1, rows) * world_size, max_rows)
     tried = sorted({(row_size * rows, fit) for rows, fit in trials.items()})
     good = [f"{size:,} fits" for size, fit in tried if fit][-2:]
     bad = [f"{size:,} does not" for size, fit in tried if not fit][:2]
-    log(f"auto batch size: {sequences}, in {task.batch_size_unit}: {', '.join(good + bad)}")
+    log(f"auto batch size: {sequences}, in {task.data.batch_size_unit}: {', '.join(good + bad)}")
     log(f"auto batch size: memory budget: {_format_bytes(budget)} {budget_source}")
-    before, rate = task.batch_size(recipe), recipe.training.optimizer.learning_rate
-    log(f"auto batch size: {task.batch_size_setting}={size} (the recipe has {before})")
+    before, rate = task.data.batch_size(recipe), recipe.training.optimizer.learning_rate
+    log(f"auto batch size: {task.data.batch_size_setting}={size} (the recipe has {before})")
     if size != before:
         log(
             f"auto batch size: this changes training: the learning rate of {rate:g} was chosen for "
@@ -244,7 +244,7 @@ class MemoryTrial:
         return sum(saved.values())
 
     def _dummy_batch(self, shape: BatchShape, rows: int) -> Any:
-        return self.recipe.task.dummy_batch(self.recipe.model, self.sizes, shape, rows)
+        return self.recipe.task.data.dummy_batch(self.recipe.model, self.sizes, shape, rows)
 
 
 def is_out_of_memory(error: Exception) -> bool:

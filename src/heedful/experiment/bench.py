@@ -26,7 +26,7 @@ from heedful.experiment.trainer_setup import build_trainer
 from heedful.pytree import tensors_of
 from heedful.recipes import Recipe
 from heedful.runs import Run
-from heedful.tasks.task import DataModule, VocabSizes
+from heedful.tasks.task_data import DataModule, VocabSizes
 from heedful.training.config import TrainingConfig
 from heedful.training.prefetching import prefetch
 from heedful.training.trainer import Trainer, choose_precision

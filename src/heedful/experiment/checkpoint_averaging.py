@@ -18,7 +18,7 @@ from heedful.runs import Run
 from heedful.storage.atomic import atomic_replace
 from heedful.storage.manifest import MANIFEST, read_and_verify_manifest
 from heedful.storage.state_dict import load_weights, unique_weights
-from heedful.tasks.task import VocabSizes
+from heedful.tasks.task_data import VocabSizes
 from heedful.training.checkpoints import MODEL_FILE, list_checkpoints
 
 MAX_GAP_RATIO = 3  # of the longest to the shortest distance in steps, without a warning

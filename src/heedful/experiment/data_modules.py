@@ -26,7 +26,7 @@ from heedful.experiment.token_cache import CachedTokens, TokenCache
 from heedful.recipes import Recipe
 from heedful.runs import Run
 from heedful.storage.manifest import folder_digest
-from heedful.tasks.task import DataModule, TrainData, VocabSizes
+from heedful.tasks.task_data import DataModule, TrainData, VocabSizes
 from heedful.tokenization.tokenizer_pair import TokenizerPair, tokenization_settings
 from heedful.training.progress import ProgressReporter, print_line
 
@@ -35,7 +35,7 @@ TOKENS_FOLDER = "tokens"  # of a run whose data does not fit into memory
 
 def require_training_data(recipe: Recipe) -> Any:
     """Return the training data that a recipe names; raise ConfigError if there is none."""
-    hint = f"give {recipe.task.file_options.usage()}"
+    hint = f"give {recipe.task.data.file_options.usage()}"
     if recipe.info.name == DEFAULT_RECIPE:
         hint += "; `heedful --help` lists the options for other data"
     check(recipe.data.train, "data.train", "the recipe names no training data", hint)
@@ -45,7 +45,7 @@ def require_training_data(recipe: Recipe) -> Any:
 def load_data(recipe: Recipe, run: Run, console: Console) -> DataModule:
     """Load the data of a recipe; a new run trains its tokenizers on it."""
     data, train = recipe.data, require_training_data(recipe)
-    if recipe.task.example_format.has_tokens and not isinstance(train, PreparedDataConfig):
+    if recipe.task.data.example_format.has_tokens and not isinstance(train, PreparedDataConfig):
         cache = TokenCache(recipe, run, _training_sources(recipe))
         if (tokens := cache.load()) is not None:
             print_line(console, f"using the tokens in {cache.folder}: the files are unchanged")
@@ -63,7 +63,7 @@ def load_data(recipe: Recipe, run: Run, console: Console) -> DataModule:
             corpora = _read_if_small(recipe, max_examples, on_progress)
         if corpora is not None:
             return _build_in_memory(recipe, run, corpora, console)
-        unit = recipe.task.example_format.name
+        unit = recipe.task.data.example_format.name
         print_line(console, f"more than {max_examples} {unit}: saving their tokens in {folder}")
     tokenizers = run.read_tokenizers(recipe) if run.exists else None
     prepared = build_prepared_dataset(
@@ -94,12 +94,12 @@ def _build_data_module(
 ) -> DataModule:
     tokenizers = run.read_tokenizers(recipe)
     sizes = VocabSizes.from_tokenizers(tokenizers)
-    if vocabulary := recipe.task.describe_vocabulary(sizes):
+    if vocabulary := recipe.task.data.describe_vocabulary(sizes):
         print_line(console, vocabulary)
     train = load_train(tokenizers)
     for line in train.report:
         print_line(console, f"train: {line}")
-    data_module = recipe.task.build_data_module(recipe, tokenizers, train, dev)
+    data_module = recipe.task.data.build_data_module(recipe, tokenizers, train, dev)
     for line in data_module.dev_report:
         print_line(console, f"dev: {line}")
     return data_module
@@ -129,7 +129,7 @@ def _build_in_memory(
     corpora, dev = _split_dev(recipe, examples, console)
     sources, held_out = _training_sources(recipe), None if recipe.data.dev else dev
     num_examples = sum(len(corpus.examples) for corpus in corpora)
-    example_format = recipe.task.example_format
+    example_format = recipe.task.data.example_format
     split = ""
     if held_out and example_format.has_tokens:
         split = f", {len(held_out.examples):,} more held out for validation"
@@ -137,13 +137,13 @@ def _build_in_memory(
     if not run.exists:
         with console.status("training the tokenizers"):
             joined = [example for corpus in corpora for example in corpus.examples]
-            texts = recipe.task.example_format.tokenizer_texts(joined)
+            texts = recipe.task.data.example_format.tokenizer_texts(joined)
             tokenizers = recipe.tokenizers.train(*texts, pretrained_tokenizer(recipe))
             run.initialize(recipe, tokenizers)
 
     def tokenize(tokenizers: TokenizerPair) -> TrainData:
         with console.status("tokenizing"):
-            train = recipe.task.tokenize_train(recipe, tokenizers, corpora)
+            train = recipe.task.data.tokenize_train(recipe, tokenizers, corpora)
         if example_format.has_tokens:
             cache, tokens = TokenCache(recipe, run, sources), CachedTokens(train, held_out)
             cache.save(tokens, log=lambda line: print_line(console, line))
@@ -163,7 +163,7 @@ def _split_dev(
             data.dev.read(), data.dev.locate
         )
     assert data.train is not None
-    example_format = recipe.task.example_format
+    example_format = recipe.task.data.example_format
     hashes = np.concatenate([example_format.hash(part) for part in examples])
     held_out = example_format.choose_held_out(
         hashes, seed=recipe.training.seed, location=data.train.describe()
@@ -209,10 +209,10 @@ def build_prepared_dataset(
     Tokens made with other settings are replaced, or are an error. One process may write to a folder
     at a time; any number may read it.
     """
-    sources, unit = _training_sources(recipe), recipe.task.example_format.name
+    sources, unit = _training_sources(recipe), recipe.task.data.example_format.name
     large = f"more than {recipe.data.max_in_memory_examples} {unit}"
-    if not recipe.task.example_format.has_tokens:
-        raise recipe.task.example_format.no_tokens_error()
+    if not recipe.task.data.example_format.has_tokens:
+        raise recipe.task.data.example_format.no_tokens_error()
     for source in sources:
         message = f"{large} are read twice, but standard input can be read only once"
         hint = "write it to a file first, or raise data.max_in_memory_examples"
@@ -222,7 +222,7 @@ def build_prepared_dataset(
         sources=[source.model_dump(mode="json") for source in sources],
         corpus_weights=train.weights if isinstance(train, MixtureConfig) else [1.0],
         tokenizers=recipe.tokenizers,
-        example_format=recipe.task.example_format.name,
+        example_format=recipe.task.data.example_format.name,
         filtering=_filter_config(recipe),
         seed=recipe.training.seed,
         needs_held_out=recipe.data.dev is None,
@@ -246,7 +246,7 @@ def build_prepared_dataset(
 def open_prepared_dataset(recipe: Recipe, config: PreparedDataConfig) -> PreparedDataset:
     """Open tokens made by `heedful prepare`, if the recipe would tokenize equally."""
     prepared = sharded_dataset.load_prepared_dataset(Path(config.path), verify=config.verify)
-    expected = recipe.task.example_format
+    expected = recipe.task.data.example_format
     contents = f"{config.path} contains {prepared.example_format.description}"
     message = f"{contents}, but a {recipe.model.type} trains on {expected.description}"
     hint = "name other tokens, or choose another model"
@@ -266,7 +266,7 @@ def open_prepared_dataset(recipe: Recipe, config: PreparedDataConfig) -> Prepare
 
 
 def _filter_config(recipe: Recipe) -> FilterConfig | None:
-    return recipe.data.filtering if recipe.task.example_format.supports_filtering else None
+    return recipe.data.filtering if recipe.task.data.example_format.supports_filtering else None
 
 
 def _build_from_prepared(
@@ -285,9 +285,9 @@ def _build_from_prepared(
     dev = recipe.data.dev
     dev_corpus = ExampleSource(dev.read(), dev.locate) if dev else prepared.held_out_corpus()
     message = f"{prepared.folder} has no dev data, and the recipe names none"
-    options = recipe.task.file_options.usage("dev")
+    options = recipe.task.data.file_options.usage("dev")
     hint = f"give what was given to `heedful prepare`, such as {options}"
     check(dev_corpus.examples, "data.dev", message, hint)
     return _build_data_module(
-        recipe, run, dev_corpus, console, lambda _: recipe.task.load_train(recipe, prepared)
+        recipe, run, dev_corpus, console, lambda _: recipe.task.data.load_train(recipe, prepared)
     )

@@ -58,7 +58,7 @@ def complete_default(
 
 def describe_default(recipe: Recipe) -> str:
     """Return a line about the choice, and how to change it."""
-    minutes, model = recipe.training.max_minutes, recipe.task.file_options.model
+    minutes, model = recipe.training.max_minutes, recipe.task.data.file_options.model
     duration = f" for {minutes:g} minute{'s' * (minutes != 1)}" if minutes else ""
     advice = "change settings with --set, or choose a recipe"
     return f"no recipe is named: {recipe.info.name} trains {model}{duration}; {advice}"
@@ -70,14 +70,14 @@ def _open_prepared(train: PreparedDataConfig) -> tuple[Task, Settings]:
     if not folder.is_dir():  # reported where it is opened
         return all_tasks()[0], {}
     prepared = load_prepared_dataset(folder, verify=False)
-    task = next(task for task in all_tasks() if task.example_format is prepared.example_format)
+    task = next(task for task in all_tasks() if task.data.example_format is prepared.example_format)
     return task, {"tokenizers": prepared.settings["tokenizers"]}
 
 
 def _task_of_data(train: Any, task_name: str | None) -> Task:
     """Return the task of a file option, else the first that reads such data."""
     for task in all_tasks():
-        reads = isinstance(train, (*task.source_configs, *task.train_source_configs))
+        reads = isinstance(train, (*task.data.source_configs, *task.data.train_source_configs))
         if task.name == task_name or (task_name is None and reads):
             return task
     return all_tasks()[0]

@@ -53,12 +53,12 @@ def evaluate(
         run, device=device, dtype=dtype, settings=settings, ensemble_with=ensemble_with
     )
     recipe = Run(run).read_recipe(settings)
-    named = name_files(data, files, lambda: recipe.task.file_options)
+    named = name_files(data, files, lambda: recipe.task.data.file_options)
     pairs = None if is_path(named.get("pairs", "")) else named.pop("pairs")
     paths = {name: _to_paths(name, value) for name, value in named.items()}
     with python_names():
         test_files = files_by_split(paths, "test")["test"]
-        if not recipe.task.has_references:
+        if not recipe.task.evaluation.has_references:
             check_supported(recipe.task, {"--metrics": metrics, "--pairs": pairs})
             return predictor.evaluate(find_test_source(recipe, test_files).read())
         is_read = pairs is None
@@ -82,10 +82,10 @@ def _score(
     recipe: Recipe, predictor: Any, test: ReferenceSet, metrics: Sequence[str]
 ) -> list[MetricScore]:
     task = recipe.task
-    names = metrics or recipe.evaluation.metrics or task.choose_metrics(test.references)
-    chosen = get_metrics(names, location="metrics", registry=task.evaluation_metrics)
+    names = metrics or recipe.evaluation.metrics or task.evaluation.choose_metrics(test.references)
+    chosen = get_metrics(names, location="metrics", registry=task.evaluation.test_metrics)
     check_gold_alignments(names, None)
-    outputs = task.system_outputs(
+    outputs = task.evaluation.system_outputs(
         predictor, test.sources or [], test.references, lambda predictions, _: predictions
     )
     return [

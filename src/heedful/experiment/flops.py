@@ -22,7 +22,7 @@ from heedful.pytree import map_tensors
 from heedful.recipes import Recipe
 from heedful.recipes.recipe import ModelConfig
 from heedful.tasks.registry import task_of_model
-from heedful.tasks.task import BatchShape, DataModule, VocabSizes
+from heedful.tasks.task_data import BatchShape, DataModule, VocabSizes
 
 Formula = Callable[[Sequence[Any], Any], int]
 """FLOPs, from the arguments and the output of an operator."""
@@ -37,7 +37,7 @@ _aten = torch.ops.aten
 
 def training_flops_per_target(recipe: Recipe, data_module: DataModule) -> float:
     """Return the training FLOPs per target token for an example of the mean length in dev."""
-    shape = recipe.task.mean_shape(list(data_module.validation_batches()))
+    shape = recipe.task.data.mean_shape(list(data_module.validation_batches()))
     sizes = VocabSizes.from_tokenizers(data_module.tokenizers)
     return _training_flops(recipe.model.model_dump_json(), sizes, shape)
 
@@ -55,7 +55,7 @@ def _training_flops(model_json: str, sizes: VocabSizes, shape: BatchShape) -> fl
     config = _MODELS.validate_json(model_json)
     with torch.device("meta"):
         model = config.build(source_vocab_size=sizes.source, target_vocab_size=sizes.target)
-    batch = task_of_model(config).dummy_batch(config, sizes, shape, _NUM_ROWS, "meta")
+    batch = task_of_model(config).data.dummy_batch(config, sizes, shape, _NUM_ROWS, "meta")
     return flops_per_token(model, batch, num_targets=_NUM_ROWS * shape.target_length).training
 
 

@@ -27,7 +27,8 @@ from heedful.experiment.trainer_setup import build_trainer
 from heedful.pytree import map_tensors
 from heedful.recipes import Recipe
 from heedful.runs import Run
-from heedful.tasks.task import DataModule, Task, VocabSizes
+from heedful.tasks.task import Task
+from heedful.tasks.task_data import DataModule, VocabSizes
 from heedful.training import state
 from heedful.training.callbacks import Callback, MetricsLogger, StepMetrics, ValidationResult
 from heedful.training.checkpoints import CheckpointManager, Snapshot
@@ -63,8 +64,8 @@ def compute_dev_metrics(
     for batch in batches:
         rows, weight = dist_context.shard_batch(batch)
         rows = map_tensors(lambda tensor: tensor.to(device), rows)
-        sums = sums + weight * task.metric_sums(model, rows)
-    return task.finalize_metrics(dist_context.all_reduce(sums))
+        sums = sums + weight * task.evaluation.batch_sums(model, rows)
+    return task.evaluation.finalize(dist_context.all_reduce(sums))
 
 
 class TrainingJob:
@@ -110,7 +111,7 @@ class TrainingJob:
         )
         self.inference_model = dist_context.inference_model(self.trainer.model)
         model = self.inference_model
-        self.dev_evaluator = self.task.dev_evaluator(model, data_module, recipe, device)
+        self.dev_evaluator = self.task.evaluation.dev_evaluator(model, data_module, recipe, device)
         self.flops_per_target = training_flops_per_target(recipe, data_module)
         self.start_time = time.monotonic()
         self._is_plan_logged = False
@@ -314,7 +315,7 @@ class TrainingJob:
                 copies = {name: tensor.to("cpu", copy=True) for name, tensor in state_dict.items()}
                 self._unsaved_best = step, copies
         best = "" if is_best else f"  (best {metric} so far: {sign * progress.best_score:.4f})"
-        self.log(f"step {step}: {self.task.format_metrics(scores)}{best}")
+        self.log(f"step {step}: {self.task.evaluation.format(scores)}{best}")
         print_samples(self.console, samples)
         self._write(lambda: self.run.append_samples(step, samples))
         seconds = time.monotonic() - self.start_time
@@ -353,7 +354,7 @@ class TrainingJob:
     def _decoded_scores(self, required: Sequence[str]) -> dict[str, float]:
         """Return metrics of outputs: the required ones, and others while they take little time."""
         shown = self.config.validation_metrics
-        names = [*required, *(self.task.validation_metrics if shown is None else shown)]
+        names = [*required, *(self.task.evaluation.shown_metrics if shown is None else shown)]
         if required:
             return self.dev_evaluator.compute_scores(names)
         start, spent = time.monotonic(), self._decoding_seconds

@@ -51,7 +51,7 @@ def _with_parts(recipe: Recipe, encoder: PretrainedEncoderConfig, other: Recipe)
         tokenizer = type(current).model_validate({**tokenizer.model_dump(), "type": current.type})
     splits_words = isinstance(tokenizer, PretrainedTokenizerConfig)
     if isinstance(tokenizer, PretrainedTokenizerConfig):
-        tokenizer = tokenizer.model_copy(update={"mark_words": recipe.task.is_word_level})
+        tokenizer = tokenizer.model_copy(update={"mark_words": recipe.task.data.is_word_level})
     settings = recipe.model_dump(mode="json")
     encoder = encoder.model_copy(update={"splits_words": splits_words})
     settings["model"]["encoder"] = encoder.model_dump(mode="json")

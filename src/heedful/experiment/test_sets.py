@@ -32,7 +32,7 @@ class ReferenceSet(NamedTuple):
 def find_test_source(recipe: Recipe, files: Files) -> Any:
     """Return the data source of the given files, or else the test set of the recipe."""
     check_files(recipe.task, files)
-    options = recipe.task.file_options
+    options = recipe.task.data.file_options
     setting = options.data_setting(files, "test")
     check_columns([setting], {"test": files})
     if setting:  # columns that are not named are those of the training file
@@ -57,10 +57,10 @@ def _data_source(setting: Any) -> Any:
 def references_from_recipe(recipe: Recipe, files: Files) -> ReferenceSet:
     """Read the pairs of the given files, or of the recipe's test set."""
     source = find_test_source(recipe, files)
-    pairs: list[Any] = recipe.task.read_examples(source)
+    pairs: list[Any] = recipe.task.data.read_examples(source)
     targets = files.get("target") or []
     more = [] if isinstance(targets, str) else targets[1:]
-    title = f"{len(pairs)} {recipe.task.example_format.name} of {source.describe()}"
+    title = f"{len(pairs)} {recipe.task.data.example_format.name} of {source.describe()}"
     title += "".join(f" and {path}" for path in more)
     # The training data, if it can be read again.
     stream = getattr(recipe.data.train, "stream", None)
@@ -123,8 +123,8 @@ def check_gold_alignments(metrics: Sequence[str], gold: str | None) -> None:
 def check_files(task: Task, files: Files, *, name: str = "this run") -> None:
     """Raise ConfigError for files of another task."""
     for options in all_file_options():
-        if options != task.file_options and (selected := options.selected(files)):
-            hint = f"give {task.file_options.usage('test')}"
+        if options != task.data.file_options and (selected := options.selected(files)):
+            hint = f"give {task.data.file_options.usage('test')}"
             raise ConfigError(selected[0].flag(), f"{name} {task.description}", hint)
 
 
@@ -132,6 +132,9 @@ def check_supported(
     task: Task, values: Mapping[str, object], *, beam: int | None = None, name: str = "this run"
 ) -> None:
     """Raise ConfigError for options that need references or a search if the task has none."""
-    unused = {**({} if task.has_references else values), "--beam": not task.has_search and beam}
+    unused = {
+        **({} if task.evaluation.has_references else values),
+        "--beam": not task.evaluation.uses_beam and beam,
+    }
     for option, value in unused.items():
         check(not value, option, f"has no effect: {name} {task.description}", "leave it out")

@@ -25,7 +25,7 @@ from heedful.recipes import Recipe
 from heedful.runs import Run
 from heedful.storage.atomic import atomic_replace, check_free_space
 from heedful.storage.manifest import folder_digest, read_and_verify_manifest, write_manifest
-from heedful.tasks.task import TrainData
+from heedful.tasks.task_data import TrainData
 from heedful.tokenization.ragged_array import RaggedArray
 from heedful.tokenization.tokenizer_pair import tokenization_settings
 from heedful.version import VERSION
@@ -67,7 +67,7 @@ class TokenCache:
         if saved["held_out"] is None:
             return CachedTokens(train, None)
         examples, locations = saved["held_out"]
-        from_json = self._recipe.task.example_format.from_json
+        from_json = self._recipe.task.data.example_format.from_json
         return CachedTokens(
             train, ExampleSource(list(map(from_json, examples)), locations.__getitem__)
         )

@@ -277,7 +277,7 @@ def announce_long_step(job: TrainingJob, micro_batches: Sequence[Any]) -> None:
     line = f"a step takes about {seconds:,.0f} seconds on this device ({flops:.2g} FLOPs)"
     if minutes and seconds > 60 * minutes:
         line += f", longer than training.max_minutes={minutes:g}"
-    advice = f"lower {job.task.batch_size_setting}, or choose a smaller model"
+    advice = f"lower {job.task.data.batch_size_setting}, or choose a smaller model"
     job.log(f"{line}; {advice}")
 
 

@@ -11,7 +11,7 @@ import torch
 from heedful.errors import check
 from heedful.experiment.environment import configure_backends, free_memory
 from heedful.recipes import Recipe
-from heedful.tasks.task import DataModule, VocabSizes
+from heedful.tasks.task_data import DataModule, VocabSizes
 from heedful.training.distributed import SINGLE_PROCESS, DistributedContext
 from heedful.training.step_capture import capture_steps
 from heedful.training.trainer import GradientClipper, MixedPrecision, Trainer, choose_precision
@@ -62,7 +62,7 @@ def build_trainer(
         device=device,
     )
     if config.cuda_graphs and device.type == "cuda":
-        capture_steps(trainer, config, partial(task.pad_batch, recipe), log)
+        capture_steps(trainer, config, partial(task.data.pad_batch, recipe), log)
     return trainer
 
 

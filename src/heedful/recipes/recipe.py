@@ -67,8 +67,8 @@ def _union(configs: Iterable[type[BaseConfig]]) -> Any:
     return Annotated[reduce(or_, dict.fromkeys(configs)), Field(discriminator="type")]
 
 
-_SOURCES = [config for task in _TASKS for config in task.source_configs]
-_TRAIN_SOURCES = [config for task in _TASKS for config in task.train_source_configs]
+_SOURCES = [config for task in _TASKS for config in task.data.source_configs]
+_TRAIN_SOURCES = [config for task in _TASKS for config in task.data.train_source_configs]
 
 if TYPE_CHECKING:  # the unions are known only at run time
     EvalDataConfig = Any
@@ -151,7 +151,7 @@ class Recipe(BaseConfig):
     @property
     def best_model_metric(self) -> MetricSpec:
         """The metric that selects the best checkpoint."""
-        return self.task.metrics[self.training.metric_for_best_model]
+        return self.task.evaluation.metrics[self.training.metric_for_best_model]
 
     @property
     def limits(self) -> TrainingLimits:

@@ -69,7 +69,7 @@ def all_tasks() -> list[Task]:
 
 def all_metrics() -> dict[str, MetricSpec]:
     """Return the validation metrics of all tasks by name, "loss" first."""
-    return {name: spec for task in all_tasks() for name, spec in task.metrics.items()}
+    return {name: spec for task in all_tasks() for name, spec in task.evaluation.metrics.items()}
 
 
 def task_of_model(config: Any) -> Task:
@@ -112,12 +112,12 @@ def check_files_fit(task: Task, files: Files) -> None:
     Pairs of texts may also be texts and labels, or words and tags.
     """
     for options in all_file_options():
-        if options in (task.file_options, PARALLEL_FILES) or not options.selected(files):
+        if options in (task.data.file_options, PARALLEL_FILES) or not options.selected(files):
             continue
         flag = options.selected(files)[0].flag()
         message = f"trains {options.model}, but the model of this recipe {task.description}"
         hint = f"leave out the recipe, and one for {flag} is chosen"
-        raise ConfigError(flag, message, f"give {task.file_options.usage()}; or {hint}")
+        raise ConfigError(flag, message, f"give {task.data.file_options.usage()}; or {hint}")
 
 
 def data_table() -> list[tuple[str, str, str, str]]:

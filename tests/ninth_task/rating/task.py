@@ -28,8 +28,10 @@ from heedful.layers.pooling import AttentionPoolingConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.pytree import map_tensors
 from heedful.tasks.default_recipe import DefaultRecipe
+from heedful.tasks.evaluation import Evaluation
 from heedful.tasks.prediction import DevEvaluator
-from heedful.tasks.task import BatchShape, DataModule, Task, TrainData, random_tokens
+from heedful.tasks.task import Task
+from heedful.tasks.task_data import BatchShape, DataModule, TaskData, TrainData, random_tokens
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.training.callbacks import LoggedSample
 from heedful.training.objectives import LossTerms, Objective
@@ -257,23 +259,11 @@ class DevRater(DevEvaluator):
 # ----- the task
 
 
-class RatingTask(Task):
-    name, description = "rating", "rates texts"
-    next_command = "rate {run} FILE"
-    model_configs = (RegressorConfig,)
+class RatingData(TaskData):
     example_format = RatedTextFormat()
-    source_configs, train_source_configs = PAIR_SOURCES, ()
+    source_configs = PAIR_SOURCES
     file_options = FILE_OPTIONS
-    metrics: ClassVar = {"loss": LOSS, "pearson": MetricSpec.from_metric(Pearson())}
-    validation_metrics = default_metrics = ("pearson",)
-    has_references = True
-    evaluation_metrics: ClassVar = {"pearson": Pearson()}
-    dev_evaluator = DevRater
     batch_size_setting, batch_size_unit = "training.batching.max_tokens", "tokens"
-
-    @staticmethod
-    def default_recipe(device, train):
-        return DefaultRecipe(str(Path(__file__).parent / "rater.yaml"))
 
     def describe_vocabulary(self, sizes):
         return f"vocabulary: {sizes.source} tokens"
@@ -282,9 +272,6 @@ class RatingTask(Task):
         data = RatedTexts.encode(tokenizers.source, corpora[0])
         digest = blake2b(repr(data[:2]).encode(), digest_size=16).hexdigest()
         return TrainData(data, digest, [f"{len(data.ids)} rated texts"])
-
-    def load_train(self, config, prepared):
-        raise self.example_format.no_tokens_error()
 
     def build_data_module(self, config, tokenizers, train, dev):
         data = RatedTexts.encode(tokenizers.source, dev)
@@ -309,19 +296,39 @@ class RatingTask(Task):
         lengths = torch.full((rows,), shape.source_length, device=device)
         return RatedBatch(SourceBatch(tokens, lengths), torch.rand(rows, device=device))
 
-    def build_objective(self, training):
-        training.check_no_decoder("needs a decoder, and a regressor has none")
-        return SquaredError()
 
-    def metric_sums(self, model, batch):
+class RatingEvaluation(Evaluation):
+    metrics: ClassVar = {"loss": LOSS, "pearson": MetricSpec.from_metric(Pearson())}
+    test_metrics: ClassVar = {"pearson": Pearson()}
+    shown_metrics = default_metrics = ("pearson",)
+    dev_evaluator = DevRater
+
+    def batch_sums(self, model, batch):
         errors = (model(batch).log_probs.double() - batch.ratings).square()
         return torch.stack([errors.sum(), errors.new_tensor(len(errors))]).cpu()
 
-    def finalize_metrics(self, sums):
+    def finalize(self, sums):
         return {"loss": (sums[0] / sums[1]).item()}
 
-    def format_metrics(self, metrics):
+    def format(self, metrics):
         return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+
+
+class RatingTask(Task):
+    name, description = "rating", "rates texts"
+    next_command = "rate {run} FILE"
+    model_configs = (RegressorConfig,)
+    data, evaluation = RatingData(), RatingEvaluation()
+
+    @staticmethod
+    def default_recipe(device, train):
+        return DefaultRecipe(str(Path(__file__).parent / "rater.yaml"))
+
+    def check_objective(self, training):
+        training.check_no_decoder("needs a decoder, and a regressor has none")
+
+    def build_objective(self, training):
+        return SquaredError()
 
     def build_predictor(self, members, device, load_run):
         (member,) = members

@@ -115,7 +115,7 @@ def test_folder_files_are_found_by_split_and_suffix(tmp_path, files, types):
 
 @pytest.mark.parametrize("task", all_tasks(), ids=lambda task: task.name)
 def test_folder_files_are_read_as_the_option_of_the_task_reads_them(tmp_path, task):
-    option = task.file_options.single_file
+    option = task.data.file_options.single_file
     assert option.file_names
     for number, pattern in enumerate(option.file_names):
         folder = tmp_path / str(number)
@@ -125,8 +125,8 @@ def test_folder_files_are_read_as_the_option_of_the_task_reads_them(tmp_path, ta
         else:
             folder.mkdir()
             path.write_text("a\tb\n")
-        expected = task.file_options.data_setting({option.name: str(path)})
-        assert task.file_options.folder_setting(folder, "train") == expected
+        expected = task.data.file_options.data_setting({option.name: str(path)})
+        assert task.data.file_options.folder_setting(folder, "train") == expected
 
 
 def test_folder_of_labeled_texts_has_the_label_first(tmp_path):

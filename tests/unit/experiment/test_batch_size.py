@@ -29,8 +29,8 @@ from heedful.experiment.batch_size import (
 from heedful.experiment.environment import resident_memory
 from heedful.recipes import load_recipe
 from heedful.runs import Run
-from heedful.tasks.pair_task import PairDataModule
-from heedful.tasks.task import BatchShape, VocabSizes
+from heedful.tasks.pair_data import PairDataModule
+from heedful.tasks.task_data import BatchShape, VocabSizes
 from heedful.tokenization.ragged_array import RaggedArray
 from heedful.training.distributed import SINGLE_PROCESS
 from tests.commands import write_recipe
@@ -91,12 +91,12 @@ def test_batch_size_fits_the_limit_and_one_half_larger_does_not(large):
         recipe, data_module, CPU, memory_limit=limit, log=messages.append
     )
     sizes = VocabSizes.from_tokenizers(data_module.tokenizers)
-    shapes = recipe.task.worst_case_shapes(data_module)
+    shapes = recipe.task.data.worst_case_shapes(data_module)
     with TrialProcess(trial_job(recipe, sizes)) as process:
         shape = worst_shape(shapes, process.activation_bytes)
         rows = size // sum(shape)
         small, full = process.peak_bytes(shape, rows // 4), process.peak_bytes(shape, rows)
-    assert rows < recipe.task.max_rows(data_module)
+    assert rows < recipe.task.data.max_rows(data_module)
     assert full <= 300 * MIB
     assert full + (full - small) / (rows - rows // 4) * rows / 2 > 0.8 * 240 * MIB
     pattern = r"auto batch size: longest sequences \(\d+ \+ \d+ tokens\), in tokens: .*fits"
@@ -203,7 +203,7 @@ def test_batch_size_fits_the_limit_of_a_gpu(large):
     assert "fits" in messages[0]
     sizes = VocabSizes.from_tokenizers(data_module.tokenizers)
     trial = MemoryTrial(recipe, sizes, "cuda").setup(is_shared=False)
-    shape = worst_shape(recipe.task.worst_case_shapes(data_module), trial.activation_bytes)
+    shape = worst_shape(recipe.task.data.worst_case_shapes(data_module), trial.activation_bytes)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     assert trial(Trial(shape, size // sum(shape))) <= 400 * MIB
@@ -220,7 +220,7 @@ def worst_case_shapes(tmp_path, *lengths):
     recipe = load_recipe(str(write_recipe(tmp_path)), ["training.batching.max_tokens=120"])
     data = dataset(*lengths)
     module = PairDataModule(recipe, None, data, data, fingerprint="", dev_pairs=[])
-    return module, set(recipe.task.worst_case_shapes(module))
+    return module, set(recipe.task.data.worst_case_shapes(module))
 
 
 def test_pairs_of_equal_lengths_have_one_worst_shape(tmp_path):

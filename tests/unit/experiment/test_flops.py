@@ -15,7 +15,7 @@ from heedful.models.language_model import LanguageModelConfig
 from heedful.models.masked_language_model import MaskedLanguageModelConfig
 from heedful.recipes import load_recipe, recipe_names
 from heedful.tasks.registry import task_of_model
-from heedful.tasks.task import BatchShape, VocabSizes
+from heedful.tasks.task_data import BatchShape, VocabSizes
 
 ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention
 CUDNN = torch.ops.aten._cudnn_rnn
@@ -272,7 +272,7 @@ def assert_countable(config):
     """Count a model on the meta device, so that it may be of any size."""
     with torch.device("meta"):
         model = config.build(source_vocab_size=50, target_vocab_size=50)
-    batch = task_of_model(config).dummy_batch(
+    batch = task_of_model(config).data.dummy_batch(
         config, VocabSizes(50, 50), BatchShape(4, 3), 1, "meta"
     )
     flops = flops_per_token(model, batch, num_targets=3)

@@ -50,7 +50,7 @@ def test_resumed_run_does_not_read_or_tokenize_the_training_data(case, tmp_path,
     write, overrides = CASES[case]
     recipe = load_recipe(str(write(tmp_path)), overrides)
     first, shown = load(recipe, tmp_path)
-    monkeypatch.setattr(type(recipe.task), "tokenize_train", None)
+    monkeypatch.setattr(type(recipe.task.data), "tokenize_train", None)
     monkeypatch.setattr("heedful.experiment.data_modules._read_if_small", None)
     again, shown_again = load(recipe, tmp_path)
     assert_same(first, again)

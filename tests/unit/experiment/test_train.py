@@ -23,7 +23,7 @@ from heedful.experiment import load_data, train
 from heedful.experiment.train import check_resume_compatible, update_recipe
 from heedful.recipes import load_recipe
 from heedful.runs import Run
-from heedful.tasks.translation.task import GreedyTranslationEvaluator
+from heedful.tasks.translation.evaluation import GreedyTranslationEvaluator
 from heedful.training.config import TrainingConfig
 from tests.commands import write_recipe
 

@@ -56,7 +56,7 @@ def message(**settings):
 @pytest.mark.parametrize("kind", ["language-model", "masked-language-model"])
 def test_language_models_take_running_text(kind):
     recipe = build(model={"type": kind}, tokenizers=SHARED, data={"train": TEXT})
-    assert recipe.task.example_format.name == "lines"
+    assert recipe.task.data.example_format.name == "lines"
     assert recipe.data.train.path == "book.txt"
     several = {"type": "text", "path": ["a", "b"]}
     recipe = build(model={"type": kind}, tokenizers=SHARED, data={"train": several})

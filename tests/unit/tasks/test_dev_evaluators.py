@@ -13,7 +13,7 @@ from heedful.experiment import load_data
 from heedful.recipes import load_recipe
 from heedful.runs import Run, load
 from heedful.tasks.language_modeling.generator import TextGenerator
-from heedful.tasks.task import VocabSizes
+from heedful.tasks.task_data import VocabSizes
 from heedful.tasks.translation.task import TASK as TRANSLATION
 from heedful.tasks.translation.translator import Translator
 from heedful.training.callbacks import LoggedSample
@@ -34,7 +34,7 @@ class Setup:
         self.recipe = recipe
         self.data_module = data_module
         self.model = model
-        self.evaluator = recipe.task.dev_evaluator(model, data_module, recipe, CPU)
+        self.evaluator = recipe.task.evaluation.dev_evaluator(model, data_module, recipe, CPU)
 
 
 @pytest.fixture
@@ -199,8 +199,12 @@ def test_masked_language_model_has_no_samples(untrained):
 
 
 def test_metrics_of_translation_are_all_but_alignment_error_rate():
-    assert set(TRANSLATION.metrics) == {"loss", "accuracy", *METRICS} - {*ALIGNMENT_METRICS}
-    higher = {name for name, spec in TRANSLATION.metrics.items() if spec.higher_is_better}
+    assert set(TRANSLATION.evaluation.metrics) == {"loss", "accuracy", *METRICS} - {
+        *ALIGNMENT_METRICS
+    }
+    higher = {
+        name for name, spec in TRANSLATION.evaluation.metrics.items() if spec.higher_is_better
+    }
     assert {"accuracy", "bleu"} <= higher
     assert not higher & {"loss", "wer", "ter"}
 

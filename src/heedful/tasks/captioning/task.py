@@ -3,308 +3,39 @@
 Models are evaluated on a test set, and on dev images during training.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 from typing_extensions import override
 
-from heedful.config import BaseConfig
-from heedful.data.images.batching import CaptionBatchStream, CaptionDataset, open_images
-from heedful.data.images.captions import CAPTION_SOURCES, CaptionedImage
-from heedful.data.images.example_formats import CAPTIONED_IMAGES
 from heedful.data.images.features import ImageFeatures
-from heedful.data.shuffling import DataCursor
-from heedful.data.synthetic.images import BuiltInImagesConfig
-from heedful.data.text.batching import Batch, SourceBatch, collate, epoch_batches
-from heedful.data.text.example_formats import ExampleSource, tokenize_corpora
-from heedful.data.text.pair_dataset import Pair
-from heedful.data.text.sharded_dataset import PreparedDataset
-from heedful.errors import RunError, check, format_count
-from heedful.evaluation.base import Metric
-from heedful.evaluation.registry import VALIDATION_METRICS
+from heedful.errors import RunError, check
 from heedful.models.captioning import CaptioningConfig
 from heedful.models.efficientnet_encoder import EfficientNetEncoder
 from heedful.models.image_encoders import FeatureEncoder
-from heedful.tasks.captioning.caption import cell_labels
-from heedful.tasks.captioning.command import FILE_OPTIONS
+from heedful.tasks.captioning.data import CaptionData, CaptionDataModule
 from heedful.tasks.captioning.default_recipe import default_recipe
-from heedful.tasks.captioning.images import name_images
+from heedful.tasks.captioning.evaluation import CaptioningEvaluation
 from heedful.tasks.captioning.predictor import Captioner, image_encoder_of
-from heedful.tasks.pair_task import PairTask
-from heedful.tasks.prediction import GreedyDevEvaluator, round_weights
-from heedful.tasks.task import (
-    BatchShape,
-    DataModule,
-    ExperimentConfig,
-    LoadedRun,
-    RunLoader,
-    TrainData,
-    VocabSizes,
-    random_tokens,
-)
+from heedful.tasks.task import LoadedRun, RunLoader, Task
 from heedful.tasks.translation.task import build_ensemble
-from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig, TokenizerPair
-from heedful.training.callbacks import LoggedSample
-from heedful.training.reference_rewards import ReferenceTable
 
 _MAX_MEASURED_IMAGES = 2000  # whose features are read to standardize channels
-_MAX_NOTES = 10  # about unusual pictures, in the report of a data set
 
 
-class ImageExample(NamedTuple):
-    """A captioned image as an example to evaluate: its name, and its references."""
-
-    source: str
-    captions: tuple[str, ...]
-
-    @property
-    def target(self) -> str:
-        """The first caption."""
-        return self.captions[0]
-
-    @property
-    def references(self) -> tuple[str, ...]:
-        """All captions."""
-        return self.captions
-
-
-@dataclass
-class GreedyCaptionEvaluator(GreedyDevEvaluator):
-    """Captions the first `max_eval_samples` dev images."""
-
-    predictor_class = Captioner
-
-    def __post_init__(self) -> None:
-        count = self.config.training.max_eval_samples
-        self.examples: Sequence[ImageExample] = self.data_module.dev_examples[:count]
-
-    @override
-    def sample_predictions(self, count: int) -> list[LoggedSample]:
-        samples = []
-        examples = self.examples[:count]
-        for result, example in zip(self._decode(examples), examples, strict=False):
-            samples.append(
-                LoggedSample(
-                    source=cell_labels(result.grid),
-                    reference=example.target,
-                    output=result.tokens,
-                    text=result.text,
-                    attention=round_weights(result.weights) if result.has_attention else (),
-                    source_text=str(example.source),
-                    grid=result.grid,
-                )
-            )
-        return samples
-
-
-def as_image_examples(names: Sequence[str], images: Sequence[CaptionedImage]) -> list[ImageExample]:
-    """Return captioned images under the names that a captioner loads them by."""
-    return [ImageExample(name, image.captions) for name, image in zip(names, images, strict=True)]
-
-
-@dataclass(eq=False)
-class CaptionDataModule(DataModule):
-    """Captioned images."""
-
-    train: CaptionDataset
-    dev: CaptionDataset
-    dev_examples: Sequence[ImageExample] = ()
-
-    @override
-    def train_batches(self, cursor: DataCursor) -> CaptionBatchStream:
-        config = self.recipe.training
-        return CaptionBatchStream(
-            self.train.captions,
-            config.batching,
-            seed=config.seed,
-            cursor=cursor,
-            images=self.train,
-        )
-
-    @override
-    def validation_batches(self) -> Iterator[Batch]:
-        config, captions = self.recipe.training, self.dev.captions
-        for spec, *_ in epoch_batches(captions, config.batching, seed=config.seed, epoch=0):
-            yield self.dev.add_images(collate(captions, spec))
-
-
-class CaptioningTask(PairTask):
+class CaptioningTask(Task):
     """Captioning of images."""
 
     name = "captioning"
     description = "captions images"
     next_command = "caption {run} IMAGES"
     default_recipe = staticmethod(default_recipe)
-    example_format = CAPTIONED_IMAGES
     model_configs = (CaptioningConfig,)
-    source_configs = (*CAPTION_SOURCES, BuiltInImagesConfig)
-    train_source_configs = ()
-    file_options = FILE_OPTIONS
-    metrics = VALIDATION_METRICS
-    validation_metrics = ("bleu-4", "cider-d")
-    has_search = True
-    evaluation_metrics: ClassVar[Mapping[str, Metric]] = {
-        name: spec.metric for name, spec in VALIDATION_METRICS.items() if spec.metric
-    }
-    default_metrics = ("bleu-4", "bleu-3", "bleu-2", "bleu-1", "caption-rouge-l", "cider-d")
-    dev_evaluator = GreedyCaptionEvaluator
-
-    @override
-    def check_config(self, config: ExperimentConfig) -> None:
-        message = "images have no tokens, so there is one tokenizer: that of the captions"
-        hint = "set `tokenizers: {type: shared, tokenizer: {type: word}}`"
-        is_shared = isinstance(config.tokenizers, SharedTokenizerConfig)
-        check(is_shared, "tokenizers.type", message, hint)
-        super().check_config(config)
-
-    @override
-    def describe_vocabulary(self, sizes: VocabSizes) -> str:
-        return f"vocabulary: {sizes.target} tokens"
-
-    # ----- data
-
-    @override
-    def read_examples(self, source: Any) -> list[ImageExample]:
-        examples = source.read()
-        names = name_images(source.open_images(), [example.image for example in examples])
-        return as_image_examples(names, examples)
-
-    @override
-    def tokenize_train(
-        self,
-        config: ExperimentConfig,
-        tokenizers: TokenizerPair,
-        corpora: Sequence[ExampleSource],
-    ) -> TrainData:
-        dataset, report = self._build_dataset(
-            config, tokenizers, corpora[0], config.data.train, "data.train"
-        )
-        return TrainData(dataset, dataset.fingerprint(), report)
-
-    @override
-    def load_train(self, config: ExperimentConfig, prepared: PreparedDataset) -> TrainData:
-        raise self.example_format.no_tokens_error()
-
-    @override
-    def build_data_module(
-        self,
-        config: ExperimentConfig,
-        tokenizers: TokenizerPair,
-        train: TrainData,
-        dev: ExampleSource,
-    ) -> CaptionDataModule:
-        source = config.data.dev or config.data.train
-        dataset, report = self._build_dataset(config, tokenizers, dev, source, "data.dev")
-        names = name_images(source.open_images(), [example.image for example in dev.examples])
-        examples = as_image_examples(names, dev.examples)
-        return CaptionDataModule(
-            config, tokenizers, train.dataset, dataset, train.fingerprint, report, examples
-        )
-
-    def _build_dataset(
-        self,
-        config: ExperimentConfig,
-        tokenizers: TokenizerPair,
-        corpus: ExampleSource,
-        source: Any,
-        location: str,
-    ) -> tuple[CaptionDataset, list[str]]:
-        """Tokenize captions, one row for each, and open their images."""
-        images: Sequence[CaptionedImage] = corpus.examples
-        numbers = [row for row, image in enumerate(images) for _ in image.captions]
-        captions = [caption for image in images for caption in image.captions]
-        pairs = [Pair(str(row), caption) for row, caption in zip(numbers, captions, strict=True)]
-        located = ExampleSource(pairs, lambda index: corpus.locate(numbers[index]))
-        (rows,), report = tokenize_corpora(
-            [located],
-            tokenizers,
-            config.data.filtering,
-            location=location,
-            example_format=self.example_format,
-        )
-        encoder, train = config.model.encoder, config.data.train.open_images()
-        notes: list[str] = []
-        reader = open_images(
-            source.open_images(),
-            [image.image for image in images],
-            encoder.image_shape,
-            location=location,
-            scale=train.scale if isinstance(train, ImageFeatures) else None,
-            notes=notes,
-        )
-        num_cells = encoder.grid[0] * encoder.grid[1]
-        lines = [
-            f"{format_count(len(images), 'image')} with {format_count(len(captions), 'caption')}"
-        ]
-        if location == "data.train":
-            lines += filter(None, [encoder.image_shape.describe_fit()])
-        lines += [*report.format_lines(), *notes[:_MAX_NOTES]]
-        if len(notes) > _MAX_NOTES:
-            lines.append(f"and {len(notes) - _MAX_NOTES:,} more such pictures")
-        return CaptionDataset(rows, reader, num_cells), lines
-
-    @override
-    def build_reference_table(self, data_module: CaptionDataModule) -> ReferenceTable:
-        """Return the training captions, grouped by their images."""
-        captions = data_module.train.captions
-        images = captions.source.padded(1, fill=0)[:, 0]
-        return ReferenceTable.from_rows(images.astype(np.uint64), captions.target)
-
-    @override
-    def row_size(self, shape: BatchShape) -> int:
-        return sum(shape)
-
-    @override
-    def worst_case_shapes(self, data_module: Any) -> list[BatchShape]:
-        return super().worst_case_shapes(_captions_only(data_module))
-
-    @override
-    def max_rows(self, data_module: Any) -> int:
-        return super().max_rows(_captions_only(data_module))
-
-    @override
-    def pad_batch(self, config: ExperimentConfig, batch: Batch) -> Batch:
-        """Return the batch with as many rows as its lengths allow; added rows repeat images.
-
-        Their targets are padding, so they have no loss, and batch norms see real images only.
-        """
-        num_rows = len(batch.targets)
-        limit = config.training.batching.max_tokens // self.row_size(
-            BatchShape(SOURCE_LENGTH, batch.targets.size(1))
-        )
-        rows = torch.arange(max(num_rows, limit)) % num_rows
-        missing = len(rows) - num_rows
-        inputs, targets = (pad(part, (0, 0, 0, missing)) for part in batch[1:3])
-        sources = SourceBatch(*(part[rows] for part in batch.sources))
-        ids = None if batch.reference_ids is None else batch.reference_ids[rows]
-        return Batch(sources, inputs, targets, ids)
-
-    @override
-    def dummy_batch(
-        self,
-        model: BaseConfig,
-        sizes: VocabSizes,
-        shape: BatchShape,
-        rows: int,
-        device: torch.device | str = "cpu",
-    ) -> Batch:
-        assert isinstance(model, CaptioningConfig), type(model)
-        targets = random_tokens(sizes.target, rows, shape.target_length, device)
-        image, grid = model.encoder.image_shape, model.encoder.grid
-        size = (image.num_channels, image.height, image.width)
-        if not image.has_pixels:
-            size = (1, grid[0] * grid[1], image.num_channels)
-        inputs = torch.rand(rows, *size, device=device)
-        lengths = torch.full((rows,), grid[0] * grid[1], device=device)
-        sources = SourceBatch(inputs if image.has_pixels else inputs.squeeze(1), lengths)
-        return Batch(sources, targets, targets)
-
-    # ----- model and use
+    data = CaptionData()
+    evaluation = CaptioningEvaluation()
 
     @override
     def initialize_model(self, model: nn.Module, data_module: CaptionDataModule) -> None:
@@ -333,21 +64,6 @@ class CaptioningTask(PairTask):
             check(shape == expected, str(folder), message, hint, RunError)
         first, ensemble = members[0], build_ensemble(members, device)
         return Captioner(ensemble, first.tokenizers, first.config.decoding, device=device)
-
-
-SOURCE_LENGTH = 2
-"""What an image counts for in `training.batching.max_tokens`."""
-
-
-def _captions_only(data_module: CaptionDataModule) -> Any:
-    """Return a data module whose training data are the captions without their images."""
-    return _CaptionRows(data_module.train.captions, data_module.recipe)
-
-
-@dataclass
-class _CaptionRows:
-    train: Any
-    recipe: ExperimentConfig
 
 
 def _set_statistics(encoder: FeatureEncoder, features: ImageFeatures) -> None:

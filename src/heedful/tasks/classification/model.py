@@ -51,6 +51,11 @@ ClassifierEncoderConfig = Annotated[
 ]
 
 
+def label_indices(batch: Batch) -> Int[Tensor, "B"]:
+    """Return the labels of a batch, counted from 0; negative where a label is unknown."""
+    return batch.targets[:, 0] - NUM_SPECIAL_TOKENS
+
+
 class TextClassifier(nn.Module):
     """A classifier of whole texts."""
 

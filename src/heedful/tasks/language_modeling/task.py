@@ -2,64 +2,15 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from typing_extensions import override
 
-from heedful.models.language_model import BoundedContextModel, LanguageModel, LanguageModelConfig
-from heedful.search.sampling import sample
+from heedful.models.language_model import LanguageModel, LanguageModelConfig
 from heedful.tasks.language_modeling.default_recipe import default_recipe
-from heedful.tasks.language_modeling.generator import (
-    TextGenerator,
-    build_sampling_options,
-    stream_text,
-)
-from heedful.tasks.prediction import DevEvaluator
+from heedful.tasks.language_modeling.evaluation import LanguageModelEvaluation
+from heedful.tasks.language_modeling.generator import TextGenerator
 from heedful.tasks.task import LoadedRun, RunLoader
-from heedful.tasks.text_task import TextTask, display_tokens
-from heedful.tokenization.vocabulary import EOS
-from heedful.training.callbacks import LoggedSample
-
-_PROMPT_TOKENS = 20
-_NEW_TOKENS = 40
-
-
-class ContinuationSampler(DevEvaluator):
-    """Continues the dev text greedily from a few line starts; it has no metrics of its own."""
-
-    @override
-    def sample_predictions(self, count: int) -> list[LoggedSample]:
-        with self.eval_mode():
-            bounded = BoundedContextModel(self.model, self.config.data.lm_batching.context_length)
-            line_starts = np.flatnonzero(np.asarray(self.data_module.dev[:-1]) == EOS).tolist()
-            count = min(count, len(line_starts))
-            # They divide the dev text about evenly, its beginning first.
-            starts = [line_starts[index * len(line_starts) // count] for index in range(count)]
-            return [self._continue_text(bounded, start) for start in starts]
-
-    def _continue_text(self, bounded: BoundedContextModel, start: int) -> LoggedSample:
-        tokenizer, dev = self.data_module.tokenizers.target, self.data_module.dev
-        prompt, reference = (
-            np.asarray(dev[begin : begin + length]).tolist()
-            for begin, length in ((start, _PROMPT_TOKENS), (start + _PROMPT_TOKENS, _NEW_TOKENS))
-        )
-        prompt_ids = torch.tensor([prompt], device=self.device)
-        (tokens,) = sample(
-            bounded,
-            bounded.encode_prompt(prompt_ids[:, :-1]),
-            bos=prompt_ids[:, -1],
-            eos=None,
-            max_lengths=prompt_ids.new_tensor([_NEW_TOKENS]),
-            options=build_sampling_options(temperature=0, top_k=None, top_p=1),
-        )
-        return LoggedSample(
-            source=display_tokens(prompt, tokenizer),
-            reference="".join(stream_text(tokenizer, prompt, reference)),
-            output=display_tokens(tokens, tokenizer),
-            text="".join(stream_text(tokenizer, prompt, tokens)),
-            attention=(),
-            source_text="".join(stream_text(tokenizer, prompt[:1], prompt[1:])),
-        )
+from heedful.tasks.text_task import TextTask
 
 
 class LanguageModelingTask(TextTask):
@@ -70,7 +21,7 @@ class LanguageModelingTask(TextTask):
     next_command = "generate {run}"
     default_recipe = staticmethod(default_recipe)
     model_configs = (LanguageModelConfig,)
-    dev_evaluator = ContinuationSampler
+    evaluation = LanguageModelEvaluation()
 
     @override
     def build_predictor(

@@ -29,8 +29,10 @@ from heedful.models.masked_language_model import (
 )
 from heedful.models.scheduled_sampling import TeacherForcingConfig
 from heedful.tasks.default_recipe import DefaultRecipe
-from heedful.tasks.task import ExperimentConfig, LoadedRun, RunLoader
-from heedful.tasks.text_task import PredictedText, TextDataModule, TextPredictor, TextTask
+from heedful.tasks.task import LoadedRun, RunLoader
+from heedful.tasks.task_data import ExperimentConfig
+from heedful.tasks.text_data import TextData, TextDataModule
+from heedful.tasks.text_task import PredictedText, TextEvaluation, TextPredictor, TextTask
 from heedful.tokenization.pretrained import PretrainedTokenizer
 from heedful.tokenization.standalone import SPACE_MARK
 from heedful.tokenization.tokenizer import Tokenizer
@@ -193,6 +195,24 @@ class MaskedTextDataModule(TextDataModule):
         return select_targets(batch._replace(inputs=masked.inputs, targets=masked.targets))
 
 
+class MaskedTextData(TextData):
+    """Running text of which some tokens are masked."""
+
+    data_module_class = MaskedTextDataModule
+
+
+class MaskedLanguageModelEvaluation(TextEvaluation):
+    """The evaluation of masked language models."""
+
+    comparison_hint = "compare runs with equal `tokenizers`, `data.lm_batching` and `model.masking`"
+
+    @override
+    def comparison_key(self, predictor: MaskFiller, examples: Sequence[str]) -> object:
+        """Return all that the choice of masked tokens depends on."""
+        tokens = concatenate_lines(examples, predictor.tokenizer).tobytes()
+        return predictor.masking, predictor.lm_batching, len(predictor.tokenizer), tokens
+
+
 class MaskedLanguageModelingTask(TextTask):
     """Masked language modeling."""
 
@@ -200,8 +220,8 @@ class MaskedLanguageModelingTask(TextTask):
     description = "is a masked language model: it fills masks"
     next_command = "evaluate {run} FILE"
     model_configs = (MaskedLanguageModelConfig,)
-    data_module_class = MaskedTextDataModule
-    comparison_hint = "compare runs with equal `tokenizers`, `data.lm_batching` and `model.masking`"
+    data = MaskedTextData()
+    evaluation = MaskedLanguageModelEvaluation()
 
     @staticmethod
     @override
@@ -225,12 +245,6 @@ class MaskedLanguageModelingTask(TextTask):
         assert isinstance(model, MaskedLanguageModel), type(model)
         batching, masking = config.data.lm_batching, config.model.masking
         return MaskFiller(model, tokenizers.target, batching, masking, device=device)
-
-    @override
-    def comparison_key(self, predictor: MaskFiller, examples: Sequence[str]) -> object:
-        """Return all that the choice of masked tokens depends on."""
-        tokens = concatenate_lines(examples, predictor.tokenizer).tobytes()
-        return predictor.masking, predictor.lm_batching, len(predictor.tokenizer), tokens
 
 
 TASK = MaskedLanguageModelingTask()

@@ -13,7 +13,7 @@ from heedful.data.text_files import display_name, read_lines
 from heedful.decoding.translation import TokenTextMapper, whitespace_words, word_ids
 from heedful.errors import DataError, check, format_count
 from heedful.inspection.attention_layers import NO_WORD_ID
-from heedful.tasks.pair_task import PairDataModule
+from heedful.tasks.pair_data import PairDataModule
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.training.guided_alignment import GuidedAlignmentConfig, LinkTable, hash_pairs
 

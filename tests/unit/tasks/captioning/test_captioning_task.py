@@ -55,10 +55,10 @@ def feature_run(features, tmp_path_factory):
 def data_module(train, **changes):
     recipe = load_recipe(caption_recipe(train, **changes))
     examples = ExampleSource(recipe.data.train.read(), recipe.data.train.locate)
-    texts = TASK.example_format.tokenizer_texts(examples.examples)
+    texts = TASK.data.example_format.tokenizer_texts(examples.examples)
     tokenizers = recipe.tokenizers.train(*texts)
-    tokenized = TASK.tokenize_train(recipe, tokenizers, [examples])
-    return TASK.build_data_module(recipe, tokenizers, tokenized, examples)
+    tokenized = TASK.data.tokenize_train(recipe, tokenizers, [examples])
+    return TASK.data.build_data_module(recipe, tokenizers, tokenized, examples)
 
 
 def test_each_caption_is_an_example_with_its_image(images):
@@ -96,7 +96,7 @@ def test_features_stay_codes_in_batches_and_are_standardized_by_the_model(tmp_pa
 
 
 def heedful_sizes(module):
-    from heedful.tasks.task import VocabSizes
+    from heedful.tasks.task_data import VocabSizes
 
     return VocabSizes.from_tokenizers(module.tokenizers)
 
@@ -107,9 +107,11 @@ def test_dev_features_of_another_scale_are_decoded(tmp_path):
     np.save(dev["features_scale"], 2 * np.load(dev["features_scale"]))
     recipe = load_recipe(caption_recipe(train, data={"train": train, "dev": dev}))
     examples = ExampleSource(recipe.data.dev.read(), recipe.data.dev.locate)
-    tokenizers = recipe.tokenizers.train(*TASK.example_format.tokenizer_texts(examples.examples))
-    tokenized = TASK.tokenize_train(recipe, tokenizers, [examples])
-    module = TASK.build_data_module(recipe, tokenizers, tokenized, examples)
+    tokenizers = recipe.tokenizers.train(
+        *TASK.data.example_format.tokenizer_texts(examples.examples)
+    )
+    tokenized = TASK.data.tokenize_train(recipe, tokenizers, [examples])
+    module = TASK.data.build_data_module(recipe, tokenizers, tokenized, examples)
     batch = next(iter(module.validation_batches()))
     codes = np.load(dev["features"])[batch.reference_ids[0]]
     scale = np.load(dev["features_scale"])
@@ -207,7 +209,7 @@ def test_rows_of_a_feature_file_are_captioned_by_name(feature_run, features):
     names = captioner.loader.expand([features["features"]])
     assert names == [f"{features['features']}#{row}" for row in range(12)]
     by_name = captioner.caption(names)
-    examples = TASK.read_examples(CaptionFileConfig(**features))
+    examples = TASK.data.read_examples(CaptionFileConfig(**features))
     by_example = captioner.caption([example.source for example in examples])
     assert [one.text for one in by_name] == [one.text for one in by_example]
     scores = [[one.score for one in captions] for captions in (by_name, by_example)]
@@ -216,7 +218,7 @@ def test_rows_of_a_feature_file_are_captioned_by_name(feature_run, features):
 
 def test_evaluation_scores_all_references(feature_run, features):
     captioner = heedful.load(feature_run)
-    examples = TASK.read_examples(CaptionFileConfig(**features))
+    examples = TASK.data.read_examples(CaptionFileConfig(**features))
     scores = {score.name: score.value for score in captioner.evaluate(examples)}
     assert set(scores) >= {"BLEU-1", "BLEU-4", "CIDEr-D"}
     assert captioner.count_tokens(examples) == 12 * 3
@@ -267,7 +269,7 @@ def test_captions_of_built_in_images_by_character(tmp_path):
     tokenizers = {"type": "shared", "tokenizer": {"type": "character"}}
     heedful.train(caption_recipe(train, tokenizers=tokenizers), tmp_path / "run")
     captioner = heedful.load(tmp_path / "run")
-    (example, *_) = TASK.read_examples(load_recipe(caption_recipe(train)).data.train)
+    (example, *_) = TASK.data.read_examples(load_recipe(caption_recipe(train)).data.train)
     forced = captioner.caption(Request(example.source, prefix="a lar"))
     assert forced.text.startswith("a lar")
     assert forced.tokens[:5] == list("a lar")

@@ -29,10 +29,12 @@ def recipe(images, *, max_steps=4, **training):
 def test_reward_of_a_caption_is_that_against_all_captions_of_its_image(images):
     config = load_recipe(recipe(images))
     examples = ExampleSource(config.data.train.read(), config.data.train.locate)
-    tokenizers = config.tokenizers.train(*TASK.example_format.tokenizer_texts(examples.examples))
-    tokenized = TASK.tokenize_train(config, tokenizers, [examples])
-    module = TASK.build_data_module(config, tokenizers, tokenized, examples)
-    reward = CiderDReward(TASK.build_reference_table(module))
+    tokenizers = config.tokenizers.train(
+        *TASK.data.example_format.tokenizer_texts(examples.examples)
+    )
+    tokenized = TASK.data.tokenize_train(config, tokenizers, [examples])
+    module = TASK.data.build_data_module(config, tokenizers, tokenized, examples)
+    reward = CiderDReward(module.build_reference_table())
     encode = tokenizers.target.encode
     references = [[[*encode(text), 3] for text in image.captions] for image in examples.examples]
     output = Rollout(tuple(encode("a blue picture")))

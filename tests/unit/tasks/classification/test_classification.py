@@ -79,16 +79,16 @@ def test_metric_sums_add_up_over_batches_and_unknown_labels_are_errors():
     predicted = log_probs.argmax(dim=-1).tolist()
     right, unknown = batch_of(predicted), batch_of([*predicted[:2], -3])
     with torch.no_grad():
-        sums = TASK.metric_sums(model, right) + TASK.metric_sums(model, unknown)
-    metrics = TASK.finalize_metrics(sums)
+        sums = TASK.evaluation.batch_sums(model, right) + TASK.evaluation.batch_sums(model, unknown)
+    metrics = TASK.evaluation.finalize(sums)
     assert metrics["accuracy"] == pytest.approx(5 / 6)
     assert metrics["macro-f1"] == pytest.approx(1.0)
-    assert TASK.format_metrics(metrics).endswith("accuracy 83.3 %, macro-F1 100.0")
+    assert TASK.evaluation.format(metrics).endswith("accuracy 83.3 %, macro-F1 100.0")
 
 
 def test_loss_without_known_labels_is_nan():
-    sums = TASK.metric_sums(build(), batch_of([-3, -3]))
-    metrics = TASK.finalize_metrics(sums)
+    sums = TASK.evaluation.batch_sums(build(), batch_of([-3, -3]))
+    metrics = TASK.evaluation.finalize(sums)
     assert math.isnan(metrics["loss"])
     assert metrics["accuracy"] == 0
 

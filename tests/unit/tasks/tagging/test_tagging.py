@@ -9,8 +9,9 @@ import torch
 import heedful as package
 from heedful.data.text.batching import collate_pairs
 from heedful.errors import ConfigError
+from heedful.tasks.tagging.evaluation import count_spans
 from heedful.tasks.tagging.model import SequenceTaggerConfig
-from heedful.tasks.tagging.task import TASK, TagLikelihood, count_spans
+from heedful.tasks.tagging.task import TASK, TagLikelihood
 from tests.commands import heedful
 from tests.shape_checking import unchecked
 from tests.tagged_words import (
@@ -118,19 +119,19 @@ def test_objective_is_divided_by_the_number_of_words():
 def test_metric_sums_add_up_and_unknown_tags_are_errors():
     model = build()
     with torch.no_grad():
-        whole = TASK.metric_sums(model, batch_of(0, 1, 2))
-        parts = sum(TASK.metric_sums(model, batch_of(row)) for row in range(3))
+        whole = TASK.evaluation.batch_sums(model, batch_of(0, 1, 2))
+        parts = sum(TASK.evaluation.batch_sums(model, batch_of(row)) for row in range(3))
         torch.testing.assert_close(whole, parts, rtol=1e-6, atol=1e-6)
         emissions, mask, _ = model.score_tags(batch_of(2).sources, 3)
         first, second = model.head.decode(emissions, mask)[0, :2].tolist()
         right = collate_pairs([(SENTENCES[2], [4 + first, 4 + second])])
         unknown = collate_pairs([(SENTENCES[2], [4 + first, 1])])
-        sums = TASK.metric_sums(model, right) + TASK.metric_sums(model, unknown)
-        alone = TASK.finalize_metrics(TASK.metric_sums(model, right))
-    metrics = TASK.finalize_metrics(sums)
+        sums = TASK.evaluation.batch_sums(model, right) + TASK.evaluation.batch_sums(model, unknown)
+        alone = TASK.evaluation.finalize(TASK.evaluation.batch_sums(model, right))
+    metrics = TASK.evaluation.finalize(sums)
     assert metrics["accuracy"] == pytest.approx(3 / 4)
     assert metrics["loss"] == pytest.approx(alone["loss"])  # of the words it was summed over
-    assert TASK.format_metrics({**metrics, "span-f1": 50.0}).endswith("span-f1 50.00")
+    assert TASK.evaluation.format({**metrics, "span-f1": 50.0}).endswith("span-f1 50.00")
 
 
 def test_spans_are_counted_by_type():

@@ -29,14 +29,14 @@ def data_module(tmp_path, *corpora, settings=()):
     recipe = load_recipe(str(write_recipe(tmp_path, steps=2, every=2)), settings)
     examples = [ExampleSource(pairs, str) for pairs in corpora]
     joined = [pair for pairs in corpora for pair in pairs]
-    tokenizers = recipe.tokenizers.train(*TASK.example_format.tokenizer_texts(joined))
-    tokenized = TASK.tokenize_train(recipe, tokenizers, examples)
-    return TASK.build_data_module(recipe, tokenizers, tokenized, examples[0])
+    tokenizers = recipe.tokenizers.train(*TASK.data.example_format.tokenizer_texts(joined))
+    tokenized = TASK.data.tokenize_train(recipe, tokenizers, examples)
+    return TASK.data.build_data_module(recipe, tokenizers, tokenized, examples[0])
 
 
 def test_targets_of_equal_sources_are_references_of_each_other(tmp_path):
     module = data_module(tmp_path, PAIRS)
-    table = TASK.build_reference_table(module)
+    table = module.build_reference_table()
     assert table.num_references == 4
     assert sorted(table.scorer.group_sizes.tolist()) == [1, 1, 2]
     encode = module.tokenizers.target.encode
@@ -57,7 +57,7 @@ def test_mixture_has_the_references_of_all_corpora(tmp_path):
     settings = [f"data.train={{type: mixture, corpora: {corpora % (source, source)}}}"]
     module = data_module(tmp_path, PAIRS[:2], PAIRS[2:], settings=settings)
     assert len(module.train) == 3  # an epoch has half of the first corpus
-    table = TASK.build_reference_table(module)
+    table = module.build_reference_table()
     assert table.num_references == 4
     assert np.sort(table.scorer.group_sizes).tolist() == [1, 1, 2]
 

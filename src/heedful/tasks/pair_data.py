@@ -1,8 +1,8 @@
-"""Tasks on pairs of texts: tokenized pairs, bucketed batches, loss per target token."""
+"""Data of pairs of texts: tokenized pairs, bucketed batches."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -34,11 +34,11 @@ from heedful.data.text.pair_files import PAIR_SOURCES
 from heedful.data.text.sharded_dataset import PreparedDataConfig, PreparedDataset
 from heedful.errors import check
 from heedful.pytree import map_tensors
-from heedful.tasks.task import (
+from heedful.tasks.task_data import (
     BatchShape,
     DataModule,
     ExperimentConfig,
-    Task,
+    TaskData,
     TrainData,
     VocabSizes,
     random_tokens,
@@ -47,8 +47,7 @@ from heedful.tokenization.ragged_array import RaggedArray
 from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig, TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 from heedful.training.guided_alignment import hash_rows
-from heedful.training.objectives import Objective, SequenceLevelObjective
-from heedful.training.reference_rewards import CiderDReward, ReferenceTable
+from heedful.training.reference_rewards import ReferenceTable
 
 _MAX_BUCKETS = 64  # buckets of an epoch that are searched for batch shapes
 _ROWS_PER_READ = 1 << 20
@@ -84,9 +83,27 @@ class PairDataModule(DataModule):
         for spec, *_ in epoch_batches(self.dev, config.batching, seed=config.seed, epoch=0):
             yield collate(self.dev, spec)
 
+    def build_reference_table(self) -> ReferenceTable:
+        """Return the targets of the training data, grouped by their sources."""
+        tokenizers = self.recipe.tokenizers
+        is_changed = any(tokenizers.build_regularizers(self.tokenizers))
+        is_changed |= bool(getattr(tokenizers, "hidden_word_rate", 0))
+        message = "'cider-d' needs tokens that are the same in each epoch"
+        hint = "remove subword_regularization and hidden_word_rate from the tokenizers"
+        check(not is_changed, "training.objective.reward", message, hint)
+        train, keys, targets = self.train, [], []
+        for dataset in train.datasets if isinstance(train, MixedDataset) else [train]:
+            for start in range(0, len(dataset), _ROWS_PER_TABLE_READ):
+                end = min(start + _ROWS_PER_TABLE_READ, len(dataset))
+                sources, texts = dataset.select(np.arange(start, end))
+                rows = [sources.get(row) for row in range(len(sources))]
+                keys.append(hash_rows(collate_sources(rows).tokens))
+                targets.append(texts)
+        return ReferenceTable.from_rows(np.concatenate(keys), RaggedArray.concatenate(targets))
 
-class PairTask(Task):
-    """A task whose examples are pairs of a source and a target text."""
+
+class PairData(TaskData):
+    """Pairs of a source and a target text."""
 
     example_format = PAIRS
     source_configs = PAIR_SOURCES
@@ -94,7 +111,6 @@ class PairTask(Task):
         MixtureConfig,
         PreparedDataConfig,
     )
-    has_references = True
     batch_size_setting = "training.batching.max_tokens"
     batch_size_unit = "tokens"
 
@@ -147,35 +163,6 @@ class PairTask(Task):
         return tokenize_corpora(
             corpora, tokenizers, filtering, location=location, example_format=example_format
         )
-
-    @override
-    def add_references(
-        self, objective: Objective, data_module: Any = None, log: Log = lambda line: None
-    ) -> None:
-        if not isinstance(objective, SequenceLevelObjective):
-            return
-        reward = objective.rollout_sampler.reward
-        if isinstance(reward, CiderDReward) and data_module is not None:
-            reward.references = self.build_reference_table(data_module)
-            log(f"reward cider-d: {reward.references.describe()}; the loss has 1 - reward")
-
-    def build_reference_table(self, data_module: Any) -> ReferenceTable:
-        """Return the targets of the training data, grouped by their sources."""
-        tokenizers = data_module.recipe.tokenizers
-        is_changed = any(tokenizers.build_regularizers(data_module.tokenizers))
-        is_changed |= bool(getattr(tokenizers, "hidden_word_rate", 0))
-        message = "'cider-d' needs tokens that are the same in each epoch"
-        hint = "remove subword_regularization and hidden_word_rate from the tokenizers"
-        check(not is_changed, "training.objective.reward", message, hint)
-        train, keys, targets = data_module.train, [], []
-        for dataset in train.datasets if isinstance(train, MixedDataset) else [train]:
-            for start in range(0, len(dataset), _ROWS_PER_TABLE_READ):
-                end = min(start + _ROWS_PER_TABLE_READ, len(dataset))
-                sources, texts = dataset.select(np.arange(start, end))
-                rows = [sources.get(row) for row in range(len(sources))]
-                keys.append(hash_rows(collate_sources(rows).tokens))
-                targets.append(texts)
-        return ReferenceTable.from_rows(np.concatenate(keys), RaggedArray.concatenate(targets))
 
     @override
     def row_size(self, shape: BatchShape) -> int:

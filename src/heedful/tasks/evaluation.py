@@ -1,0 +1,112 @@
+"""How models of a task are judged, in training and on test sets."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from heedful.errors import check, check_choice, choices_hint, did_you_mean
+from heedful.evaluation.base import Direction, Metric
+from heedful.evaluation.confusion import ConfusionMatrix
+from heedful.evaluation.registry import MetricSpec
+from heedful.models.output_heads import count_correct, negative_log_likelihood
+from heedful.tasks.prediction import DevEvaluator, SystemOutputs
+from heedful.tasks.task_data import ExperimentConfig
+
+METRIC_SETTING = "training.metric_for_best_model"
+SHOWN_METRICS_SETTING = "training.validation_metrics"
+METRICS_SETTING = "evaluation.metrics"
+
+
+class Evaluation:
+    """The metrics of a task; by default, loss and accuracy per target token."""
+
+    metrics: ClassVar[Mapping[str, MetricSpec]]
+    """What a validation can be judged by; "loss" first."""
+    shown_metrics: ClassVar[tuple[str, ...]] = ()
+    """Those that it shows beside what `batch_sums` gives, unless the recipe names others."""
+    test_metrics: ClassVar[Mapping[str, Metric]] = {}
+    """What `evaluate` and `compare` compute from texts and references; if there are none, they
+    show what `Predictor.evaluate` returns."""
+    default_metrics: ClassVar[tuple[str, ...]] = ()
+    """What they compute unless told otherwise; the first decides a comparison."""
+    compared_scores: ClassVar[Mapping[str, Direction]] = {}
+    """The scores of `Predictor.evaluate` that `compare` shows, without references."""
+    comparison_hint: ClassVar[str] = ""
+    """What to do if `comparison_key` differs."""
+    draws_page: ClassVar[bool] = False
+    """Whether `evaluate --html` has something to draw."""
+    uses_beam: ClassVar[bool] = False
+    """Whether --beam has an effect."""
+    system_outputs: ClassVar[type[SystemOutputs]] = SystemOutputs
+    """What `evaluate` scores against references."""
+    dev_evaluator: ClassVar[type[DevEvaluator]] = DevEvaluator
+    """What predicts for dev examples during training."""
+
+    @property
+    def has_references(self) -> bool:
+        """Whether predicted texts are scored against references."""
+        return bool(self.test_metrics)
+
+    def check(self, config: ExperimentConfig) -> None:
+        """Raise ConfigError for metrics and test sets that do not exist here."""
+        message, hint = f"has no effect: the model {config.task.description}", "leave it out"
+        is_valid = self.has_references or not config.data.additional_tests
+        check(is_valid, "data.additional_tests", message, hint)
+        shown = config.training.validation_metrics or ()
+        names = [(METRIC_SETTING, config.training.metric_for_best_model)]
+        names += [(SHOWN_METRICS_SETTING, metric) for metric in shown]
+        for setting, metric in names:
+            message = f"the model (type: {config.model.type}) has no metric called {metric!r}"
+            message += did_you_mean(metric, self.metrics)
+            check(metric in self.metrics, setting, message, choices_hint(self.metrics))
+        for metric in config.evaluation.metrics:
+            check_choice(metric, self.test_metrics, "metric", location=METRICS_SETTING)
+
+    def batch_sums(self, model: nn.Module, batch: Any) -> Tensor:
+        """Return float64 sums over a batch that add up over batches and ranks.
+
+        By default: -log p of the targets, correct argmax tokens, and the number of targets.
+        """
+        log_probs = model(batch, need_weights=False).log_probs
+        loss = negative_log_likelihood(log_probs, batch.targets).item()
+        num_correct = count_correct(log_probs, batch.targets).item()
+        return torch.tensor((loss, num_correct, batch.num_targets), dtype=torch.float64)
+
+    def finalize(self, sums: Tensor) -> dict[str, float]:
+        """Return the metrics of summed `batch_sums`, "loss" first."""
+        loss, num_correct, num_targets = sums.tolist()
+        return {"loss": loss / num_targets, "accuracy": num_correct / num_targets}
+
+    def format(self, metrics: Mapping[str, float]) -> str:
+        """Return the metrics of a validation in one line."""
+        others = dict(metrics)
+        loss, accuracy = others.pop("loss"), others.pop("accuracy")
+        return (
+            f"validation loss {loss:.4f}, perplexity {math.exp(min(loss, 50)):.2f}, "
+            f"{100 * accuracy:.1f} % of tokens correct"
+            + "".join(f", {name} {score:.2f}" for name, score in others.items())
+        )
+
+    def comparison_key(self, predictor: Any, examples: Sequence[Any]) -> object:
+        """Return a key that must be equal in runs whose `Predictor.evaluate` is compared."""
+        return None
+
+    def confusion(self, outputs: SystemOutputs) -> ConfusionMatrix | None:
+        """Return the confusions of labels, if outputs are labels."""
+        return None
+
+    def render_page(self, predictor: Any, examples: Sequence[Any], title: str) -> str:
+        """Return the page of `evaluate --html`, of tasks without references that have one."""
+        raise NotImplementedError
+
+    def format_details(self, outputs: SystemOutputs) -> Iterable[str]:
+        """Return further lines for `evaluate` to print below the scores."""
+        confusion = self.confusion(outputs)
+        return ["", *confusion.format_table()] if confusion else ()
+
+    def choose_metrics(self, references: Sequence[Sequence[str]]) -> Sequence[str]:
+        """Return the metrics that are computed for these references by default."""
+        return self.default_metrics

@@ -1,0 +1,216 @@
+"""The data side of a task: its files and sources, its data sets, the shapes of its batches."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from heedful.config import BaseConfig
+from heedful.data.shuffling import DataCursor
+from heedful.data.text.example_formats import ExampleFormat, ExampleSource
+from heedful.data.text.sharded_dataset import PreparedDataset
+from heedful.decoding.config import DecodingConfig
+from heedful.errors import ConfigError, check
+from heedful.tasks.command_line import FileOptions
+from heedful.tokenization.tokenizer_pair import NoTokenizersConfig, TokenizerPair
+from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
+from heedful.training.config import TrainingConfig
+from heedful.training.state import ResumableBatches
+
+
+class ExperimentConfig(Protocol):
+    """The sections of a recipe that tasks read."""
+
+    @property
+    def task(self) -> Any: ...
+    @property
+    def data(self) -> Any: ...
+    @property
+    def tokenizers(self) -> Any: ...
+    @property
+    def model(self) -> Any: ...
+    @property
+    def training(self) -> TrainingConfig: ...
+    @property
+    def decoding(self) -> DecodingConfig: ...
+    @property
+    def evaluation(self) -> Any: ...
+
+
+class BatchShape(NamedTuple):
+    """Padded lengths of the rows of a batch; 0 source tokens in running text."""
+
+    source_length: int
+    target_length: int
+
+
+class VocabSizes(NamedTuple):
+    """Numbers of tokens, special tokens included."""
+
+    source: int
+    target: int
+
+    @classmethod
+    def from_tokenizers(cls, tokenizers: TokenizerPair) -> Self:
+        """Return the sizes of both vocabularies."""
+        return cls(len(tokenizers.source), len(tokenizers.target))
+
+
+class TrainData(NamedTuple):
+    """Tokenized training data."""
+
+    dataset: Any  # a PairDataset, a TokenStream or a SeriesDataset
+    fingerprint: str
+    report: Sequence[str]  # lines about its size and what was filtered out
+
+
+@dataclass(eq=False)
+class DataModule(ABC):
+    """Tokenized training and dev data of a run."""
+
+    recipe: ExperimentConfig
+    tokenizers: TokenizerPair
+    train: Any
+    dev: Any
+    fingerprint: str  # hash of the training data
+    dev_report: Sequence[str] = ()  # lines about the size of the dev data
+
+    @abstractmethod
+    def train_batches(self, cursor: DataCursor) -> ResumableBatches:
+        """Return the training batches from this position on."""
+
+    @abstractmethod
+    def validation_batches(self) -> Iterator[Any]:
+        """Yield the dev batches, the same at each call."""
+
+
+class TaskData(ABC):
+    """The data that models of a task learn from."""
+
+    example_format: ClassVar[ExampleFormat]
+    source_configs: ClassVar[tuple[type[BaseConfig], ...]]
+    """What data.dev and data.test may be."""
+    train_source_configs: ClassVar[tuple[type[BaseConfig], ...]] = ()
+    """What only data.train may be."""
+    file_options: ClassVar[FileOptions]
+    """The files that `train`, `prepare`, `evaluate` and `compare` take."""
+    is_word_level: ClassVar[bool] = False
+    """Whether outputs are labels of words, so that tokens must show where a word begins."""
+    batch_size_setting: ClassVar[str]
+    """The setting that --auto-find-batch-size changes."""
+    batch_size_unit: ClassVar[str]
+
+    def check(self, config: ExperimentConfig) -> None:
+        """Raise ConfigError for sources, or tokenizers, of other data."""
+        additional = config.data.additional_tests
+        sources = {split: getattr(config.data, split) for split in ("train", "dev", "test")}
+        sources |= {f"additional_tests.{name}": test for name, test in additional.items()}
+        corpora = getattr(config.data.train, "corpora", ())
+        sources |= {f"train.corpora.{row}.source": part.source for row, part in enumerate(corpora)}
+        chosen = "leave out the recipe, and one for this data is chosen"
+        for split, source in sources.items():
+            more = self.train_source_configs if split == "train" else ()
+            if source is not None and not isinstance(source, (*self.source_configs, *more)):
+                message = f"the model (type: {config.model.type}) learns from "
+                message += f"{self.example_format.description}, not from '{source.type}'"
+                hint = f"give {self.file_options.usage('dev' if split == 'dev' else 'train')}"
+                hint += f"; or {chosen}" if split.startswith("train") else ""
+                raise ConfigError(f"data.{split}.type", message, hint)
+
+    @abstractmethod
+    def describe_vocabulary(self, sizes: VocabSizes) -> str:
+        """Return the vocabulary sizes as `train` prints them; empty if there are none."""
+
+    def read_examples(self, source: Any) -> list[Any]:
+        """Read the examples of a test set, each with `source` and `references`."""
+        return source.read()
+
+    @abstractmethod
+    def tokenize_train(
+        self,
+        config: ExperimentConfig,
+        tokenizers: TokenizerPair,
+        corpora: Sequence[ExampleSource],
+    ) -> TrainData:
+        """Tokenize the training examples of each source in memory."""
+
+    def load_train(self, config: ExperimentConfig, prepared: PreparedDataset) -> TrainData:
+        """Return training data that `heedful prepare` has tokenized; by default there is none."""
+        raise self.example_format.no_tokens_error()
+
+    @abstractmethod
+    def build_data_module(
+        self,
+        config: ExperimentConfig,
+        tokenizers: TokenizerPair,
+        train: TrainData,
+        dev: ExampleSource,
+    ) -> DataModule:
+        """Tokenize the dev examples and join them with the training data."""
+
+    @abstractmethod
+    def row_size(self, shape: BatchShape) -> int:
+        """Return what a row of this shape counts for in `batch_size_setting`."""
+
+    @abstractmethod
+    def worst_case_shapes(self, data_module: Any) -> list[BatchShape]:
+        """Return the shapes of batches among which is the one that needs the most memory."""
+
+    @abstractmethod
+    def max_rows(self, data_module: Any) -> int:
+        """Return the number of rows of the largest batch the data can fill."""
+
+    @abstractmethod
+    def mean_shape(self, batches: Sequence[Any]) -> BatchShape:
+        """Return the mean unpadded lengths of the rows of batches, at least 1."""
+
+    @abstractmethod
+    def dummy_batch(
+        self,
+        model: BaseConfig,
+        sizes: VocabSizes,
+        shape: BatchShape,
+        rows: int,
+        device: torch.device | str = "cpu",
+    ) -> Any:
+        """Return a batch of random tokens, or numbers, for a model."""
+
+    def pad_batch(self, config: ExperimentConfig, batch: Any) -> Any:
+        """Return the batch with empty rows added, so that few shapes occur; by default as it is."""
+        return batch
+
+    def batch_size(self, config: ExperimentConfig) -> int:
+        """Return the value of `batch_size_setting`."""
+        return attrgetter(self.batch_size_setting)(config)
+
+
+class NumericData(TaskData):
+    """Examples without tokens: numbers, images; `tokenizers.type` is 'none'."""
+
+    model_inputs: ClassVar[str]
+    """The model and what it reads, for messages: "a forecaster reads numbers"."""
+
+    @override
+    def check(self, config: ExperimentConfig) -> None:
+        message = f"{self.model_inputs}, which have no tokenizers"
+        is_none = isinstance(config.tokenizers, NoTokenizersConfig)
+        check(is_none, "tokenizers.type", message, "set `tokenizers: {type: none}`")
+        super().check(config)
+
+    @override
+    def describe_vocabulary(self, sizes: VocabSizes) -> str:
+        return ""
+
+    @override
+    def row_size(self, shape: BatchShape) -> int:
+        return 1
+
+
+def random_tokens(size: int, rows: int, length: int, device: torch.device | str) -> Tensor:
+    """Return random ids that are no special tokens."""
+    return torch.randint(min(NUM_SPECIAL_TOKENS, size - 1), size, (rows, length), device=device)
