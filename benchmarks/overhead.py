@@ -34,6 +34,7 @@ from typing_extensions import override
 from benchmarks.harness import Spread, Table, describe_machine, ratios, seconds_of, take_turns
 from benchmarks.peers.with_heedful import build
 from benchmarks.peers.workload import NUM_STEPS, Workload, batches
+from heedful.acceleration.registry import accelerate_for_training
 from heedful.data.shuffling import DataCursor
 from heedful.data.text.batching import SourceBatch, collate_sources
 from heedful.experiment import load_data
@@ -99,7 +100,8 @@ def bench_loop(rounds: int) -> None:
             device=torch.device("cpu"),
             console=console,
         )
-        bare = BareLoop(copy.deepcopy(job.trainer.model).train(), job)
+        model = copy.deepcopy(job.trainer.model).train()
+        bare = BareLoop(accelerate_for_training(model, "cpu"), job)
         block = ListedBatches(islice(data_module.train_batches(DataCursor(0, 0)), STEPS_IN_A_BLOCK))
         with job.callbacks() as callbacks:
             loops = {

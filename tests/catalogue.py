@@ -8,6 +8,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
+import heedful.acceleration.kernels  # noqa: F401 - as in training and inference
 from heedful.attention.additive_scores import ScoreFeatureConfig
 from heedful.attention.alignments import EntmaxAlignment, SoftmaxAlignment
 from heedful.attention.config import AlignmentConfig, ScoreConfig

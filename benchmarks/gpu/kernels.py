@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from benchmarks.gpu.workload import Settings
 from benchmarks.harness import Spread, Table, ratios, seconds_of, take_turns
 from heedful.acceleration.cuda.graphs import StaticFunction
+from heedful.acceleration.registry import accelerate_for_training
 from heedful.attention.attention import softmax_context
 from heedful.attention.masks import causal_mask, padding_mask
 from heedful.attention.memory import Memory
-from heedful.layers.feed_forward import project_and_activate
-from heedful.layers.sublayers import add_and_normalize
-from heedful.models.output_heads import linear_log_softmax, smoothed_cross_entropy
+from heedful.layers.feed_forward import FeedForward
+from heedful.layers.sublayers import SublayerConnection
+from heedful.models.output_heads import SoftmaxHead, smoothed_cross_entropy
 
 Form = Callable[[], Tensor]
 Case = tuple[Form, Form, list[Tensor]]
@@ -33,7 +34,7 @@ def bench(settings: Settings) -> None:
         "attention, padding": partial(_attention, rows, 32, size, settings.device, is_causal=False),
         "attention, causal": partial(_attention, rows, 32, size, settings.device, is_causal=True),
         "dropout, residual, norm": partial(_norm, rows, size, settings.device),
-        "ReLU of a linear layer": partial(_relu, rows, size, settings.device),
+        "feed-forward with ReLU": partial(_feed_forward, rows, size, settings.device),
         f"loss of {vocab_size:,} tokens": partial(_loss, rows, size, vocab_size, settings.device),
     }
     for title, build in cases.items():
@@ -90,29 +91,29 @@ def _attention(rows: int, length: int, size: int, device: str, *, is_causal: boo
 
 def _norm(rows: int, size: int, device: str) -> Case:
     inputs = _tensors(device, *[(rows, 32, size)] * 2)
-    arguments = *inputs, nn.Dropout(0.1), nn.LayerNorm(size, device=device)
-    selected, plain = add_and_normalize, add_and_normalize.reference
-    return partial(selected, *arguments), partial(plain, *arguments), inputs
+    connection = SublayerConnection(nn.LayerNorm(size), norm_order="post", dropout=0.1).to(device)
+    fused = accelerate_for_training(connection, device)
+    return partial(fused.add_residual, *inputs), partial(connection.add_residual, *inputs), inputs
 
 
-def _relu(rows: int, size: int, device: str) -> Case:
+def _feed_forward(rows: int, size: int, device: str) -> Case:
     (inputs,) = _tensors(device, (rows, 32, size))
-    projection = nn.Linear(size, 4 * size, device=device)
-    arguments, parameters = (inputs, projection, nn.ReLU()), list(projection.parameters())
-    selected, plain = project_and_activate, project_and_activate.reference
-    return partial(selected, *arguments), partial(plain, *arguments), [inputs, *parameters]
+    layer = FeedForward(size, 4 * size).to(device)
+    fused = accelerate_for_training(layer, device)
+    forms = (partial(lambda form: form(inputs).outputs, form) for form in (fused, layer))
+    return *forms, [inputs, *layer.parameters()]
 
 
 def _loss(rows: int, size: int, vocab_size: int, device: str) -> Case:
     (inputs,) = _tensors(device, (rows, 32, size))
-    projection = nn.Linear(size, vocab_size, bias=False, device=device)
+    head = SoftmaxHead(size, vocab_size, bias=False).to(device)
+    deferred = accelerate_for_training(head, device)
     targets = torch.randint(1, vocab_size, (rows, 32), device=device)
 
     def selected() -> Tensor:
-        return smoothed_cross_entropy(linear_log_softmax(inputs, projection), targets, 0.1)
+        return smoothed_cross_entropy(deferred(inputs, None), targets, 0.1)
 
     def plain() -> Tensor:
-        log_probs = linear_log_softmax.reference(inputs, projection)
-        return smoothed_cross_entropy.reference(log_probs, targets, 0.1)
+        return smoothed_cross_entropy.reference(head(inputs, None), targets, 0.1)
 
-    return selected, plain, [inputs, projection.weight]
+    return selected, plain, [inputs, head.projection.weight]

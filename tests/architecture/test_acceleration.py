@@ -9,7 +9,6 @@ from tests.architecture.source import SOURCE, module_name, parse, short, source_
 
 PLAIN_PACKAGES = ("attention", "layers", "models", "search")
 CALL_SITES = {
-    "heedful.models": "registers the kernels",
     "heedful.tasks.translation.translator": "a predictor",
     "heedful.tasks.translation.task": "members of a predictor",
     "heedful.tasks.text_task": "predictors of running text",
@@ -22,6 +21,7 @@ CALL_SITES = {
     "heedful.runs": "data types of inference",
     "heedful.tasks.translation.text_backend": "CTranslate2",
     "heedful.training.step_capture": "training steps as graphs",
+    "heedful.training.trainer": "training",
 }
 RETIRED = re.compile(r"(?i)\bfused\b|\bpacked\b|\bfast path\b|device\.type|\.is_cuda")
 

@@ -3,6 +3,8 @@
 Each is compared on models of the catalogue that use it; one that no model uses fails.
 """
 
+import subprocess
+import sys
 from functools import cache
 from unittest.mock import Mock
 
@@ -11,8 +13,15 @@ import torch
 from torch import nn
 
 from heedful.acceleration import registry, tuning
-from heedful.acceleration.registry import REGISTRY, accelerate
+from heedful.acceleration.registry import (
+    FOR_INFERENCE,
+    FOR_TRAINING,
+    accelerate,
+    accelerate_for_training,
+)
+from heedful.data.text.token_stream import LMBatch
 from heedful.models.language_model import LanguageModelConfig
+from heedful.models.output_heads import negative_log_likelihood
 from heedful.ops import OPS
 from heedful.pytree import select_rows
 from heedful.search import BeamSearchOptions, LengthPenalty
@@ -40,7 +49,7 @@ EXAMPLES = batch(store(), [0, 3, 5, 6])
 ON_GPU = {"triton", "deferred"}
 # Training alone, at random: test_cpu_training.py compares these.
 IN_TRAINING = {"16-bit", "deferred on CPU"}
-ON_CPU = [entry for entry in REGISTRY if "cpu" in entry.device_types]
+ON_CPU = [entry for entry in FOR_INFERENCE if "cpu" in entry.device_types]
 KERNELS = [
     (op, kernel) for op in OPS for kernel in op.kernels if kernel.name not in ON_GPU | IN_TRAINING
 ]
@@ -163,11 +172,61 @@ def test_replacement_equals_original(acceleration):
     assert num_matches, "no model of the catalogue has a module that this replaces"
 
 
+@cache
+def training_types(name):
+    return {type(module) for module in accelerate_for_training(build_model(name), CPU).modules()}
+
+
+@pytest.mark.parametrize(
+    "acceleration",
+    [entry for entry in FOR_TRAINING if "cpu" in entry.device_types],
+    ids=lambda acceleration: acceleration.replacement.__name__,
+)
+def test_replacement_for_training_equals_original(acceleration, monkeypatch):
+    monkeypatch.setattr(tuning, "MIN_DROPOUT_ELEMENTS", 1)
+    monkeypatch.setattr(tuning, "MIN_DEFERRED_LOGITS", 1)
+    name = next(name for name in NAMES if acceleration.replacement in training_types(name))
+    model = build_model(name).train()
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    examples, results = EXAMPLES, []
+    if name == LANGUAGE_MODEL:
+        tokens = EXAMPLES.sources.tokens
+        examples = LMBatch(tokens[:, :-1], tokens[:, 1:])
+    for form in (model, accelerate_for_training(model, CPU)):
+        torch.manual_seed(0)
+        loss = negative_log_likelihood(form(examples).log_probs, examples.targets, 0.1)
+        parameters = list(model.parameters())
+        grads = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+        results.append((loss, grads))
+    torch.testing.assert_close(*results)
+
+
+COMPILED = """
+import torch
+from tests.catalogue import batch, build, store
+
+examples = batch(store(), [0, 3, 5, 6])
+torch._dynamo.config.allow_rnn = True  # torch's own layers
+for name in ("transformer", "decoder only, span full", "lstm, step-then-attend"):
+    model = build(name)
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(examples).log_probs, model(examples).log_probs)
+"""
+
+
+def test_plain_models_compile_without_graph_break():
+    # In a process of its own: the compiler does not trace checks of shapes.
+    done = subprocess.run([sys.executable, "-c", COMPILED], check=False, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+
+
 @pytest.mark.parametrize("name", ["lstm, step-then-attend", "transformer", LANGUAGE_MODEL])
 def test_everything_works_without_accelerations(name, monkeypatch):
     model = build_model(name)
     expected = outputs(accelerate(model, CPU))
-    monkeypatch.setattr(registry, "REGISTRY", ())
+    monkeypatch.setattr(registry, "FOR_INFERENCE", ())
     use_kernels(monkeypatch)
     assert accelerate(model, CPU) is model
     torch.testing.assert_close(outputs(model), expected)

@@ -13,7 +13,7 @@ from heedful.acceleration import tuning
 from heedful.acceleration.cuda import captured_models, search_graphs
 from heedful.acceleration.cuda.captured_models import CapturedEncoderDecoderModel, CapturedSteps
 from heedful.acceleration.cuda.search_graphs import round_up
-from heedful.acceleration.registry import REGISTRY, accelerate
+from heedful.acceleration.registry import FOR_INFERENCE, accelerate
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.search import (
     FIRST_FINISHED,
@@ -33,7 +33,7 @@ from tests.catalogue import SYSTEMS, batch, build, store
 GPU = torch.device("cuda")
 ROWS = [[0, 1, 2, 5, 6], [3, 5, 0, 6, 4]]
 MODEL_CLASSES = [
-    entry for entry in REGISTRY if entry.replacement.__module__ == captured_models.__name__
+    entry for entry in FOR_INFERENCE if entry.replacement.__module__ == captured_models.__name__
 ]
 
 

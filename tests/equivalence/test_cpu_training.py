@@ -9,11 +9,13 @@ from torch import nn
 import heedful.acceleration.kernels  # noqa: F401
 from heedful.acceleration import tuning
 from heedful.acceleration.cpu import training
+from heedful.acceleration.cpu.training import FastDropout
+from heedful.acceleration.deferred_heads import deferred_log_softmax
+from heedful.acceleration.deferred_log_probs import DeferredLogProbs
 from heedful.attention.attention import softmax_context
 from heedful.attention.masks import causal_mask, padding_mask
 from heedful.attention.memory import Memory
-from heedful.layers.sublayers import apply_dropout
-from heedful.models.output_heads import linear_log_softmax, smoothed_cross_entropy
+from heedful.models.output_heads import log_softmax, smoothed_cross_entropy
 from heedful.tokenization.vocabulary import PAD
 
 SHAPE = 64, 1001  # not a multiple of four
@@ -36,7 +38,7 @@ def kernel_name(op, *arguments):
 def test_dropout_drops_with_its_probability_and_keeps_the_mean(probability):
     torch.manual_seed(0)
     inputs = torch.ones(1000, 1001, dtype=torch.float64)
-    outputs = apply_dropout(inputs, nn.Dropout(probability))
+    outputs = FastDropout(probability)(inputs)
     kept = round((1 - probability) * 2**16) / 2**16
     assert set(outputs.unique().tolist()) <= {0.0, 1 / kept}
     error = (kept * (1 - kept) / inputs.numel()) ** 0.5
@@ -47,12 +49,12 @@ def test_dropout_drops_with_its_probability_and_keeps_the_mean(probability):
 
 
 def test_dropout_repeats_with_the_state_of_the_generator():
-    inputs, dropout = torch.randn(SHAPE), nn.Dropout(0.2)
+    inputs, dropout = torch.randn(SHAPE), FastDropout(0.2)
     state = torch.get_rng_state()
-    first, second = apply_dropout(inputs, dropout), apply_dropout(inputs, dropout)
+    first, second = dropout(inputs), dropout(inputs)
     torch.set_rng_state(state)
-    assert torch.equal(apply_dropout(inputs, dropout), first)
-    assert torch.equal(apply_dropout(inputs, dropout), second)
+    assert torch.equal(dropout(inputs), first)
+    assert torch.equal(dropout(inputs), second)
     assert not torch.equal(first, second)
 
 
@@ -66,29 +68,28 @@ def test_dropout_elements_are_uncorrelated():
 
 def test_gradient_of_dropout_is_that_of_what_it_kept():
     inputs = torch.randn(SHAPE, requires_grad=True)
-    outputs = apply_dropout(inputs, nn.Dropout(0.3))
+    outputs = FastDropout(0.3)(inputs)
     grad = torch.autograd.grad(outputs.sum(), inputs)[0]
     torch.testing.assert_close(outputs, inputs * grad)
 
 
-def hooked(dropout):
-    dropout.register_forward_hook(lambda *_: None)
-    return dropout
+def equals_torch(dropout, inputs):
+    """Whether dropout draws as torch's."""
+    outputs = []
+    for form in (dropout, nn.Dropout(dropout.p).train(dropout.training)):
+        torch.manual_seed(0)
+        outputs.append(form(inputs))
+    return torch.equal(*outputs)
 
 
-@pytest.mark.parametrize(
-    "dropout",
-    [nn.Dropout(0.1).eval(), nn.Dropout(0.0), nn.Dropout(1.0), nn.Identity(), hooked(nn.Dropout())],
-    ids=["eval", "none", "all", "no dropout", "hook"],
-)
-def test_torch_drops_where_the_kernel_does_not_apply(dropout):
-    assert kernel_name(apply_dropout, torch.ones(SHAPE), dropout) is None
-
-
-def test_plain_dropout_is_used_for_few_elements(monkeypatch):
+def test_torch_drops_where_there_is_nothing_to_gain(monkeypatch):
+    inputs = torch.ones(SHAPE)
+    assert not equals_torch(FastDropout(0.1), inputs)
+    assert equals_torch(FastDropout(0.1).eval(), inputs)
+    assert equals_torch(FastDropout(0.0), inputs)
+    assert equals_torch(FastDropout(1.0), inputs)
     monkeypatch.setattr(tuning, "MIN_DROPOUT_ELEMENTS", 10)
-    assert kernel_name(apply_dropout, torch.ones(9), nn.Dropout(0.5)) is None
-    assert kernel_name(apply_dropout, torch.ones(10), nn.Dropout(0.5)) == "16-bit"
+    assert equals_torch(FastDropout(0.5), torch.ones(9))
 
 
 def heads(is_causal):
@@ -122,10 +123,11 @@ def test_attention_drops_weights_and_keeps_their_mean():
 def loss_and_gradients(projection, inputs, targets, label_smoothing, *, is_plain):
     inputs = inputs.clone().requires_grad_()
     projection = copy.deepcopy(projection)
-    log_softmax = linear_log_softmax.reference if is_plain else linear_log_softmax
     cross_entropy = smoothed_cross_entropy.reference if is_plain else smoothed_cross_entropy
-    log_probs = log_softmax(inputs, projection)
-    if not is_plain:
+    if is_plain:
+        log_probs = log_softmax(projection(inputs))
+    else:
+        log_probs = deferred_log_softmax(inputs, projection)
         assert kernel_name(smoothed_cross_entropy, log_probs, targets, label_smoothing) == (
             "deferred on CPU"
         )
@@ -160,7 +162,7 @@ def test_deferred_loss_of_impossible_target_is_finite():
 def test_frozen_projection_gets_no_gradient():
     projection = nn.Linear(6, 11).requires_grad_(False)
     inputs = torch.randn(3, 4, 6, requires_grad=True)
-    log_probs = linear_log_softmax(inputs, projection)
+    log_probs = deferred_log_softmax(inputs, projection)
     smoothed_cross_entropy(log_probs, torch.full((3, 4), 5), 0.1).backward()
     assert inputs.grad is not None
     assert projection.weight.grad is None
@@ -169,6 +171,7 @@ def test_frozen_projection_gets_no_gradient():
 def test_log_probs_are_computed_at_once_without_gradients():
     projection = nn.Linear(6, 11)
     with torch.no_grad():
-        assert kernel_name(linear_log_softmax, torch.randn(3, 4, 6), projection) is None
+        assert type(deferred_log_softmax(torch.randn(3, 4, 6), projection)) is torch.Tensor
     inputs = torch.randn(3, 4, 6, requires_grad=True)
-    assert kernel_name(linear_log_softmax, inputs, projection.eval()) is None
+    assert type(deferred_log_softmax(inputs, projection)) is DeferredLogProbs
+    assert type(deferred_log_softmax(inputs, projection.eval())) is torch.Tensor

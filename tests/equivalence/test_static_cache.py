@@ -12,7 +12,7 @@ from torch import nn
 from heedful.acceleration import tuning
 from heedful.acceleration.cuda import captured_models, static_cache, token_choice
 from heedful.acceleration.cuda.static_cache import StaticCacheDecoder, StaticCacheState
-from heedful.acceleration.registry import REGISTRY, accelerate
+from heedful.acceleration.registry import FOR_INFERENCE, accelerate
 from heedful.data.text.batching import SourceBatch
 from heedful.models.base import EncoderOutput
 from heedful.models.encoder_decoder import EncoderDecoderConfig
@@ -195,7 +195,7 @@ def test_other_layers_are_decoded_as_before(settings):
 def test_standard_decoders_on_a_gpu_have_static_caches():
     decoder, _ = build_pair({})
     assert type(accelerate(decoder, torch.device("cuda"))) is StaticCacheDecoder
-    assert StaticCacheDecoder in [entry.replacement for entry in REGISTRY]
+    assert StaticCacheDecoder in [entry.replacement for entry in FOR_INFERENCE]
 
 
 @pytest.mark.parametrize(("beam_size", "num_repeats"), [(1, 3), (2, 1)])

@@ -14,13 +14,17 @@ from torch.nn import functional
 import heedful.acceleration.kernels  # noqa: F401
 from heedful.acceleration import tuning
 from heedful.acceleration.cuda import training
+from heedful.acceleration.deferred_heads import deferred_log_softmax
+from heedful.acceleration.deferred_log_probs import DeferredLogProbs
+from heedful.acceleration.registry import accelerate_for_training
 from heedful.attention.attention import softmax_context
 from heedful.attention.masks import causal_mask, padding_mask
 from heedful.attention.memory import Memory
-from heedful.layers.sublayers import SublayerConnection, add_and_normalize, apply_norm
+from heedful.layers.feed_forward import FeedForward
+from heedful.layers.sublayers import SublayerConnection
 from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.models.output_heads import (
-    linear_log_softmax,
+    log_softmax,
     negative_log_likelihood,
     smoothed_cross_entropy,
 )
@@ -54,6 +58,11 @@ def every_device(monkeypatch):
     monkeypatch.setattr(tuning, "TRITON_ATTENTION_QUERIES", 16)
     monkeypatch.setattr(tuning, "MIN_ATTENTION_BLOCK", 16)
     monkeypatch.setattr(tuning, "TRITON_LOGITS_BLOCK", 16)
+
+
+def for_gpu(module):
+    """Replace modules as on a GPU, wherever the tests run."""
+    return accelerate_for_training(module, "cuda")
 
 
 def normal(*shape, dtype=torch.float32):
@@ -258,8 +267,8 @@ def test_linear_cross_entropy_of_extreme_logits_is_finite():
 def test_deferred_log_probs_are_computed_by_any_use():
     projection = nn.Linear(8, 37, device=DEVICE)
     inputs = normal(2, 4, 8)
-    expected = linear_log_softmax.reference(inputs, projection)
-    deferred = linear_log_softmax(inputs, projection)
+    expected = log_softmax(projection(inputs))
+    deferred = deferred_log_softmax(inputs, projection)
     assert (deferred.shape, deferred.dtype) == (expected.shape, expected.dtype)
     assert not deferred.is_computed
     torch.testing.assert_close(deferred.exp().sum(dim=-1), torch.ones(2, 4, device=DEVICE))
@@ -274,8 +283,8 @@ def test_deferred_log_probs_are_computed_by_any_use():
 def test_deferred_log_probs_are_computed_under_the_autocast_of_their_time(dtype):
     projection, inputs = nn.Linear(8, 37, device=DEVICE), normal(2, 8, dtype=dtype)
     with torch.autocast(DEVICE, dtype=torch.bfloat16):
-        expected = linear_log_softmax.reference(inputs, projection)
-        deferred = linear_log_softmax(inputs, projection)
+        expected = log_softmax(projection(inputs))
+        deferred = deferred_log_softmax(inputs, projection)
     assert not deferred.is_computed
     assert deferred.dtype == expected.dtype
     assert torch.equal(deferred + 0, expected)
@@ -284,35 +293,40 @@ def test_deferred_log_probs_are_computed_under_the_autocast_of_their_time(dtype)
 def test_kernels_skip_meta_tensors():
     projection = nn.Linear(8, 37, device="meta")
     inputs = torch.empty(2, 8, device="meta", requires_grad=True)
-    assert type(linear_log_softmax(inputs, projection)) is torch.Tensor
-    dropout, norm = nn.Dropout(0.1), nn.LayerNorm(8, device="meta")
-    assert add_and_normalize(inputs, inputs, dropout, norm).is_meta
+    assert type(deferred_log_softmax(inputs, projection)) is torch.Tensor
+    connection = SublayerConnection(nn.LayerNorm(8), norm_order="post", dropout=0.1).to("meta")
+    assert for_gpu(connection).add_residual(inputs, inputs).is_meta
 
 
 def test_log_probs_are_not_deferred_in_evaluation():
     projection = nn.Linear(8, 37, device=DEVICE)
     with torch.no_grad():
-        assert type(linear_log_softmax(normal(2, 8), projection)) is torch.Tensor
-    assert type(linear_log_softmax(normal(2, 8), projection.eval())) is torch.Tensor
+        assert type(deferred_log_softmax(normal(2, 8), projection)) is torch.Tensor
+    assert type(deferred_log_softmax(normal(2, 8), projection.eval())) is torch.Tensor
 
 
-def test_modules_with_hooks_are_called():
-    norm, dropout = nn.LayerNorm(8, device=DEVICE), nn.Dropout(0.1)
-    inputs = normal(2, 8)
-    assert add_and_normalize.select_kernel(inputs, inputs, dropout, norm) is not None
-    assert apply_norm.select_kernel(inputs, norm) is not None
-    handle = norm.register_forward_hook(lambda *_: None)
-    assert add_and_normalize.select_kernel(inputs, inputs, dropout, norm) is None
-    assert apply_norm.select_kernel(inputs, norm) is None
-    handle.remove()
-    dropout.register_forward_hook(lambda *_: None)
-    assert add_and_normalize.select_kernel(inputs, inputs, dropout, norm) is None
+@pytest.mark.parametrize("norm_order", ["pre", "post"])
+@pytest.mark.parametrize("name", ["norm", "dropout"])
+def test_modules_with_hooks_are_called(name, norm_order):
+    connection = SublayerConnection(nn.LayerNorm(8), norm_order=norm_order, dropout=0.1).to(DEVICE)
+    calls = []
+    connection.get_submodule(name).register_forward_hook(lambda *_: calls.append(name))
+    fused, inputs = for_gpu(connection), normal(2, 8)
+    fused.add_residual(fused.sublayer_input(inputs), inputs)
+    assert calls == [name]
+
+
+def test_hooked_feed_forward_layers_are_called():
+    layer, calls = FeedForward(8, 16).to(DEVICE), []
+    layer.activation.register_forward_hook(lambda *_: calls.append("activation"))
+    for_gpu(layer)(normal(2, 3, 8))
+    assert calls == ["activation"]
 
 
 @pytest.mark.parametrize("norm_order", ["pre", "post"])
 def test_normalized_outputs_have_the_precision_of_products(norm_order):
     connection = SublayerConnection(nn.LayerNorm(8), norm_order=norm_order, dropout=0.1).to(DEVICE)
-    inputs = normal(2, 3, 8)
+    connection, inputs = for_gpu(connection), normal(2, 3, 8)
     with torch.autocast(DEVICE, dtype=NARROW):
         entered = connection.sublayer_input(inputs)
         outputs = connection.add_residual(inputs, inputs.to(NARROW))
@@ -332,10 +346,10 @@ def test_model_with_kernels_has_the_plain_loss_and_gradients(name, monkeypatch):
     results = []
     for device_type in ("none", DEVICE):
         monkeypatch.setattr(training, "TRITON_DEVICE_TYPE", device_type)
-        loss = objective(model, examples, 1, model).main_loss
+        loss = objective(for_gpu(model), examples, 1, model).main_loss
         grads = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
         results.append([loss, *(grad for grad in grads if grad is not None)])
-    assert isinstance(model(examples).log_probs, training.DeferredLogProbs)
+    assert isinstance(for_gpu(model)(examples).log_probs, DeferredLogProbs)
     for actual, wanted in zip(*reversed(results), strict=True):
         tolerance = 1e-4 * (0.1 + wanted.abs().max().item())
         torch.testing.assert_close(actual, wanted, rtol=0, atol=tolerance)
@@ -378,7 +392,8 @@ def test_kernels_are_compiled_for_few_of_many_batch_shapes(monkeypatch):
     side = {"type": "transformer", "hidden_size": 32, "num_layers": 1}
     side |= {"attention": {"score": {"type": "scaled-dot"}, "multi_head": {"num_heads": 2}}}
     config = EncoderDecoderConfig.model_validate({"encoder": side, "decoder": side})
-    model = config.build(source_vocab_size=32, target_vocab_size=32).to(DEVICE).train()
+    model = config.build(source_vocab_size=32, target_vocab_size=32)
+    model = for_gpu(model.to(DEVICE).train())
     objective = CrossEntropyObjective(label_smoothing=0.1)
     corpus = store()
     for extra in range(8):

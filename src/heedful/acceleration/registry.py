@@ -1,27 +1,37 @@
-"""Replacements of modules for inference, and the function that applies them to a model.
+"""Replacements of modules for training and for inference, and what applies them to a model.
 
 A replacement is a subclass of the module's exact type. It shares parameters, children and hooks
-with the module, and calls the plain methods while gradients are recorded, in training mode, or
-while a forward hook would miss a call. Invariant: an accelerated model matches the plain
-model up to rounding.
+with the module, and calls the plain methods where its own would not apply: those for inference
+while gradients are recorded or in training mode, and all while a forward hook would miss a call.
+Invariant: an accelerated model matches the plain model up to rounding; in training, dropout in
+distribution.
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import nn
 
+import heedful.acceleration.kernels  # noqa: F401 - registers the kernels of all ops
+from heedful.acceleration import deferred_heads
 from heedful.acceleration.cpu import decoding_state, packed_linear, transformer_stack
+from heedful.acceleration.cpu import training as cpu_training
 from heedful.acceleration.cuda import captured_models, static_cache
+from heedful.acceleration.cuda import training as cuda_training
 from heedful.acceleration.precision import Int8Linear
+from heedful.layers.embeddings import TokenEmbedding
+from heedful.layers.feed_forward import FeedForward
+from heedful.layers.rnn import RecurrentLayerWrapper, StackedCells
+from heedful.layers.sublayers import SublayerConnection
 from heedful.layers.transformer import TransformerStack
 from heedful.models.encoder_decoder import EncoderDecoderModel
-from heedful.models.language_model import LanguageModel
+from heedful.models.language_model import LanguageModel, RecurrentBackbone
 from heedful.models.output_heads import SoftmaxHead
 from heedful.models.prefix_lm import PrefixLanguageModel
+from heedful.models.recurrent.pre_output import PreOutput
 from heedful.models.transformer import TransformerDecoder
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -34,14 +44,56 @@ class Acceleration(NamedTuple):
     replacement: type[nn.Module]
     device_types: tuple[str, ...] = ("cpu",)
     supports: Callable[[Any], bool] = lambda module: True
+    parents: tuple[type[nn.Module], ...] = ()
+    """Exact types of modules whose children are replaced; any if there are none."""
 
-    def matches(self, module: nn.Module, device: torch.device) -> bool:
+    def matches(
+        self, module: nn.Module, device: torch.device, parent: nn.Module | None = None
+    ) -> bool:
         """Whether a module can be replaced; a subclass cannot, it may compute something else."""
         is_original = type(module) is self.original and device.type in self.device_types
-        return is_original and self.supports(module)
+        is_child = not self.parents or type(parent) in self.parents
+        return is_original and is_child and self.supports(module)
 
 
-REGISTRY: tuple[Acceleration, ...] = (
+FUSED_NORMS = (
+    Acceleration(
+        nn.LayerNorm,
+        cuda_training.FusedLayerNorm,
+        ("cuda",),
+        supports=cuda_training.has_affine_vectors,
+        # What other layers normalize does not go straight into a product.
+        parents=(SublayerConnection, TransformerStack),
+    ),
+    Acceleration(SublayerConnection, cuda_training.FusedSublayerConnection, ("cuda",)),
+)
+
+FOR_TRAINING: tuple[Acceleration, ...] = (
+    Acceleration(
+        nn.Dropout,
+        cpu_training.FastDropout,
+        supports=lambda dropout: not dropout.inplace,
+        parents=(
+            TokenEmbedding,
+            FeedForward,
+            SublayerConnection,
+            RecurrentLayerWrapper,
+            StackedCells,
+            PreOutput,
+            RecurrentBackbone,
+            LanguageModel,
+            PrefixLanguageModel,
+        ),
+    ),
+    Acceleration(SoftmaxHead, deferred_heads.DeferredSoftmaxHead, ("cpu", "cuda")),
+    Acceleration(LanguageModel, deferred_heads.DeferredLanguageModel, ("cpu", "cuda")),
+    Acceleration(PrefixLanguageModel, deferred_heads.DeferredPrefixLanguageModel, ("cpu", "cuda")),
+    Acceleration(FeedForward, cuda_training.FusedFeedForward, ("cuda",)),
+    *FUSED_NORMS,
+)
+"""Replacements for training."""
+
+FOR_INFERENCE: tuple[Acceleration, ...] = (
     Acceleration(EncoderDecoderModel, decoding_state.TrackedEncoderDecoderModel),
     Acceleration(
         EncoderDecoderModel,
@@ -80,18 +132,27 @@ REGISTRY: tuple[Acceleration, ...] = (
         # Only of an exact linear map can the forward hooks be checked.
         supports=lambda head: type(head.projection) in {nn.Linear, Int8Linear},
     ),
+    *FUSED_NORMS,
 )
-"""In order of preference: the first that matches a module replaces it."""
+"""Replacements for inference, in order of preference: the first that matches a module is used."""
 
 
-def accelerate(module: Module, device: torch.device) -> Module:
-    """Return a module in which each part that has a replacement is replaced.
+def accelerate(
+    module: Module,
+    device: torch.device,
+    replacements: Sequence[Acceleration] | None = None,
+    parent: nn.Module | None = None,
+) -> Module:
+    """Return a module in which each part that has a replacement, for inference, is replaced.
 
-    Parts without one, inside and out, are the same objects as before; `module` is not changed. Its
-    parameters must stay constant for as long as the accelerated module is used.
+    Parts without one, inside and out, are the same objects as before; `module` is not changed.
     """
-    children = {key: child and accelerate(child, device) for key, child in module._modules.items()}
-    match = next((entry for entry in REGISTRY if entry.matches(module, device)), None)
+    replacements = FOR_INFERENCE if replacements is None else replacements
+    children = {
+        key: child and accelerate(child, device, replacements, module)
+        for key, child in module._modules.items()
+    }
+    match = next((entry for entry in replacements if entry.matches(module, device, parent)), None)
     if match is None and all(child is module._modules[name] for name, child in children.items()):
         return module
     replacement = copy.copy(module)  # shares parameters, buffers and hooks
@@ -101,9 +162,15 @@ def accelerate(module: Module, device: torch.device) -> Module:
     return replacement
 
 
+def accelerate_for_training(model: Module, device: torch.device | str) -> Module:
+    """Return a model that trains faster; it shares all parameters and buffers."""
+    return accelerate(model, torch.device(device), FOR_TRAINING)
+
+
 def accelerate_for_inference(model: Module, device: torch.device | str) -> Module:
     """Move a model to its device, in eval mode, and accelerate it.
 
+    Its parameters must stay constant for as long as the accelerated model is used.
     A model that is there is left in place: on a GPU, `to` copies the weights of RNNs into a new
     block of memory, but CUDA graphs of training steps read them where they were.
     """

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from heedful.attention.positional_encoding import PositionCombiner
 from heedful.errors import check
 from heedful.layers.characters import CharacterEncoder
-from heedful.layers.sublayers import apply_dropout
 from heedful.shapes import Float, Int
 from heedful.tokenization.vocabulary import PAD
 
@@ -88,7 +87,7 @@ class TokenEmbedding(nn.Module):
         if self.segment_embedding is not None:
             vectors = vectors + self.segment_embedding(tokens * 0 if segments is None else segments)
         vectors = vectors if self.norm is None else self.norm(vectors)
-        return apply_dropout(vectors, self.dropout)
+        return self.dropout(vectors)
 
 
 def tie_weights(

@@ -6,14 +6,12 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from pydantic import Field, PositiveInt
-from torch import Tensor, nn
+from torch import nn
 from typing_extensions import override
 
 from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
 from heedful.config import BaseConfig
-from heedful.layers.sublayers import apply_dropout
-from heedful.ops import op
-from heedful.shapes import AnyMask, Float, HiddenStates, Losses
+from heedful.shapes import AnyMask, HiddenStates, Losses
 
 Activation = Literal["relu", "gelu", "gelu-tanh", "swish"]
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
@@ -65,18 +63,10 @@ class FeedForward(PositionwiseLayer):
 
     @override
     def forward(self, inputs: HiddenStates, mask: AnyMask = None) -> FeedForwardOutput:
-        hidden = project_and_activate(inputs, self.input_projection, self.activation)
+        hidden = self.activation(self.input_projection(inputs))
         if self.gate is not None:
             hidden = hidden * self.gate(inputs)
-        return FeedForwardOutput(self.output_projection(apply_dropout(hidden, self.dropout)))
-
-
-@op
-def project_and_activate(
-    inputs: Float[Tensor, "*B D"], projection: nn.Module, activation: nn.Module
-) -> Float[Tensor, "*B F"]:
-    """Return a(W x + b)."""
-    return activation(projection(inputs))
+        return FeedForwardOutput(self.output_projection(self.dropout(hidden)))
 
 
 class FeedForwardConfig(BaseConfig):

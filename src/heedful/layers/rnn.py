@@ -26,7 +26,6 @@ from heedful.layers.rnn_cells import (
     final_part,
     is_history,
 )
-from heedful.layers.sublayers import apply_dropout
 from heedful.ops import op
 from heedful.shapes import (
     Embedded,
@@ -291,7 +290,7 @@ class RecurrentLayerWrapper(nn.Module):
         self, layer_input: LayerInputs, lower_outputs: LayerOutputs, mask: SourceMask
     ) -> NextInputs:
         """Return the input of the cells."""
-        cell_input = apply_dropout(layer_input, self.dropout)
+        cell_input = self.dropout(layer_input)
         if self.lower_attention is None:
             return cell_input
         memory = self.lower_attention.build_memory(lower_outputs, mask.unsqueeze(1))
@@ -394,6 +393,6 @@ class StackedCells(nn.Module):
     ) -> tuple[Float[Tensor, "*B T D"], Losses]:
         """Return the input of the layer above this one, counted from 1, and auxiliary losses."""
         if str(layer) not in self.experts:
-            return apply_dropout(outputs, self.dropout), NO_AUXILIARY_LOSSES
+            return self.dropout(outputs), NO_AUXILIARY_LOSSES
         output: MoEOutput = self.experts[str(layer)](outputs, mask)
-        return apply_dropout(output.outputs, self.dropout), output.auxiliary_losses
+        return self.dropout(output.outputs), output.auxiliary_losses

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from heedful.attention.attention import Attention, AttentionOutput
 from heedful.attention.memory import AttentionState, Memory
-from heedful.ops import op
 from heedful.shapes import Float, HiddenStates
 
 NormOrder = Literal["pre", "post"]
@@ -35,43 +34,18 @@ class SublayerConnection(nn.Module):
 
     def sublayer_input(self, inputs: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
         """Return the input of the sublayer: normalized with pre-norm."""
-        return apply_norm(inputs, self.norm) if self.norm_order == "pre" else inputs
+        return self.norm(inputs) if self.norm_order == "pre" else inputs
 
     def add_residual(
         self, inputs: Float[Tensor, "*B D"], update: Float[Tensor, "*B D"]
     ) -> Float[Tensor, "*B D"]:
         """Add the sublayer output, after dropout, to its input; post-norm normalizes the sum."""
-        norm = self.norm if self.norm_order == "post" else None
-        if not (self.training and self.drop_path):
-            return add_and_normalize(inputs, update, self.dropout, norm)
-        update = apply_dropout(update, self.dropout)
-        is_kept = torch.rand(len(update), 1, 1, device=update.device) >= self.drop_path
-        outputs = inputs + update * is_kept / (1 - self.drop_path)
-        return outputs if norm is None else norm(outputs)
-
-
-@op
-def apply_dropout(inputs: Float[Tensor, "*B D"], dropout: nn.Module) -> Float[Tensor, "*B D"]:
-    """Return dropout(inputs)."""
-    return dropout(inputs)
-
-
-@op
-def apply_norm(inputs: Float[Tensor, "*B D"], norm: nn.Module) -> Float[Tensor, "*B D"]:
-    """Return norm(inputs)."""
-    return norm(inputs)
-
-
-@op
-def add_and_normalize(
-    inputs: Float[Tensor, "*B D"],
-    update: Float[Tensor, "*B D"],
-    dropout: nn.Dropout,
-    norm: nn.Module | None,
-) -> Float[Tensor, "*B D"]:
-    """Return norm(inputs + dropout(update)); without a norm the sum."""
-    outputs = inputs + apply_dropout(update, dropout)
-    return outputs if norm is None else norm(outputs)
+        update = self.dropout(update)
+        if self.training and self.drop_path:
+            is_kept = torch.rand(len(update), 1, 1, device=update.device) >= self.drop_path
+            update = update * is_kept / (1 - self.drop_path)
+        outputs = inputs + update
+        return self.norm(outputs) if self.norm_order == "post" else outputs
 
 
 class CrossAttention(nn.Module):

@@ -34,7 +34,7 @@ from heedful.layers.self_attention import (
     SelfAttentionCache,
     SelfAttentionConfig,
 )
-from heedful.layers.sublayers import CrossAttention, NormOrder, SublayerConnection, apply_norm
+from heedful.layers.sublayers import CrossAttention, NormOrder, SublayerConnection
 from heedful.shapes import AnyMask, Float, HiddenStates, Int, Lengths, Losses, TargetMask, Values
 
 NormType = Literal["layer", "rms"]
@@ -261,7 +261,7 @@ class TransformerStack(nn.Module):
 
     def apply_final_norm(self, outputs: HiddenStates) -> HiddenStates:
         """Normalize the output of the top layer, with pre-norm."""
-        return outputs if self.norm is None else apply_norm(outputs, self.norm)
+        return outputs if self.norm is None else self.norm(outputs)
 
 
 PositionwiseLayerConfig = Annotated[

@@ -5,8 +5,5 @@ whole model) and `output_heads`. Other encoders and decoders: `transformer`, `co
 `bytenet`, `hierarchical`, `bag_of_words`, `pretrained`; for images `image_encoders`,
 `image_transformers` and `efficientnet_encoder` with `captioning` and `feature_extraction`. Other
 models: `language_model`, `masked_language_model`, `prefix_lm` and `ensembles`. `copying` has the
-output heads that copy, `scheduled_sampling` the choice of decoder inputs. Importing the package
-registers the kernels of the ops that models are made of.
+output heads that copy, `scheduled_sampling` the choice of decoder inputs.
 """
-
-import heedful.acceleration.kernels  # noqa: F401

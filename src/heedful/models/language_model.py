@@ -24,13 +24,21 @@ from heedful.layers.initialization import DefaultInitConfig, InitConfig
 from heedful.layers.rnn import RecurrentLayer
 from heedful.layers.rnn_cell_config import CellConfig, LSTMCellConfig
 from heedful.layers.rnn_cells import RecurrentState
-from heedful.layers.sublayers import apply_dropout
 from heedful.layers.transformer import TransformerConfigBase, TransformerStack
 from heedful.models.base import ModelOutput
-from heedful.models.output_heads import linear_log_softmax, log_softmax
+from heedful.models.output_heads import log_softmax
 from heedful.models.scheduled_sampling import InputSampler, run_scheduled_sampling
 from heedful.search import StepOutput
-from heedful.shapes import Float, HiddenStates, Int, Lengths, Losses, StepTokens, TokenIds
+from heedful.shapes import (
+    Float,
+    HiddenStates,
+    Int,
+    Lengths,
+    LogProbs,
+    Losses,
+    StepTokens,
+    TokenIds,
+)
 
 Inputs = Float[Tensor, "B T E"]
 
@@ -73,7 +81,7 @@ class LanguageModel(nn.Module):
             need_weights=need_weights,
             need_state=False,
         )
-        log_probs = linear_log_softmax(apply_dropout(output.outputs, self.dropout), self.lm_head)
+        log_probs = self.compute_log_probs(output.outputs)
         return ModelOutput(log_probs, output.weights, dict(output.auxiliary_losses))
 
     def forward_scheduled_sampling(self, batch: LMBatch, sampler: InputSampler) -> ModelOutput:
@@ -96,8 +104,12 @@ class LanguageModel(nn.Module):
     def step(self, tokens: StepTokens, state: LanguageModelState) -> StepOutput[LanguageModelState]:
         """Process one token per row and predict the next; there is no source to attend to."""
         outputs, next_state = self.advance(tokens.unsqueeze(1), state)
-        log_probs = log_softmax(self.lm_head(self.dropout(outputs))).squeeze(1)
+        log_probs = self.compute_log_probs(outputs).squeeze(1)
         return StepOutput(log_probs, next_state, log_probs.new_zeros(len(tokens), 0))
+
+    def compute_log_probs(self, outputs: HiddenStates) -> LogProbs:
+        """Predict the next token from the output of the backbone at each position."""
+        return log_softmax(self.lm_head(self.dropout(outputs)))
 
     def advance(
         self, tokens: TokenIds, state: LanguageModelState
@@ -170,7 +182,7 @@ class RecurrentBackbone(CausalBackbone):
             if layer_inputs is not None:
                 layer_inputs.append(outputs)
             arguments = (
-                apply_dropout(outputs, self.dropout) if index else outputs,
+                self.dropout(outputs) if index else outputs,
                 lengths,
                 [layer_state],
             )

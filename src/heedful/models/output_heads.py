@@ -3,8 +3,7 @@
 A head is not part of the recurrence, so a known target passes through it at once. It may have an
 alignment posterior, p(source position given the chosen token), which the next step can use. One
 that copies tokens of the source predicts ids of an extended vocabulary (`heedful.models.copying`).
-Log-probabilities of a linear layer and their loss are ops, since together they need no
-log-probability but the targets'.
+The loss is an op, since with a linear layer it needs no log-probability but the targets'.
 """
 
 from abc import ABC, abstractmethod
@@ -111,14 +110,6 @@ def log_softmax(logits: Float[Tensor, "*B N"]) -> Float[Tensor, "*B N"]:
     return logits.log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 
-@op
-def linear_log_softmax(
-    inputs: Float[Tensor, "*B D"], projection: nn.Module
-) -> Float[Tensor, "*B N"]:
-    """Return log softmax(W x + b)."""
-    return log_softmax(projection(inputs))
-
-
 class SoftmaxHead(OutputHead):
     """log softmax(W f + b)."""
 
@@ -126,7 +117,7 @@ class SoftmaxHead(OutputHead):
     def forward(
         self, features: Features, weights: SourceWeights | None, copying: CopyInputs | None = None
     ) -> LogProbs:
-        return linear_log_softmax(features, self.projection)
+        return log_softmax(self.projection(features))
 
 
 class SoftmaxHeadConfig(BaseConfig):

@@ -14,13 +14,20 @@ from heedful.attention.auxiliary_losses import sum_losses
 from heedful.attention.masks import padding_mask
 from heedful.data.text.batching import Batch, SourceBatch
 from heedful.layers.embeddings import TokenEmbedding, check_shared_vocabulary, tie_weights
-from heedful.layers.sublayers import apply_dropout
 from heedful.models.base import ModelOutput, Seq2SeqModel
 from heedful.models.language_model import BackboneOutput, CausalBackbone, LanguageModelConfigBase
-from heedful.models.output_heads import linear_log_softmax
+from heedful.models.output_heads import log_softmax
 from heedful.models.scheduled_sampling import InputSampler, run_scheduled_sampling
 from heedful.search import StepOutput
-from heedful.shapes import Int, LogProbs, Scalar, SourceMask, SourceWeights, StepTokens
+from heedful.shapes import (
+    HiddenStates,
+    Int,
+    LogProbs,
+    Scalar,
+    SourceMask,
+    SourceWeights,
+    StepTokens,
+)
 
 
 class PrefixLanguageModelState(NamedTuple):
@@ -68,7 +75,7 @@ class PrefixLanguageModel(Seq2SeqModel):
             need_state=False,
         )
         weights = self._source_weights(target, state.is_source) if need_weights else None
-        log_probs = self._compute_log_probs(target)
+        log_probs = self.compute_log_probs(target.outputs)
         return ModelOutput(log_probs, weights, sum_losses(losses, target.auxiliary_losses))
 
     @override
@@ -91,7 +98,7 @@ class PrefixLanguageModel(Seq2SeqModel):
         lengths = torch.ones_like(start_positions)
         output = self.backbone(embedded, lengths, backbone_state, need_weights=True)
         next_state = PrefixLanguageModelState(output.state, start_positions + 1, is_source)
-        log_probs = self._compute_log_probs(output).squeeze(1)
+        log_probs = self.compute_log_probs(output.outputs).squeeze(1)
         return StepOutput(log_probs, next_state, self._source_weights(output, is_source).squeeze(1))
 
     def _encode_source(
@@ -108,7 +115,7 @@ class PrefixLanguageModel(Seq2SeqModel):
         if not self.includes_source_loss:
             return dict(source.auxiliary_losses)
         targets = sources.tokens[:, 1:]
-        log_probs = self._compute_log_probs(source._replace(outputs=source.outputs[:, :-1]))
+        log_probs = self.compute_log_probs(source.outputs[:, :-1])
         target_log_probs = log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
         is_real = padding_mask(sources.lengths - 1, targets.size(1)).squeeze(1)
         loss = {"source": -(target_log_probs * is_real).sum()}
@@ -121,8 +128,9 @@ class PrefixLanguageModel(Seq2SeqModel):
             return output.outputs.new_zeros(*output.outputs.shape[:2], source_length)
         return output.weights[..., :source_length] * is_source.unsqueeze(1)
 
-    def _compute_log_probs(self, output: BackboneOutput) -> LogProbs:
-        return linear_log_softmax(apply_dropout(output.outputs, self.dropout), self.lm_head)
+    def compute_log_probs(self, outputs: HiddenStates) -> LogProbs:
+        """Predict the next token from the output of the backbone at each position."""
+        return log_softmax(self.lm_head(self.dropout(outputs)))
 
 
 class PrefixLanguageModelConfig(LanguageModelConfigBase):

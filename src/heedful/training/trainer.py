@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
+from heedful.acceleration.registry import accelerate_for_training
 from heedful.config import BaseConfig
 from heedful.pytree import map_tensors
 from heedful.shapes import Float
@@ -294,7 +295,10 @@ class Trainer:
         """Steps after which losses are read: a GPU waits while they are."""
         self.prepare_batch: Callable[[Any], Any] = lambda batch: batch
         """Applied to batches before they are needed; see `training.prefetching`."""
-        self._wrapped_model = dist_context.wrap_model(model)
+        # Wrappers of sharded models look for the modules that they wrapped.
+        is_sharded = dist_context.is_sharded
+        self._training_model = model if is_sharded else accelerate_for_training(model, device)
+        self._wrapped_model = dist_context.wrap_model(self._training_model)
         self._trainable_parameters = [p for p in model.parameters() if p.requires_grad]
 
     def train_step(self, micro_batches: Sequence[Any]) -> StepMetrics:
@@ -358,8 +362,10 @@ class Trainer:
         """Add the gradients of a micro-batch; return its main loss (named "") and the others."""
         rows, weight = self.dist_context.shard_batch(batch)
         rows = map_tensors(lambda tensor: tensor.to(self.device, non_blocking=True), rows)
+        if self._training_model.training != self.model.training:
+            self._training_model.train(self.model.training)
         with self.precision.autocast():
-            loss = self.objective(self._wrapped_model, rows, self.step, self.model)
+            loss = self.objective(self._wrapped_model, rows, self.step, self._training_model)
         factor = weight / normalizer
         total = sum(loss.auxiliary_losses.values(), loss.main_loss) * factor
         # DDP and FSDP average gradients over ranks; the sum is needed.

@@ -5,13 +5,17 @@ import torch
 from torch import nn
 
 from heedful.acceleration.cpu.packed_linear import PackedSoftmaxHead
+from heedful.acceleration.cpu.training import FastDropout
 from heedful.acceleration.cpu.transformer_stack import (
     PackedTransformerDecoder,
     PackedTransformerStack,
 )
+from heedful.acceleration.deferred_heads import DeferredSoftmaxHead
 from heedful.acceleration.registry import (
-    REGISTRY,
+    FOR_INFERENCE,
+    FOR_TRAINING,
     accelerate_for_inference,
+    accelerate_for_training,
 )
 from heedful.inspection.attention_trace import trace_attention
 from heedful.models.output_heads import SoftmaxHead
@@ -65,9 +69,28 @@ def test_subclasses_are_not_replaced():
     assert accelerate_for_inference(head, CPU) is head
 
 
-@pytest.mark.parametrize("acceleration", REGISTRY, ids=lambda each: each.replacement.__name__)
+@pytest.mark.parametrize(
+    "acceleration", FOR_INFERENCE + FOR_TRAINING, ids=lambda each: each.replacement.__name__
+)
 def test_replacement_is_a_subclass_of_the_original(acceleration):
     assert issubclass(acceleration.replacement, acceleration.original)
+
+
+def test_accelerated_training_shares_parameters_buffers_and_names():
+    model = build("transformer")
+    accelerated = accelerate_for_training(model, CPU)
+    assert isinstance(accelerated.decoder.output_head, DeferredSoftmaxHead)
+    assert isinstance(accelerated.encoder.embedding.dropout, FastDropout)
+    before, after = model.state_dict(keep_vars=True), accelerated.state_dict(keep_vars=True)
+    assert {name: id(tensor) for name, tensor in after.items()} == {
+        name: id(tensor) for name, tensor in before.items()
+    }
+
+
+def test_only_dropout_of_known_parents_is_replaced():
+    embedding, other = build("transformer").encoder.embedding, nn.Sequential(nn.Dropout(0.1))
+    assert type(accelerate_for_training(embedding, CPU).dropout) is FastDropout
+    assert accelerate_for_training(other, CPU) is other
 
 
 @pytest.mark.parametrize("traced", ["plain", "accelerated"])

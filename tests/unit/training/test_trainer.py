@@ -34,6 +34,16 @@ def test_train_step_uses_the_learning_rate_of_its_step():
     assert trainer.optimizer.param_groups[0]["lr"] == 0.3
 
 
+def test_trainer_follows_the_mode_of_its_model():
+    trainer = build_trainer()
+    modes = []
+    trainer.model.register_forward_pre_hook(lambda module, *_: modes.append(module.training))
+    for mode in (True, False, True):
+        trainer.model.train(mode)
+        trainer.train_step([examples()])
+    assert modes == [True, False, True]
+
+
 def test_param_group_scales_the_learning_rate():
     trainer = build_trainer()
     trainer.optimizer.param_groups[0]["lr_scale"] = 0.5

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
+from typing_extensions import override
 
 from heedful.acceleration import tuning
-from heedful.acceleration.cuda.training import DeferredLogProbs, can_be_deferred, has_hooks
+from heedful.acceleration.deferred_log_probs import DeferredLogProbs, can_be_deferred
 from heedful.attention.alignments import mask_scores
 from heedful.attention.attention import softmax_context
 from heedful.attention.memory import Memory
-from heedful.layers.sublayers import apply_dropout
-from heedful.models.output_heads import linear_log_softmax, smoothed_cross_entropy
+from heedful.models.output_heads import smoothed_cross_entropy
 from heedful.shapes import Context, Float, Queries, Scalar, TokenIds
 from heedful.tokenization.vocabulary import PAD
 
@@ -50,17 +50,14 @@ def dropout_noise(inputs: Float[Tensor, "*B"], probability: float) -> Float[Tens
     return noise.mul_(NUM_VALUES / (NUM_VALUES - num_dropped))
 
 
-def can_drop(inputs: Tensor, dropout: nn.Module) -> bool:
-    """Whether dropout is active, and large enough to gain."""
-    if not dropout.training or type(dropout) is not nn.Dropout or dropout.inplace:
-        return False
-    return _can_draw(dropout.p, inputs.numel()) and _can_run(inputs) and not has_hooks(dropout)
+class FastDropout(nn.Dropout):
+    """Dropout from 16-bit random numbers, where there are enough elements to gain."""
 
-
-def drop(inputs: Float[Tensor, "*B"], dropout: nn.Module) -> Float[Tensor, "*B"]:
-    """Kernel of `apply_dropout`."""
-    assert isinstance(dropout, nn.Dropout), type(dropout)
-    return inputs * dropout_noise(inputs, dropout.p)
+    @override
+    def forward(self, inputs: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
+        if not (self.training and _can_draw(self.p, inputs.numel()) and _can_run(inputs)):
+            return super().forward(inputs)
+        return inputs * dropout_noise(inputs, self.p)
 
 
 def can_attend_with_dropout(
@@ -92,12 +89,6 @@ def can_defer_on_cpu(inputs: Tensor, projection: nn.Module) -> bool:
     assert isinstance(projection, nn.Linear), type(projection)
     num_logits = math.prod(inputs.shape[:-1]) * projection.out_features
     return num_logits >= tuning.MIN_DEFERRED_LOGITS and _can_run(inputs, projection.weight)
-
-
-def defer_on_cpu(inputs: Float[Tensor, "*B D"], projection: nn.Module) -> Float[Tensor, "*B N"]:
-    """Kernel of `linear_log_softmax`."""
-    assert isinstance(projection, nn.Linear), type(projection)
-    return DeferredLogProbs(inputs, projection)
 
 
 def can_use_deferred_on_cpu(log_probs: Tensor, *_: object) -> bool:
@@ -171,9 +162,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 def register() -> None:
     """Register the kernels; those of Triton take precedence, which are for other devices."""
-    apply_dropout.register("16-bit", drop, can_drop)
     softmax_context.register("16-bit", context_with_dropout, can_attend_with_dropout)
-    linear_log_softmax.register("deferred on CPU", defer_on_cpu, can_defer_on_cpu)
     smoothed_cross_entropy.register(
         "deferred on CPU", cross_entropy_on_cpu, can_use_deferred_on_cpu
     )

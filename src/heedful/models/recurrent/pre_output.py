@@ -14,7 +14,6 @@ from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.errors import check
-from heedful.layers.sublayers import apply_dropout
 from heedful.shapes import Float
 
 StepPart = Literal["previous_state", "state", "context", "token_embedding"]
@@ -92,7 +91,7 @@ class PreOutput(nn.Module):
     @override
     def forward(self, pre_output_input: PreOutputInput) -> Features:
         """Compute features from concatenated parts."""
-        projected: Tensor = self.projection(apply_dropout(pre_output_input, self.dropout))
+        projected: Tensor = self.projection(self.dropout(pre_output_input))
         if self.activation == "tanh":
             return projected.tanh()
         if self.activation == "maxout":
