@@ -91,11 +91,7 @@ class AlignmentFunction(nn.Module, ABC):
 
     @abstractmethod
     def align(
-        self,
-        scores: Scores,
-        mask: Mask,
-        queries: Queries | None = None,
-        state: AttentionState | None = None,
+        self, scores: Scores, mask: Mask, queries: Queries | None, state: AttentionState | None
     ) -> AlignmentOutput:
         """Compute the weights of each query; several give the same result as one at a time."""
 
@@ -127,11 +123,7 @@ class SoftAlignment(AlignmentFunction):
 
     @override
     def align(
-        self,
-        scores: Scores,
-        mask: Mask,
-        queries: Queries | None = None,
-        state: AttentionState | None = None,
+        self, scores: Scores, mask: Mask, queries: Queries | None, state: AttentionState | None
     ) -> AlignmentOutput:
         return AlignmentOutput(self.normalize(scores, mask))
 

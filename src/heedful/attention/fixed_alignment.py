@@ -29,11 +29,7 @@ class FixedAlignment(AlignmentFunction):
 
     @override
     def align(
-        self,
-        scores: Scores,
-        mask: Mask,
-        queries: Queries | None = None,
-        state: AttentionState | None = None,
+        self, scores: Scores, mask: Mask, queries: Queries | None, state: AttentionState | None
     ) -> AlignmentOutput:
         ranks = mask.cumsum(dim=-1) - 1  # (*B, T or 1, S), of the unmasked positions
         chosen = mask & self._select(ranks, scores.size(-2), state)  # (*B, T or 1, S)

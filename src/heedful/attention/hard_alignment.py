@@ -42,11 +42,7 @@ class ArgmaxAlignment(AlignmentFunction):
 
     @override
     def align(
-        self,
-        scores: Scores,
-        mask: Mask,
-        queries: Queries | None = None,
-        state: AttentionState | None = None,
+        self, scores: Scores, mask: Mask, queries: Queries | None, state: AttentionState | None
     ) -> AlignmentOutput:
         probabilities = self.inner.normalize(scores, mask)
         return AlignmentOutput(_one_hot(_argmax(probabilities), probabilities), probabilities)
@@ -188,14 +184,10 @@ class SampledAlignment(ArgmaxAlignment):
 
     @override
     def align(
-        self,
-        scores: Scores,
-        mask: Mask,
-        queries: Queries | None = None,
-        state: AttentionState | None = None,
+        self, scores: Scores, mask: Mask, queries: Queries | None, state: AttentionState | None
     ) -> AlignmentOutput:
         if not self.training and self.inference == "hard":
-            return super().align(scores, mask)
+            return super().align(scores, mask, queries, state)
         probabilities = self.inner.normalize(scores, mask)
         if not self.training:
             return AlignmentOutput(probabilities, probabilities)
@@ -262,11 +254,7 @@ class StraightThroughAlignment(ArgmaxAlignment):
 
     @override
     def align(
-        self,
-        scores: Scores,
-        mask: Mask,
-        queries: Queries | None = None,
-        state: AttentionState | None = None,
+        self, scores: Scores, mask: Mask, queries: Queries | None, state: AttentionState | None
     ) -> AlignmentOutput:
         probabilities = self.inner.normalize(scores, mask)
         choose = _sample if self.training and self.sample_in_training else _argmax
@@ -302,14 +290,10 @@ class GumbelSoftmaxAlignment(ArgmaxAlignment):
 
     @override
     def align(
-        self,
-        scores: Scores,
-        mask: Mask,
-        queries: Queries | None = None,
-        state: AttentionState | None = None,
+        self, scores: Scores, mask: Mask, queries: Queries | None, state: AttentionState | None
     ) -> AlignmentOutput:
         if not self.training:
-            return super().align(scores, mask)
+            return super().align(scores, mask, queries, state)
         probabilities = self.inner.normalize(scores, mask)
         noisy = _add_gumbel_noise(probabilities, self.temperature).softmax(dim=-1)
         weights = noisy.to(scores.dtype) * mask

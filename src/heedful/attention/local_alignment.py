@@ -54,11 +54,7 @@ class LocalAlignment(AlignmentFunction):
 
     @override
     def align(
-        self,
-        scores: Scores,
-        mask: Mask,
-        queries: Queries | None = None,
-        state: AttentionState | None = None,
+        self, scores: Scores, mask: Mask, queries: Queries | None, state: AttentionState | None
     ) -> AlignmentOutput:
         positions = torch.arange(scores.size(-1), device=scores.device)
         # The length that a query sees ends at its last unmasked position.

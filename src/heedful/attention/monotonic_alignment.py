@@ -67,11 +67,7 @@ class MonotonicAlignment(AlignmentFunction):
 
     @override
     def align(
-        self,
-        scores: Scores,
-        mask: Mask,
-        queries: Queries | None = None,
-        state: AttentionState | None = None,
+        self, scores: Scores, mask: Mask, queries: Queries | None, state: AttentionState | None
     ) -> AlignmentOutput:
         # Zeros first, so that the gain gets no gradient from masked positions; masked again after,
         # since a gain below one would raise finfo.min.
@@ -165,11 +161,7 @@ class MonotonicChunkwiseAlignment(AlignmentFunction):
 
     @override
     def align(
-        self,
-        scores: Scores,
-        mask: Mask,
-        queries: Queries | None = None,
-        state: AttentionState | None = None,
+        self, scores: Scores, mask: Mask, queries: Queries | None, state: AttentionState | None
     ) -> AlignmentOutput:
         boundaries = self.boundaries.align(scores, mask, queries, state).weights
         # The chunk that ends at each position, padded before the first: (*B, T, S, chunk_size). A
@@ -177,11 +169,11 @@ class MonotonicChunkwiseAlignment(AlignmentFunction):
         size = self.chunk_size
         chunk_mask = pad(mask, (size - 1, 0)).unfold(-1, size, 1)
         chunks = mask_scores(pad(upcast(scores), (size - 1, 0)).unfold(-1, size, 1), chunk_mask)
-        shares = upcast(boundaries).unsqueeze(-1) * (chunks.softmax(dim=-1) * chunk_mask)
-        # Sum the shares of a position over all chunks that contain it. After the flip, share d of
-        # the chunk at k belongs to position k - d, so the shares of position j are on a diagonal
+        chunk_weights = upcast(boundaries).unsqueeze(-1) * (chunks.softmax(dim=-1) * chunk_mask)
+        # Sum the weights of a position over all chunks that contain it. After the flip, entry d of
+        # the chunk at k belongs to position k - d, so the weights of position j are on a diagonal
         # of the windows that begin at j: (*B, T, S, chunk_size, chunk_size).
-        windows = pad(shares.flip(-1), (0, 0, 0, size - 1)).unfold(-2, size, 1)
+        windows = pad(chunk_weights.flip(-1), (0, 0, 0, size - 1)).unfold(-2, size, 1)
         weights = torch.diagonal(windows, dim1=-2, dim2=-1).sum(dim=-1)
         return AlignmentOutput(weights.to(scores.dtype), boundaries=boundaries)
 
@@ -192,7 +184,7 @@ class MonotonicChunkwiseAlignmentConfig(AttentionPartConfig):
     module_class = MonotonicChunkwiseAlignment
     type: Literal["monotonic-chunkwise"] = "monotonic-chunkwise"
     chunk_size: PositiveInt = 2
-    """Number of positions in a chunk, including that of the pointer."""
+    """Number of positions in a chunk, including the pointer's."""
     boundaries: MonotonicAlignmentConfig = MonotonicAlignmentConfig()
     """The pointer that gives the end of the chunk."""
 
@@ -212,11 +204,7 @@ class MonotonicMarginalAlignment(AlignmentFunction):
 
     @override
     def align(
-        self,
-        scores: Scores,
-        mask: Mask,
-        queries: Queries | None = None,
-        state: AttentionState | None = None,
+        self, scores: Scores, mask: Mask, queries: Queries | None, state: AttentionState | None
     ) -> AlignmentOutput:
         full_mask = mask.expand(scores.shape)
         stop, move = _stop_and_move_probabilities(upcast(scores), full_mask)

@@ -93,7 +93,7 @@ class LearnedEncoding(PositionalEncoding):
 class IndexEncoding(PositionalEncoding):
     """scale * p, one number: the position itself, appended to the vector as [x; p].
 
-    It grows without a limit: a position beyond those of training is a number that no layer has
+    It grows without a limit: one beyond all positions of training is a number that no layer has
     read. Half precision rounds it, bfloat16 from 256 on and float16 from 2048 on.
     """
 
@@ -140,7 +140,7 @@ class PositionalEncodingConfigBase(BaseConfig):
     combine: CombineOperation = "add"
     """Add the encoding to token embeddings, or concatenate it with them."""
     size: PositiveInt | None = None
-    """Size of a concatenated encoding; by default that of the embeddings."""
+    """Size of a concatenated encoding; by default the size of the embeddings."""
 
     @model_validator(mode="after")
     def _check_size(self) -> "PositionalEncodingConfigBase":
@@ -177,7 +177,7 @@ class LearnedEncodingConfig(PositionalEncodingConfigBase):
     module_class = LearnedEncoding
     type: Literal["learned"] = "learned"
     max_positions: PositiveInt = 1024
-    """Positions with their own vector; those beyond share that of the last."""
+    """Number of positions with their own vector; later ones share the last vector."""
     init_std: PositiveFloat = 1.0
     """Standard deviation of the vectors at first; 1 is that of the token embeddings they are added
     to, and less suits the cells of an image, which are smaller."""

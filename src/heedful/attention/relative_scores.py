@@ -52,7 +52,7 @@ class PositionScore(ScoreFunction):
 class AlibiScore(PositionScore):
     """-slope * |s - t|  (Press et al. 2022, section 3).
 
-    Each head has its own fixed slope, from steep to flat; without heads the slope is that of a
+    Each head has its own fixed slope, from steep to flat; without heads the slope is the one of a
     single head, 2^-8. The paper is about causal attention; here distance is symmetric.
     """
 

@@ -33,7 +33,7 @@ class SentinelAttention(AttentionWrapper):
     def append_sentinel(
         self, memory: Memory, value: Float[Tensor, "*B V"], key: Float[Tensor, "*B V"]
     ) -> Memory:
-        """Return the memory of one step: that of the source, and the sentinel after it."""
+        """Return the memory of one step: the source, then the sentinel."""
         sentinel = self.build_memory(value.unsqueeze(-2), keys=key.unsqueeze(-2))
         is_visible = torch.ones_like(memory.mask[..., :1])
         return Memory(

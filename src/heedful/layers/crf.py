@@ -1,7 +1,7 @@
 """Distributions over the tags of a sentence: independent tags, and a linear-chain CRF.
 
 Inference is exact and in log space: forward-backward for probabilities, Viterbi for the best tags.
-Invariants: results equal those of enumerating all tag sequences; padding has no influence; with
+Invariants: results equal an enumeration of all tag sequences; padding has no influence; with
 zero transitions the tags are independent; a sentence without words has log-likelihood 0.
 """
 
@@ -69,7 +69,7 @@ class TagHead(nn.Module, ABC):
     def _chain(
         self, emissions: Emissions, mask: TargetMask, penalties: Transitions | None = None
     ) -> LinearChain:
-        """Return the scores of tag sequences; that of the last tag is added to its emission."""
+        """Return the scores of tag sequences; the score of ending is added to the last emission."""
         emissions = _upcast(emissions)
         transitions = self.transition_scores(emissions)
         if penalties is not None:

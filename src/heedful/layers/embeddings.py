@@ -16,7 +16,7 @@ class TokenEmbedding(nn.Module):
     """A learned vector per token, with positional encoding if there is a `position_combiner`.
 
     With `num_segments`, a vector per segment (token type) is also added. With `character_encoder`,
-    a token is a word id followed by those of its characters, (*B, 1 + C), and a vector of these is
+    a token is a word id and the ids of its characters, (*B, 1 + C), and a vector of these is
     added, or with `concat_characters` appended to a shorter vector of the word. Without any of
     them, padding is zero. `scale_embeddings` multiplies vectors by the square root of their size,
     so that the positional encoding does not dominate short ones (Vaswani et al. 2017, 3.4).
@@ -72,7 +72,7 @@ class TokenEmbedding(nn.Module):
         start_positions: Int[Tensor, "B"] | int = 0,
         segments: Int[Tensor, "*B"] | None = None,
     ) -> Float[Tensor, "*B E"]:
-        """Embed tokens of segment 0, or others; `start_positions` are those of each row's first."""
+        """Embed tokens of segment 0, or others; row r begins at position `start_positions[r]`."""
         has_characters = self.character_encoder is not None
         vectors = self.embedding(tokens[..., 0] if has_characters else tokens)
         if self.scale != 1.0:

@@ -79,7 +79,7 @@ class GlimpseSensor(nn.Module):
         centers = (locations + 1) / 2 * self.image_size
         if self._is_offset(size):
             return (centers - size / 2).round().long()
-        # That of the largest: all of them round to the same side.
+        # The size of the largest: all of them round in the same direction.
         return (centers - self.sizes[-1] / 2).round().long() + (self.sizes[-1] - size) // 2
 
     def boxes(self, locations: Float[Tensor, "*B 2"]) -> Float[Tensor, "*B K 4"]:

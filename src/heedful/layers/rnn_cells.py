@@ -143,7 +143,7 @@ class LSTMCell(TorchCell):
 class ProjectedLSTMCell(LSTMCell):
     """c' = f * c + i * g; h' = W_p (o * tanh(c'))  (Sak et al. 2014, recurrent projection).
 
-    torch calls the size of h `proj_size`, and that of c `hidden_size`.
+    torch calls the size of h `proj_size`, and the size of c `hidden_size`.
     """
 
     def __init__(self, input_size: int, hidden_size: int, cell_state_size: int) -> None:
@@ -246,7 +246,7 @@ class ResetBeforeGRUCell(UnfusedGRUCell):
 
     n = tanh(W x + U (r * h)); h' = (1 - z) * h + z * n
 
-    Here z is the share of the new state; in `GRUCell` it is that of the old one. Gate order: r, z.
+    Here z is the fraction of the new state, in `GRUCell` of the old one. Gate order: r, z.
     """
 
     @override

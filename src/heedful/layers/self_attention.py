@@ -1,6 +1,6 @@
 """Self-attention: full, within blocks, or over a compressed sequence.
 
-Causal attention reads sequences in pieces, with earlier positions in a `SelfAttentionCache`; rows
+Causal attention reads sequences by chunks, with earlier positions in a `SelfAttentionCache`; rows
 may have different lengths, and each continues at its own end. Invariants: block attention is full
 attention under a block mask; a causal position sees a compressed segment only if the whole segment
 lies at or before it.
@@ -188,7 +188,7 @@ class FullSelfAttentionConfig(BaseConfig):
 
 
 class BlockSelfAttention(FullSelfAttention):
-    """Positions see those of their own block, at linear cost (Liu et al. 2018, section 4.2.3)."""
+    """Positions see their own block, at linear cost (Liu et al. 2018, section 4.2.3)."""
 
     def __init__(self, attention: Attention, *, block_size: int) -> None:
         super().__init__(attention)
@@ -234,7 +234,7 @@ class BlockSelfAttention(FullSelfAttention):
 
 
 class BlockSelfAttentionConfig(BaseConfig):
-    """Positions see those of their own block (Liu et al. 2018, local attention)."""
+    """Positions see their own block (Liu et al. 2018, local attention)."""
 
     type: Literal["block"] = "block"
     block_size: PositiveInt = 256

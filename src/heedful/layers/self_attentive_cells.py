@@ -165,7 +165,7 @@ class IntraAttention(nn.Module):
         return output.context.squeeze(1)
 
     def append(self, history: StateHistory, values: StateVectors) -> StateHistory:
-        """Append one position: a hidden state, followed by whatever is read along with it."""
+        """Append one position: a hidden state, followed by other values read with it."""
         new = values.unsqueeze(1)
         keys = self.attention.score.prepare_keys(new[..., : self.hidden_size])
         entry = StateHistory(new, keys, torch.ones_like(new[..., :1], dtype=torch.bool))
@@ -265,7 +265,7 @@ class LowerAttentionCell(CellWrapper):
 
     @override
     def update(self, inputs: Projected, state: RecurrentState, hidden: Hidden) -> RecurrentState:
-        assert hidden is state[0], "the recurrent input is that of the inner cell"
+        assert hidden is state[0], "the recurrent input is the state of the inner cell"
         *cell_state, cache = state
         num_past = 0 if cache.kv_cache is None else cache.kv_cache.values.size(-2)
         ones = torch.ones(len(inputs), dtype=torch.long, device=inputs.device)

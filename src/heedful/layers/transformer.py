@@ -3,7 +3,7 @@
 A stack reads sequences bidirectionally, or causally with a cache, with cross-attention if it has
 memories of a source. A sublayer is norm(x + f(x)) with `norm_order` "post" (Vaswani et al. 2017), x
 + f(norm(x)) with "pre", where the stack ends in a norm (Xiong et al. 2020). Invariant: a causal
-stack gives the same outputs for a sequence read at once and in pieces.
+stack gives the same outputs for a sequence read at once and chunk by chunk.
 """
 
 from collections.abc import Callable, Sequence
@@ -223,7 +223,7 @@ class TransformerStack(nn.Module):
         need_weights: bool = False,
         layer_inputs: list[Tensor] | None = None,
     ) -> TransformerStackOutput:
-        """Read the next positions causally; `need_weights` asks for those of one layer.
+        """Read the next positions causally; `need_weights` asks for the weights of one layer.
 
         The input of each layer is appended to `layer_inputs`.
         """

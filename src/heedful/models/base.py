@@ -1,7 +1,7 @@
 """Interfaces of encoders, decoders and whole models.
 
 Invariants: padding has no influence; decoding a known target at once equals decoding it step by
-step; search, sampling and scoring give the same score to the same output, in whatever batch.
+step; search, sampling and scoring give the same score to the same output, in any batch.
 """
 
 from abc import ABC, abstractmethod
@@ -124,9 +124,9 @@ class DecoderOutput(NamedTuple):
 
     log_probs: LogProbs
     weights: SourceWeights | None  # zeros without attention
-    # Alignments of the whole target, at least those of modules with auxiliary losses.
+    # Alignments of the whole target, at least of modules with auxiliary losses.
     attention_records: Sequence[tuple[Attention, AlignmentOutput]] = ()
-    auxiliary_losses: Losses = NO_AUXILIARY_LOSSES  # other than those of attention
+    auxiliary_losses: Losses = NO_AUXILIARY_LOSSES  # of modules other than attention
 
 
 class Decoder(nn.Module, ABC):
@@ -137,11 +137,11 @@ class Decoder(nn.Module, ABC):
     needs_cell_states: bool = False
     """Whether the initial state is made from the encoder's final cell states."""
     averages_layers: bool = False
-    """Whether the weights are the mean over all layers, not those of the top layer."""
+    """Whether the weights are the mean over all layers, not of the top layer."""
     attends_by_layer: bool = False
     """Whether layer l attends to layer l of the encoder, instead of all to the top one."""
     has_alignment_heads: bool = False
-    """Whether the weights are those of chosen heads, not of a whole layer."""
+    """Whether the weights come from chosen heads, not from a whole layer."""
 
     @abstractmethod
     def initial_state(self, encoder_output: EncoderOutput) -> Any:
@@ -271,7 +271,7 @@ class DecodableModel(ABC):
     ) -> list[list[Hypothesis]]:
         """Sample `num_samples` targets for each source.
 
-        The samples of a source depend on the seed and on its key, in whatever batch it is; without
+        The samples of a source depend on the seed and on its key, in any batch; without
         keys, on its row. More samples begin with the same ones.
         """
         seed_keys = range(len(max_lengths)) if seed_keys is None else seed_keys

@@ -247,7 +247,7 @@ class ConvolutionalEncoder(Encoder):
     """Gated convolutions between two projections; the output z has the size of the embeddings e.
 
     (Gehring et al. 2017, section 3.) Keys are z and states (z + e) sqrt(0.5), where e includes the
-    positions. Equation 2 of the paper has z + e; the constant is that of the authors' code, and
+    positions. Equation 2 of the paper has z + e; the constant is from the authors' code, and
     keeps the variance, as section 3.4 wants for each sum.
     """
 

@@ -1,9 +1,9 @@
 """Output heads that copy tokens of the source.
 
-They predict an extended vocabulary of V + S entries: those of the vocabulary, and one for each
+They predict an extended vocabulary of V + S entries: the vocabulary, and one for each
 source position. A source token that the vocabulary does not have is V + s, where s is the position
 of its first occurrence; other entries beyond V have probability 0. Invariants: probabilities sum to
-one; that of a token is p(generate it) + p(copy it), summed over all positions that have it.
+one; a token has the probability p(generate it) + p(copy it), summed over all of its positions.
 """
 
 from abc import abstractmethod
@@ -205,7 +205,7 @@ class CopyHead(CopyingHead):
 
 
 class CopyHeadConfig(BaseConfig):
-    """A softmax over the vocabulary and copying, which attention shares among source tokens."""
+    """A softmax over the vocabulary and copying, which attention distributes over source tokens."""
 
     type: Literal["copy"] = "copy"
 
@@ -342,19 +342,19 @@ def compute_copy_probs(model: nn.Module, batch: Batch) -> PerQuery | None:
     head = find_copying_head(model)
     if head is None:
         return None
-    shares: list[PerQuery] = []
+    copy_probs: list[PerQuery] = []
 
     def record(module: nn.Module, inputs: Any, output: Any) -> None:
         features, weights, copying = inputs
-        shares.append(head.copy_probs(features, weights, copying, batch.targets))
+        copy_probs.append(head.copy_probs(features, weights, copying, batch.targets))
 
     handle = head.register_forward_hook(record)
     try:
         model(batch)
     finally:
         handle.remove()
-    (of_batch,) = shares
-    return of_batch
+    (batch_copy_probs,) = copy_probs
+    return batch_copy_probs
 
 
 OutputHeadConfig = Annotated[

@@ -47,7 +47,7 @@ class EfficientNetEncoder(ImageEncoder):
         self.dropout = nn.Dropout(dropout)
 
     def load_weights(self) -> None:
-        """Load the published weights, or those of a file."""
+        """Load the published weights, or weights from a file."""
         if self.weights is not None:
             path = None if self.weights == "package" else self.weights
             published = load_efficientnet(path, self.layer)

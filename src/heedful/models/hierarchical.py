@@ -49,7 +49,7 @@ class SentenceBatch(NamedTuple):
         return cls(grouped, counts, num_sentences)
 
     def by_text(self, vectors: Float[Tensor, "N D"]) -> Float[Tensor, "B M D"]:
-        """Return the vectors of sentences, those of a text in one row, padded with zeros."""
+        """Return the vectors of sentences, one row per text, padded with zeros."""
         if vectors.is_meta:
             return vectors.unsqueeze(1)
         longest = int(self.num_sentences.max())
@@ -73,7 +73,7 @@ class HierarchicalEncoder(Encoder):
 
     @override
     def forward(self, tokens: SourceTokens, lengths: Lengths) -> EncoderOutput:
-        """Encode texts; states and lengths are those of sentences."""
+        """Encode texts; the output has one state per sentence."""
         batch = SentenceBatch.from_texts(tokens, lengths)
         encoded = self.words(batch.tokens, batch.lengths)
         vectors = self.pooling(encoded.states, encoded.mask.squeeze(1))

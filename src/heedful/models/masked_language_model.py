@@ -91,11 +91,11 @@ class MaskingConfig(BaseConfig):
     """How tokens are masked (Devlin et al. 2019)."""
 
     mlm_probability: Annotated[float, Field(gt=0, le=1)] = 0.15
-    """Share of all tokens that are selected as targets."""
+    """Fraction of all tokens that are selected as targets."""
     mask_replace_prob: Probability = 0.8
-    """Share of selected tokens that the mask symbol replaces."""
+    """Fraction of selected tokens that the mask symbol replaces."""
     random_replace_prob: Probability = 0.1
-    """Share of selected tokens that a random token replaces; the rest stay."""
+    """Fraction of selected tokens that a random token replaces; the rest stay."""
 
     @model_validator(mode="after")
     def _check_probabilities(self) -> "MaskingConfig":

@@ -138,7 +138,7 @@ class PrefixLanguageModelConfig(LanguageModelConfigBase):
 
     type: Literal["prefix-lm"] = "prefix-lm"
     embeddings: Literal["separate", "shared", "tied"] = "separate"
-    """Share the embeddings of both sides (shared), and tie the output head to them (tied)."""
+    """Share the embeddings of source and target (shared), and tie the output head, too (tied)."""
     loss_on: Literal["target", "both"] = "target"
     """Train on the target alone, or on source and target (Liu et al. 2018)."""
 

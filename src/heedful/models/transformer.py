@@ -79,7 +79,7 @@ class TransformerDecoderState(NamedTuple):
 
 
 class TransformerDecoder(Decoder):
-    """A causal stack with cross-attention; its weights are those of the top layer."""
+    """A causal stack with cross-attention; its weights come from the top layer."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class TransformerDecoder(Decoder):
     def forward(
         self, tokens: TokenIds, encoder_output: EncoderOutput, *, need_weights: bool = False
     ) -> DecoderOutput:
-        # Never that of a subclass, whose caches are for search.
+        # Never the state of a subclass, whose caches are for search.
         state = TransformerDecoder.initial_state(self, encoder_output)
         output, log_probs = self._run_stack(tokens, state, 0, need_weights=need_weights)
         records, losses = output.attention_records, output.auxiliary_losses

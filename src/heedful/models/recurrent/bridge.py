@@ -242,7 +242,7 @@ class AllLayersBridge(Bridge):
 
 
 class AllLayersBridgeConfig(BaseConfig):
-    """A ReLU layer from the final states of all encoder layers to those of the decoder."""
+    """A ReLU layer from the final states of all encoder layers to the first decoder states."""
 
     type: Literal["all-layers"] = "all-layers"
     num_parts: PositiveInt = Field(default=1, le=1000)

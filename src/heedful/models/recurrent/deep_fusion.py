@@ -31,7 +31,7 @@ class DeepFusion(AttentionWiring):
     r_t = sigmoid(W [g~_t; y_{t-1}] + b); c_t = r_t * a~_t + f_t * c~_t + i_t * c^_t; output: h_t
 
     The bottom one of `cells` is a `DeepFusionLSTMNCell`. The paper's shallow fusion is LSTMN cells
-    on both sides with any other wiring.
+    in encoder and decoder with any other wiring.
     """
 
     pre_output_parts = PreOutputParts(("state",), deep=("state", "token_embedding"))

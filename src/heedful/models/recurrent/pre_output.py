@@ -1,7 +1,7 @@
 """Pre-output layers: from the vectors of a decoder step to the features that predict a token.
 
 Invariant: features depend only on the vectors of their step (state before and after it, context,
-embedding of the token), so that those of a known target are computed at once.
+embedding of the token), so that all features of a known target are computed at once.
 """
 
 from collections.abc import Mapping, Sequence

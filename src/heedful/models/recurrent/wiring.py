@@ -73,7 +73,7 @@ class Wiring(nn.Module, ABC):
 
     pre_output_parts: ClassVar[PreOutputParts]
     uses_history: bool = False
-    """Whether the attention of a step depends on that of earlier steps."""
+    """Whether the attention of a step depends on earlier attention."""
     computes_features_in_step: bool = False
     """Whether a step runs the pre-output layer, because a later one needs the features: computed
     again, they would differ by dropout."""
