@@ -16,43 +16,20 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from heedful.acceleration import tuning
-from heedful.acceleration.triton.layer_norm import dropout_scale
+from heedful.acceleration.triton.blocks import (
+    LENGTHS,
+    LOG2_E,
+    attention_options,
+    empty_heads,
+    load_block,
+    load_mask,
+    store_block,
+    weight_dropout,
+    weight_gradients,
+    with_strides,
+)
+from heedful.acceleration.triton.long_attention import LongAttention
 from heedful.shapes import Bool, Float, Int
-
-LOG2_E = tl.constexpr(1.4426950408889634)
-# Arguments that differ between batches: a kernel is compiled once for all their values.
-LENGTHS = ("num_queries", "num_keys", "mask_batch", "mask_head", "mask_query")
-
-
-@triton.jit
-def load_block(
-    pointer, stride_position, stride_channel, positions, length, size, CHANNELS: tl.constexpr
-):
-    """Return the vectors at some positions, zeros behind the end."""
-    channels = tl.arange(0, CHANNELS)
-    mask = (positions < length)[:, None] & (channels < size)[None, :]
-    offsets = positions[:, None] * stride_position + channels[None, :] * stride_channel
-    return tl.load(pointer + offsets, mask=mask, other=0.0)
-
-
-@triton.jit
-def store_block(
-    pointer, stride_position, stride_channel, positions, length, size, values,
-    CHANNELS: tl.constexpr,
-):  # fmt: skip
-    """Write vectors at some positions."""
-    channels = tl.arange(0, CHANNELS)
-    mask = (positions < length)[:, None] & (channels < size)[None, :]
-    offsets = positions[:, None] * stride_position + channels[None, :] * stride_channel
-    tl.store(pointer + offsets, values.to(pointer.dtype.element_ty), mask=mask)
-
-
-@triton.jit
-def load_mask(mask, mask_query, mask_key, queries, num_queries, keys, num_keys):
-    """Return which keys each query sees."""
-    offsets = queries[:, None].to(tl.int64) * mask_query + keys[None, :] * mask_key
-    is_inside = (queries < num_queries)[:, None] & (keys < num_keys)[None, :]
-    return tl.load(mask + offsets, mask=is_inside, other=0) != 0
 
 
 @triton.jit
@@ -69,28 +46,6 @@ def _weights(
     exponentials = tl.exp2(scores - largest[:, None])
     total = tl.sum(exponentials, axis=1)
     return exponentials / tl.where(total == 0.0, 1.0, total)[:, None]
-
-
-@triton.jit
-def weight_dropout(seed, row, queries, num_queries, keys, num_keys, p):
-    """Return the dropout factors of the weights of a row, the same in both directions."""
-    indices = (row * num_queries + queries)[:, None] * num_keys + keys[None, :]
-    return dropout_scale(seed, indices, p)
-
-
-@triton.jit
-def weight_gradients(
-    weights, v, grad, seed, row, queries, num_queries, keys, num_keys, p,
-    HAS_DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Return d w and the gradient g = d (dy v) of the weights w, with dropout factors d."""
-    grad_weights = tl.dot(grad, tl.trans(v), input_precision=PRECISION)
-    kept = weights
-    if HAS_DROPOUT:
-        factors = weight_dropout(seed, row, queries, num_queries, keys, num_keys, p)
-        kept = weights * factors
-        grad_weights *= factors
-    return kept, grad_weights
 
 
 @triton.jit(do_not_specialize=LENGTHS)
@@ -219,15 +174,12 @@ def triton_attention(
     if dropout:
         seed = torch.randint(-(2**63), 2**63 - 1, (1,), device=queries.device)
     mask = mask.expand(*queries.shape[:3], keys.size(2))
-    inputs = queries, keys, values, mask, seed, scale, dropout
-    if keys.size(2) <= tuning.MAX_TRITON_KEYS:
-        return _ShortAttention.apply(*inputs)
-    from heedful.acceleration.triton.long_attention import LongAttention
-
-    return LongAttention.apply(*inputs)
+    is_short = keys.size(2) <= tuning.MAX_TRITON_KEYS
+    attention = ShortAttention if is_short else LongAttention
+    return attention.apply(queries, keys, values, mask, seed, scale, dropout)
 
 
-class _ShortAttention(torch.autograd.Function):
+class ShortAttention(torch.autograd.Function):
     """softmax(scale q . k) v; saves its inputs."""
 
     @staticmethod
@@ -279,44 +231,3 @@ class _ShortAttention(torch.autograd.Function):
 
 def _short_tile() -> tuple[int, int]:
     return tuning.TRITON_ATTENTION_QUERIES, tuning.MAX_TRITON_KEYS
-
-
-def attention_options(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    dropout: float,
-    max_tile: tuple[int, int],
-) -> dict[str, Any]:
-    """Return the constants of a kernel with tiles of at most so many queries and keys."""
-    # Few sizes, as each is compiled.
-    smallest = 16 if queries.size(2) == 1 else tuning.MIN_ATTENTION_BLOCK
-    num_queries = min(max_tile[0], _block_size(queries.size(2), smallest))
-    num_keys = min(max_tile[1], _block_size(keys.size(2), tuning.MIN_ATTENTION_BLOCK))
-    num_scores = tuning.TRITON_ATTENTION_SCORES
-    is_exact = queries.dtype == torch.float32 and not torch.backends.cuda.matmul.allow_tf32
-    return {
-        "QUERIES": num_queries,
-        "KEYS": num_keys,
-        "KEY_CHANNELS": _block_size(keys.size(3)),
-        "VALUE_CHANNELS": _block_size(values.size(3)),
-        "HAS_DROPOUT": dropout > 0,
-        "PRECISION": "ieee" if is_exact else "tf32",
-        "num_warps": max(1, min(tuning.MAX_ATTENTION_WARPS, num_queries * num_keys // num_scores)),
-    }
-
-
-def _block_size(size: int, minimum: int = 16) -> int:
-    """Return the smallest power of 2 that is no less; tensor cores need 16."""
-    return max(minimum, 1 << (size - 1).bit_length())
-
-
-def empty_heads(like: Float[Tensor, "B H T K"], size: int) -> Float[Tensor, "B H T V"]:
-    """Return an uninitialized view of (B, T, H, V)."""
-    batch_size, num_heads, length, _ = like.shape
-    return like.new_empty(batch_size, length, num_heads, size).transpose(1, 2)
-
-
-def with_strides(*tensors: Tensor) -> list[Any]:
-    """Return each tensor with its strides behind it."""
-    return [part for tensor in tensors for part in (tensor, *tensor.stride())]

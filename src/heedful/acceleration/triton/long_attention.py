@@ -2,7 +2,7 @@
 
 No tensor of all scores is held, nor a mask of all heads: a mask is read in whatever layout it has,
 and a block in which nothing is visible is skipped, so that causal attention takes half the time.
-Otherwise as in `triton_attention`: heads are not copied, a query without any visible key gets
+Otherwise as with short memories: heads are not copied, a query without any visible key gets
 zeros, and there are no atomics. Imported only where there is Triton; `TRITON_INTERPRET=1` runs it
 on a CPU.
 """
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from heedful.acceleration import tuning
-from heedful.acceleration.triton.attention import (
+from heedful.acceleration.triton.blocks import (
     LENGTHS,
     LOG2_E,
     attention_options,
@@ -250,7 +250,7 @@ class LongAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_context: Tensor) -> tuple[Tensor | None, ...]:
-        """As in `triton_attention`; sum w g of a query is dy . y."""
+        """As with short memories; sum w g of a query is dy . y."""
         queries, keys, values, mask, seed, context, normalizers = ctx.saved_tensors
         grads = [empty_heads(tensor, tensor.size(-1)) for tensor in (queries, keys, values)]
         deltas = (grad_context.float() * context).sum(dim=-1).contiguous()
