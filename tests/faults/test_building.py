@@ -26,6 +26,7 @@ corpus_passes.CHUNK_SIZE = dataset_builder.CHUNK_SIZE = 100
 from heedful.data.text.dataset_builder import DatasetBuilder, DatasetBuilderConfig
 from heedful.data.text.filtering import FilterConfig
 from heedful.data.sources import ParallelFilesConfig
+from heedful.data.text.example_formats import PAIRS
 from heedful.tokenization.tokenizer import WordTokenizerConfig
 from heedful.tokenization.tokenizer_pair import SeparateTokenizersConfig
 folder = Path(sys.argv[1])
@@ -40,7 +41,7 @@ config = DatasetBuilderConfig(
 )
 print("started", flush=True)
 DatasetBuilder(
-    folder / sys.argv[2], [source], config,
+    folder / sys.argv[2], [source], config, PAIRS,
     log_message=lambda line: print(line, flush=True), on_progress=lambda *_: None, workers=2,
 ).build()
 """

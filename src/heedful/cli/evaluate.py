@@ -18,6 +18,7 @@ from heedful.cli.options import GoldAlignments, with_file_options
 from heedful.errors import ConfigError, check
 from heedful.storage.atomic import write_text
 from heedful.tasks.command_line import EnsembleWith, Files, Split
+from heedful.tasks.registry import all_file_options
 from heedful.terminal import (
     AsJSON,
     Backend,
@@ -44,8 +45,9 @@ if TYPE_CHECKING:
 RunFolder = Annotated[
     Path | None, Argument(help="folder written by `heedful train`; not with --outputs")
 ]
+_FILE_FLAGS = (options.single_file.flag("test") for options in all_file_options())
 TestFile = Annotated[
-    str | None, Argument(help="test file: as --text, --labeled, --conll or --pairs")
+    str | None, Argument(help=f"test file of the run's task: as {', '.join(_FILE_FLAGS)}")
 ]
 OutputsFile = Annotated[str | None, Option(help="outputs of any system, line by line")]
 MetricNames = Annotated[

@@ -26,6 +26,7 @@ from heedful.experiment.token_cache import CachedTokens, TokenCache
 from heedful.recipes import Recipe
 from heedful.runs import Run
 from heedful.storage.manifest import folder_digest
+from heedful.tasks.registry import describe_format
 from heedful.tasks.task_data import DataModule, TrainData, VocabSizes
 from heedful.tokenization.tokenizer_pair import TokenizerPair, tokenization_settings
 from heedful.training.progress import ProgressReporter, print_line
@@ -234,6 +235,7 @@ def build_prepared_dataset(
             folder,
             sources,
             config,
+            recipe.task.data.example_format,
             log_message=lambda line: print_line(console, line),
             on_progress=on_progress,
             tokenizers=tokenizers,
@@ -247,10 +249,10 @@ def open_prepared_dataset(recipe: Recipe, config: PreparedDataConfig) -> Prepare
     """Open tokens made by `heedful prepare`, if the recipe would tokenize equally."""
     prepared = sharded_dataset.load_prepared_dataset(Path(config.path), verify=config.verify)
     expected = recipe.task.data.example_format
-    contents = f"{config.path} contains {prepared.example_format.description}"
+    contents = f"{config.path} contains {describe_format(prepared.format_name)}"
     message = f"{contents}, but a {recipe.model.type} trains on {expected.description}"
     hint = "name other tokens, or choose another model"
-    check(prepared.example_format is expected, "data.train.path", message, hint)
+    check(prepared.format_name == expected.name, "data.train.path", message, hint)
     filtering, tokenizers = _filter_config(recipe), recipe.tokenizers.model_dump(mode="json")
     settings = {
         "tokenizers": tokenization_settings(tokenizers),
@@ -282,8 +284,8 @@ def _build_from_prepared(
     message = f"{tokens} were made with other tokenizers than {run.folder} has"
     hint = "name another folder with --run, or prepare the tokens with `--tokenizer-from RUN`"
     check(is_same, "data.train", message, hint)
-    dev = recipe.data.dev
-    dev_corpus = ExampleSource(dev.read(), dev.locate) if dev else prepared.held_out_corpus()
+    dev, held_out = recipe.data.dev, prepared.held_out_corpus(recipe.task.data.example_format)
+    dev_corpus = ExampleSource(dev.read(), dev.locate) if dev else held_out
     message = f"{prepared.folder} has no dev data, and the recipe names none"
     options = recipe.task.data.file_options.usage("dev")
     hint = f"give what was given to `heedful prepare`, such as {options}"

@@ -70,8 +70,10 @@ def _open_prepared(train: PreparedDataConfig) -> tuple[Task, Settings]:
     if not folder.is_dir():  # reported where it is opened
         return all_tasks()[0], {}
     prepared = load_prepared_dataset(folder, verify=False)
-    task = next(task for task in all_tasks() if task.data.example_format is prepared.example_format)
-    return task, {"tokenizers": prepared.settings["tokenizers"]}
+    formats = {task.data.example_format.name: task for task in reversed(all_tasks())}
+    return formats.get(prepared.format_name, all_tasks()[0]), {
+        "tokenizers": prepared.settings["tokenizers"]
+    }
 
 
 def _task_of_data(train: Any, task_name: str | None) -> Task:

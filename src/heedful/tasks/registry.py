@@ -77,6 +77,12 @@ def task_of_model(config: Any) -> Task:
     return next(task for task in all_tasks() if isinstance(config, task.model_configs))
 
 
+def describe_format(name: str) -> str:
+    """Return what examples of a format are; its name, if no task has it."""
+    formats = {task.data.example_format.name: task.data.example_format for task in all_tasks()}
+    return formats[name].description if name in formats else name
+
+
 def task_commands() -> list[tuple[str, Callable[..., None]]]:
     """Return the commands that belong to one task, with its name.
 

@@ -5,13 +5,13 @@ trained on or validated on, with all of its captions.
 """
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
 from heedful.data.shuffling import permute_indices
-from heedful.data.text.example_formats import ExampleFormatName, PairFormat, Rows, SeriesFormat
+from heedful.data.text.example_formats import PairFormat, Rows, SeriesFormat
 from heedful.data.text.held_out import HELD_OUT_DIVISOR, MAX_HELD_OUT_LINES, DevSplit
 from heedful.data.text.pair_dataset import Pair, TextHashes, hash_texts
 from heedful.errors import DataError, check
@@ -21,7 +21,7 @@ from heedful.tokenization.tokenizer_pair import TokenizerPair
 class CaptionFormat(PairFormat):
     """Images with one or more captions; its pairs are a number of an image and one caption."""
 
-    name: ClassVar[ExampleFormatName] = "images"
+    name = "images"
     description = "captioned images"
     has_tokens = False
     dev_options = "--dev-captions FILE"
@@ -48,7 +48,7 @@ class CaptionFormat(PairFormat):
 class LabeledImageFormat(SeriesFormat):
     """Images with labels, in any order."""
 
-    name: ClassVar[ExampleFormatName] = "labeled images"
+    name = "labeled images"
     description = "labeled images"
 
     @override

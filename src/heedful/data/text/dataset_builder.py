@@ -33,9 +33,7 @@ from heedful.data.text.corpus_passes import (
 )
 from heedful.data.text.example_formats import (
     CHUNK_SIZE,
-    EXAMPLE_FORMATS,
     ExampleFormat,
-    ExampleFormatName,
     TokenizationJob,
 )
 from heedful.data.text.filtering import DuplicateFinder, FilterConfig, check_not_empty
@@ -86,8 +84,8 @@ class DatasetBuilderConfig(BaseConfig):
     """Passes over each source per epoch."""
     tokenizers: TokenizersConfig
     """How texts are tokenized."""
-    example_format: ExampleFormatName
-    """Pairs of texts or lines of running text."""
+    example_format: str
+    """The name of the format of the examples."""
     filtering: FilterConfig | None
     """Which pairs are dropped; None for running text."""
     seed: int
@@ -111,17 +109,13 @@ class DatasetBuilder:
     folder: Path
     sources: Sequence[SourceConfig]
     config: DatasetBuilderConfig
+    format: ExampleFormat  # whose name the config has
     log_message: MessageLogger
     on_progress: ProgressCallback
     tokenizers: TokenizerPair | None = None  # default: new ones, trained on a sample of the data
     source_tokenizer: Tokenizer | None = None  # default: a new one
     workers: int | None = None  # default: one per core
     replaces_other_tokens: bool = False  # made with other settings; else they are an error
-
-    @property
-    def format(self) -> ExampleFormat:
-        """Pairs of texts or lines of running text."""
-        return EXAMPLE_FORMATS[self.config.example_format]
 
     def build(self) -> sharded.PreparedDataset:
         """Build all that is missing, and open the dataset."""
@@ -241,7 +235,7 @@ class DatasetBuilder:
         job = TokenizationJob(
             tokenizers=self.config.tokenizers,
             folder=self.folder / TOKENIZER_FOLDER,
-            example_format=self.config.example_format,
+            example_format=self.format,
             filtering=self.config.filtering,
             sources=self.sources,
         )

@@ -8,16 +8,16 @@ tokens of a corpus do not depend on how it was divided among chunks and workers.
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from heedful.config import BaseConfig
 from heedful.data.sources import SourceConfig
 from heedful.data.text.filtering import (
     ChunkFilter,
@@ -54,9 +54,6 @@ CHUNK_SIZE = 10_000
 """Examples tokenized at once: lists of ids take many times the memory of the array they become."""
 
 Rows = Sequence[Sequence[int]]
-ExampleFormatName = Literal[
-    "pairs", "texts", "sentences", "lines", "series", "images", "labeled images"
-]
 
 
 class ExampleSource(NamedTuple):
@@ -77,7 +74,7 @@ class TokenizedChunk(NamedTuple):
 class ExampleFormat(ABC):
     """Interface of the formats of examples."""
 
-    name: ClassVar[ExampleFormatName]
+    name: ClassVar[str]
     """Also the word for a number of them."""
     description: ClassVar[str]
     prefix_tokens: ClassVar[Sequence[int]] = ()
@@ -122,7 +119,7 @@ class ExampleFormat(ABC):
 class PairFormat(ExampleFormat):
     """Pairs of a source and a target text, in any order."""
 
-    name: ClassVar[ExampleFormatName] = "pairs"
+    name = "pairs"
     description = "pairs of texts"
     supports_filtering = True
     dev_options: ClassVar[str] = "--dev-source FILE --dev-target FILE"
@@ -176,7 +173,7 @@ class PairFormat(ExampleFormat):
 class LabeledTextFormat(PairFormat):
     """Pairs of a text and its label; many texts have the same label."""
 
-    name: ClassVar[ExampleFormatName] = "texts"
+    name = "texts"
     description = "labeled texts"
     dev_options = "--dev-labeled FILE"
     num_unshared_sides = 1
@@ -189,7 +186,7 @@ class LabeledTextFormat(PairFormat):
 class TaggedTextFormat(LabeledTextFormat):
     """Pairs of a text of words and a text of their tags; its length is the number of words."""
 
-    name: ClassVar[ExampleFormatName] = "sentences"
+    name = "sentences"
     description = "tagged sentences"
     dev_options = "--dev-conll FILE"
 
@@ -268,7 +265,7 @@ class LineFormat(ExampleFormat):
 class SeriesFormat(ExampleFormat):
     """Time series, all of which are trained on and validated on, each with its own part."""
 
-    name: ClassVar[ExampleFormatName] = "series"
+    name = "series"
     description = "time series"
     supports_filtering = False
     has_tokens = False
@@ -298,10 +295,6 @@ class SeriesFormat(ExampleFormat):
 
 PAIRS, LINES, SERIES = PairFormat(), LineFormat(), SeriesFormat()
 LABELED_TEXTS, TAGGED_TEXTS = LabeledTextFormat(), TaggedTextFormat()
-EXAMPLE_FORMATS: dict[str, ExampleFormat] = {
-    example_format.name: example_format
-    for example_format in (PAIRS, LABELED_TEXTS, TAGGED_TEXTS, LINES, SERIES)
-}
 
 
 def tokenize_corpora(
@@ -349,19 +342,15 @@ class TextChunk(NamedTuple):
     duplicates: Sequence[int] = ()
 
 
-class TokenizationJob(BaseConfig):
+@dataclass(frozen=True)
+class TokenizationJob:
     """How the chunks of a corpus are tokenized: all that a worker needs."""
 
     tokenizers: TokenizersConfig
-    """The tokenizers."""
-    folder: Path
-    """Where they are saved."""
-    example_format: ExampleFormatName = "pairs"
-    """Pairs of texts or lines of running text."""
-    filtering: FilterConfig | None
-    """Which pairs are filtered out."""
+    folder: Path  # where they are saved
+    example_format: ExampleFormat
+    filtering: FilterConfig | None  # which pairs are filtered out
     sources: Sequence[SourceConfig]
-    """Where the texts come from."""
 
     def setup(self, *, is_shared: bool) -> Callable[[TextChunk], TokenizedChunk]:
         """Load the tokenizers, in each worker process (see `heedful.parallel.WorkerJob`)."""
@@ -370,7 +359,7 @@ class TokenizationJob(BaseConfig):
 
     def _tokenize(self, tokenizers: TokenizerPair, chunk: TextChunk) -> TokenizedChunk:
         """Tokenize the examples of a chunk that are not left out."""
-        example_format = EXAMPLE_FORMATS[self.example_format]
+        example_format = self.example_format
         left_out, duplicates = set(chunk.left_out), set(chunk.duplicates)
         values = json.loads(chunk.texts)
         rows = [row for row in range(len(values)) if row not in left_out]

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from heedful.config import BaseConfig
 from heedful.data.text.example_formats import (
-    EXAMPLE_FORMATS,
     ExampleFormat,
     ExampleSource,
     TokenizedChunk,
@@ -192,9 +191,9 @@ class PreparedDataset(NamedTuple):
     """Hash of the hashes of its files."""
 
     @property
-    def example_format(self) -> ExampleFormat:
-        """Pairs of texts or lines of running text."""
-        return EXAMPLE_FORMATS[self.settings["example_format"]]
+    def format_name(self) -> str:
+        """The name of its `ExampleFormat`."""
+        return self.settings["example_format"]
 
     def pair_datasets(self) -> list[ShardedPairDataset]:
         """Return the pairs of each corpus."""
@@ -216,14 +215,12 @@ class PreparedDataset(NamedTuple):
         """Return the number of lines, or of unknown tokens."""
         return sum(report[name] for report in self.reports())
 
-    def held_out_corpus(self) -> ExampleSource:
+    def held_out_corpus(self, example_format: ExampleFormat) -> ExampleSource:
         """Return the dev examples, none if the recipe named others."""
         path = self.folder / HELD_OUT_FILE
         lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
         locations, values = zip(*map(json.loads, lines), strict=True) if lines else ((), ())
-        return ExampleSource(
-            list(map(self.example_format.from_json, values)), locations.__getitem__
-        )
+        return ExampleSource(list(map(example_format.from_json, values)), locations.__getitem__)
 
 
 def load_prepared_dataset(folder: Path, *, verify: bool = True) -> PreparedDataset:

@@ -68,6 +68,7 @@ class Build:
             folder / name,
             [source],
             DatasetBuilderConfig(**{**settings, **changes}),
+            PAIRS,
             log_message=self.messages.append,
             on_progress=lambda *event: self.progress.append(event),
             tokenizers=tokenizers,
@@ -109,7 +110,7 @@ def test_prepared_tokens_equal_in_memory_tokens(pairs, tmp_path, workers, shard_
     lines = [line.replace(names, "") for line in built.filter_report().format_lines()]
     assert lines == report.format_lines()
     assert len(built.filter_report().format_lines()) == 4  # every reason drops something
-    assert built.held_out_corpus().examples == held_out
+    assert built.held_out_corpus(PAIRS).examples == held_out
 
 
 def test_rebuilding_reads_nothing_and_gives_same_fingerprint(pairs, tmp_path):
@@ -280,12 +281,13 @@ def test_monolingual_text_is_one_token_stream(tmp_path):
         tmp_path / "tokens",
         [source],
         config,
+        LINES,
         log_message=print,
         on_progress=lambda *_: None,
         workers=2,
     ).build()
-    assert built.example_format is LINES
-    assert built.held_out_corpus().examples == lines[-3:]
+    assert built.format_name == "lines"
+    assert built.held_out_corpus(LINES).examples == lines[-3:]
     tokenizers = config.tokenizers.load(Path(tmp_path / "tokens" / "tokenizers"))
     encoded = tokenizers.target.encode_batch(lines[:-3])
     expected = [EOS, *(token for line in encoded for token in (*line, EOS))]

@@ -1,10 +1,11 @@
 """Tokenization in worker processes gives what one process gives."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from heedful.data.text.example_formats import TextChunk, TokenizationJob
+from heedful.data.text.example_formats import PAIRS, TextChunk, TokenizationJob
 from heedful.data.text.filtering import FilterConfig
 from heedful.data.text.pair_files import TSVConfig
 from heedful.errors import DataError
@@ -22,6 +23,7 @@ def job(tmp_path_factory):
     return TokenizationJob(
         tokenizers=TOKENIZERS,
         folder=folder,
+        example_format=PAIRS,
         filtering=FilterConfig(max_length=3),
         sources=[TSVConfig(path="a.tsv"), TSVConfig(path="b.tsv")],
     )
@@ -46,7 +48,7 @@ def test_two_workers_tokenize_as_one_process_does(job):
 
 
 def test_error_of_a_worker_names_the_pair(job):
-    strict = job.model_copy(update={"filtering": FilterConfig(on_empty="error")})
+    strict = replace(job, filtering=FilterConfig(on_empty="error"))
     with pytest.raises(DataError) as caught, worker_pool(strict, num_workers=2) as tokenize:
         list(tokenize(chunks(9)))
     # It is the fourth pair of the fourth chunk, of which each begins ten rows after the one before.
