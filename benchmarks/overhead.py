@@ -39,6 +39,7 @@ from heedful.data.shuffling import DataCursor
 from heedful.data.text.batching import SourceBatch, collate_sources
 from heedful.experiment import load_data
 from heedful.experiment.job import TrainingJob
+from heedful.experiment.plan import TrainingPlan
 from heedful.experiment.train import run_training
 from heedful.models.base import DecodableModel
 from heedful.recipes import load_recipe
@@ -92,13 +93,10 @@ def bench_loop(rounds: int) -> None:
         console = Console(file=file)
         data_module = load_data(recipe, run, console)
         job = TrainingJob(
-            recipe,
-            run,
+            TrainingPlan(recipe, run, torch.device("cpu"), console),
             data_module,
             CheckpointManager(run.checkpoints, recipe.training.checkpoints, lambda line: None),
             SINGLE_PROCESS,
-            device=torch.device("cpu"),
-            console=console,
         )
         model = copy.deepcopy(job.trainer.model).train()
         bare = BareLoop(accelerate_for_training(model, "cpu"), job)

@@ -44,7 +44,7 @@ from benchmarks.harness import (
     take_turns,
 )
 from heedful.data.text.batching import Batch, SourceBatch
-from heedful.experiment.trainer_setup import build_trainer
+from heedful.experiment.trainer_setup import build_model, build_trainer
 from heedful.recipes import Recipe, load_recipe
 from heedful.tokenization.vocabulary import BOS, EOS, PAD
 
@@ -92,9 +92,9 @@ def recipe_of(kind: str) -> Recipe:
 
 def build_ours(kind: str, batch: Batch) -> tuple[nn.Module, Work]:
     """Return heedful's model and its training step."""
-    trainer = build_trainer(
-        recipe_of(kind), vocab_sizes(), lambda step: 1e-4, device=torch.device("cpu")
-    )
+    recipe, device = recipe_of(kind), torch.device("cpu")
+    model = build_model(recipe, vocab_sizes(), device=device)
+    trainer = build_trainer(recipe, model, lambda step: 1e-4, device=device)
     trainer.model.train()
     return trainer.model, partial(trainer.train_step, [batch])
 

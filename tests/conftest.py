@@ -65,8 +65,8 @@ def _seeds():
 @pytest.fixture(autouse=True)
 def _no_early_validation(monkeypatch):
     """Validate at the configured steps only, however slow the machine is."""
-    if "heedful.experiment.job" in sys.modules:
-        monkeypatch.setattr("heedful.experiment.job.FIRST_VALIDATION_SECONDS", float("inf"))
+    if "heedful.experiment.validation" in sys.modules:
+        monkeypatch.setattr("heedful.experiment.validation.FIRST_VALIDATION_SECONDS", float("inf"))
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ from benchmarks.gpu.workload import (
 from benchmarks.harness import Table, Times, Work, add_rows, seconds_of, take_turns
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.text.batching import Batch, SourceBatch
-from heedful.experiment.trainer_setup import build_trainer
+from heedful.experiment.trainer_setup import build_model, build_trainer
 from heedful.search import BeamSearchOptions, LengthPenalty
 from heedful.search.logits_processors import MinLength
 from heedful.tokenization.vocabulary import EOS
@@ -92,7 +92,8 @@ def training_systems(
         overrides = [f"training.precision={precision}", f"training.cuda_graphs={graphs}"]
         overrides += ["training.max_grad_norm=1", "training.batching.max_tokens=50000"]
         recipe, device = recipe_of(name, settings, *overrides), torch.device(settings.device)
-        trainer = build_trainer(recipe, vocab_sizes(vocab_size), lambda step: 1e-4, device=device)
+        model = build_model(recipe, vocab_sizes(vocab_size), device=device)
+        trainer = build_trainer(recipe, model, lambda step: 1e-4, device=device)
         trainer.model.train()
         return TrainingStep(trainer.model, partial(trainer.train_step, [batch]))
 

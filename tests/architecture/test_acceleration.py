@@ -17,7 +17,7 @@ CALL_SITES = {
     "heedful.tasks.forecasting.predictor": "a predictor",
     "heedful.tasks.tagging.predictor": "a predictor",
     "heedful.conversion.ct2_export": "CTranslate2",
-    "heedful.experiment.job": "each validation",
+    "heedful.experiment.validation": "each validation",
     "heedful.runs": "data types of inference",
     "heedful.tasks.translation.text_backend": "CTranslate2",
     "heedful.training.step_capture": "training steps as graphs",

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 import heedful
 from heedful.errors import DiskFullError, RunError
-from heedful.experiment.job import TrainingJob
+from heedful.experiment.validation import Validator
 from heedful.runs import Run
 from heedful.storage.atomic import explain_os_errors
 from heedful.storage.manifest import read_and_verify_manifest
@@ -211,13 +211,14 @@ def test_best_weights_are_saved_as_soon_as_the_disk_has_space(tmp_path, monkeypa
     """The disk is full at the best validation of all, and has space again at the second."""
     recipe, losses, num_validations = str(write_recipe(tmp_path, steps=12, every=3)), {}, 4
 
-    def dev_scores(job, metric):
-        losses[job.run.folder] = losses.get(job.run.folder, 0.0) + 1.0
-        if losses[job.run.folder] == 2:
-            (job.run.folder.parent / "filler").unlink(missing_ok=True)
-        return {metric: losses[job.run.folder], "accuracy": 0.0}
+    def validate(validator, *args):
+        folder = validator.plan.run.folder
+        losses[folder] = losses.get(folder, 0.0) + 1.0
+        if losses[folder] == 2:
+            (folder.parent / "filler").unlink(missing_ok=True)
+        return {"loss": losses[folder], "accuracy": 0.0}, []
 
-    monkeypatch.setattr(TrainingJob, "_dev_scores", dev_scores)
+    monkeypatch.setattr(Validator, "validate", validate)
     heedful.train(recipe, tmp_path / "whole")
     with small_disk(tmp_path / "disk", 4) as disk:
         run = disk / "run"
@@ -253,7 +254,7 @@ def test_last_checkpoint_is_not_saved_without_the_best_weights(tmp_path, monkeyp
 def test_weights_are_saved_though_the_first_dev_loss_is_not_finite(tmp_path, monkeypatch, loss):
     recipe, losses = str(write_recipe(tmp_path, steps=6, every=2)), iter([loss, 2.0, 3.0])
     monkeypatch.setattr(
-        TrainingJob, "_dev_scores", lambda job, metric: {metric: next(losses), "accuracy": 0.0}
+        Validator, "validate", lambda *args: ({"loss": next(losses), "accuracy": 0.0}, [])
     )
     heedful.train(recipe, tmp_path / "run")
     assert read_and_verify_manifest(tmp_path / "run")["step"] == 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Option
 
+from heedful.config import to_overrides
 from heedful.config.setting_aliases import SHORTCUTS as SHORTCUT_SETTINGS
 from heedful.errors import ConfigError
 from heedful.tasks.command_line import COLUMN_OPTIONS, READING_OPTIONS, FileOption, Files, Split
@@ -115,7 +115,7 @@ def with_shortcuts(*names: str) -> Callable[[Callable[..., None]], Callable[...,
         def run(*args: Any, overrides: Sequence[str] | None = None, **kwargs: Any) -> None:
             values = {name: kwargs.pop(name, None) for name in names}
             selected = {name: value for name, value in values.items() if value is not None}
-            short = [f"{SHORTCUTS[name].setting}={json.dumps(selected[name])}" for name in selected]
+            short = to_overrides({SHORTCUTS[name].setting: selected[name] for name in selected})
             command(*args, overrides=[*short, *(overrides or ())], **kwargs)
 
         after: list[Parameter] = []

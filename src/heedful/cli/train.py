@@ -1,6 +1,5 @@
 """Commands that write runs and their data: `train`, `prepare` and `average`."""
 
-import json
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +10,7 @@ import typer
 from typer import Argument, Option
 
 from heedful.cli.options import SHORTCUTS, check_dev_files, with_file_options, with_shortcuts
+from heedful.config import Override
 from heedful.errors import check, format_count
 from heedful.tasks.command_line import Files, Split
 from heedful.tasks.registry import file_overrides
@@ -26,6 +26,7 @@ from heedful.terminal import (
 
 RecipeName = Annotated[str, Argument(help="recipe name (see `heedful recipes`) or .yaml file")]
 DEFAULT_RECIPE = "default"
+_TRAINING_DATA = "data.train=", "data.train."
 
 
 class TrackerName(StrEnum):
@@ -75,26 +76,29 @@ def train(
     Example: torchrun --nproc-per-node 2 -m -- heedful train latin-demo
     """
     from heedful.experiment import load_training_recipe
-    from heedful.experiment import train as train_into
     from heedful.experiment.default_recipe import describe_default
+    from heedful.experiment.plan import TrainingPlan
+    from heedful.experiment.train import run_plan
+    from heedful.runs import Run, resolve_device
     from heedful.training.distributed import is_rank_zero
 
-    settings = [*file_overrides(files), *(overrides or [])]
+    settings: list[str | Override] = [*file_overrides(files), *(overrides or [])]
     config = load_training_recipe(recipe, settings, device=device, files=files["train"])
     check_dev_files(config, files)
     folder = run or Path("runs") / Path(recipe).stem
     if recipe == DEFAULT_RECIPE and config.data.train and is_rank_zero():
         echo(describe_default(config), err=True)
+    plan = TrainingPlan(
+        config,
+        Run(folder),
+        resolve_device(device),
+        stderr_console(quiet=quiet),
+        report_to=[tracker.value for tracker in report_to or []],
+        auto_find_batch_size=auto_find_batch_size or memory_limit is not None,
+        memory_limit=None if memory_limit is None else parse_bytes(memory_limit),
+    )
     try:
-        result = train_into(
-            config,
-            folder,
-            device=device,
-            console=stderr_console(quiet=quiet),
-            report_to=[tracker.value for tracker in report_to or []],
-            auto_find_batch_size=auto_find_batch_size or memory_limit is not None,
-            memory_limit=None if memory_limit is None else parse_bytes(memory_limit),
-        )
+        result = run_plan(plan)
     except KeyboardInterrupt:  # which is answered already
         raise typer.Exit(130) from None
     if not is_rank_zero():
@@ -145,7 +149,7 @@ def prepare(
     from heedful.runs import Run
     from heedful.storage.atomic import lock_folder
 
-    settings = [*file_overrides(files), *(overrides or [])]
+    settings: list[str | Override] = [*file_overrides(files), *(overrides or [])]
     config = load_training_recipe(recipe, settings, files=files["train"])
     config = with_pretrained_model(config, Run(output_dir))
     check_dev_files(config, files)
@@ -171,9 +175,9 @@ def prepare(
         )
     num_shards, setting = len(prepared.shards), {"type": "prepared", "path": str(output_dir)}
     # The settings of `prepare` again, those of the training data replaced by the tokens.
-    settings = [text for text in settings if not text.startswith(("data.train=", "data.train."))]
-    settings.append(f"data.train={json.dumps(setting)}")
-    hint = " ".join([f"train {quote(recipe)}", *(f"--set {quote(text)}" for text in settings)])
+    texts = [text for text in map(str, settings) if not text.startswith(_TRAINING_DATA)]
+    texts.append(str(Override(("data", "train"), setting)))
+    hint = " ".join([f"train {quote(recipe)}", *(f"--set {quote(text)}" for text in texts)])
     echo(f"{output_dir}: {format_count(num_shards, 'shard')}; try: {program_name()} {hint}")
 
 

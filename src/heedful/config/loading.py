@@ -39,6 +39,9 @@ class Override(NamedTuple):
     path: tuple[str, ...]
     value: Any
 
+    def __str__(self) -> str:
+        return f"{'.'.join(self.path)}={json.dumps(self.value)}"
+
 
 class LocatedSettings(NamedTuple):
     """The settings of a file, and its name in errors."""

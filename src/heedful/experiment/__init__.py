@@ -1,13 +1,13 @@
 """Experiments: from a recipe to data, a trained run, and averages of runs.
 
-Reading order: `arguments` and `default_recipe` (which recipe), `train` (start or resume),
+Reading order: `plan` and `default_recipe` (which recipe), `train` and `resuming` (start or resume),
 `data_modules` and `token_cache`, `trainer_setup` with `pretrained_encoder` and `embedding_files`,
-`job` (validation and checkpoints) with `debug_dumps`; `evaluation` and `test_sets`;
+`job` (logs and checkpoints) with `validation` and `debug_dumps`; `evaluation` and `test_sets`;
 `checkpoint_averaging`, `batch_size`, `bench`, `flops` and `environment`.
 """
 
-from heedful.experiment.arguments import load_training_recipe
 from heedful.experiment.data_modules import build_prepared_dataset, load_data
+from heedful.experiment.plan import load_training_recipe
 from heedful.experiment.train import train
 from heedful.training.state import TrainingResult
 

@@ -20,10 +20,10 @@ from torch.autograd.graph import saved_tensors_hooks
 from heedful.config import validate_settings
 from heedful.errors import RunError, check, format_count
 from heedful.experiment import environment
-from heedful.experiment.trainer_setup import build_trainer
+from heedful.experiment.plan import TrainingPlan
+from heedful.experiment.trainer_setup import build_model, build_trainer
 from heedful.parallel import WorkerDiedError, WorkerProcess
 from heedful.recipes import Recipe
-from heedful.runs import Run
 from heedful.tasks.task_data import BatchShape, DataModule, VocabSizes
 from heedful.training.distributed import DistributedContext
 
@@ -39,35 +39,36 @@ GPU_ROWS_FRACTION = 0.9  # of the largest batch: memory is more fragmented later
 
 
 def with_largest_batch_size(
-    recipe: Recipe,
-    data_module: DataModule,
-    run: Run,
-    device: torch.device,
-    dist_context: DistributedContext,
-    *,
-    limit: int | None,
-    log: Callable[[str], None],
-) -> Recipe:
-    """Set the largest batch size that fits in recipe, run and data; the main process searches."""
-    size, world_size = 0, dist_context.world_size
+    plan: TrainingPlan, data_module: DataModule, dist_context: DistributedContext
+) -> TrainingPlan:
+    """Set the largest batch size that fits in plan, run and data; the main process searches."""
+    size = 0
     if dist_context.is_main_process:
         size = find_largest_batch_size(
-            recipe, data_module, device, memory_limit=limit, world_size=world_size, log=log
+            plan.recipe,
+            data_module,
+            plan.device,
+            memory_limit=plan.memory_limit,
+            world_size=dist_context.world_size,
+            log=plan.log,
         )
     size = int(dist_context.all_reduce(torch.tensor(float(size), dtype=torch.float64)))
-    recipe = _with_batch_size(recipe, size)
+    plan = plan.with_recipe(_with_batch_size(plan.recipe, size))
     if dist_context.is_main_process:
-        run.replace_recipe(recipe)
+        plan.run.replace_recipe(plan.recipe)
     dist_context.barrier()
-    data_module.recipe = recipe
-    return recipe
+    data_module.recipe = plan.recipe
+    return plan
 
 
-def with_saved_batch_size(recipe: Recipe, run: Run) -> Recipe:
+def with_saved_batch_size(plan: TrainingPlan) -> TrainingPlan:
     """Set the batch size that was found when the run was started."""
+    recipe, run = plan.recipe, plan.run
     if not (run.exists and run.is_saved):
-        return recipe
-    return _with_batch_size(recipe, recipe.task.data.batch_size(run.read_recipe()))
+        return plan
+    return plan.with_recipe(
+        _with_batch_size(recipe, recipe.task.data.batch_size(run.read_recipe()))
+    )
 
 
 def _with_batch_size(recipe: Recipe, size: int) -> Recipe:
@@ -203,7 +204,8 @@ class MemoryTrial:
         self._baseline = 0 if device.type == "cuda" else environment.resident_memory()
         if self.max_bytes is not None:
             environment.limit_memory(device, self.max_bytes)
-        self._trainer = build_trainer(self.recipe, self.sizes, lambda step: 0.0, device=device)
+        model = build_model(self.recipe, self.sizes, device=device)
+        self._trainer = build_trainer(self.recipe, model, lambda step: 0.0, device=device)
         return self
 
     def __call__(self, trial: Trial) -> float:

@@ -22,7 +22,7 @@ from torch.profiler import ProfilerActivity, profile
 from heedful.data.shuffling import DataCursor
 from heedful.errors import format_count
 from heedful.experiment.data_modules import load_data
-from heedful.experiment.trainer_setup import build_trainer
+from heedful.experiment.trainer_setup import build_model, build_trainer
 from heedful.pytree import tensors_of
 from heedful.recipes import Recipe
 from heedful.runs import Run
@@ -91,9 +91,10 @@ def profile_training(
     """Measure training steps of a new model on the data of a run, for a number of seconds."""
     data_module = load_data(recipe, run, console)
     messages: list[str] = []
+    sizes = VocabSizes.from_tokenizers(data_module.tokenizers)
     trainer = build_trainer(
         recipe,
-        VocabSizes.from_tokenizers(data_module.tokenizers),
+        build_model(recipe, sizes, data_module=data_module, device=device),
         lambda step: recipe.training.optimizer.learning_rate,
         data_module=data_module,
         log=messages.append,

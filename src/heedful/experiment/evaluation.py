@@ -9,7 +9,7 @@ import torch
 from heedful.config import SettingsArgument, check_types
 from heedful.evaluation.base import MetricScore, compute_score
 from heedful.evaluation.registry import compared_texts, get_metrics
-from heedful.experiment.arguments import (
+from heedful.experiment.plan import (
     DataArgument,
     PairsArgument,
     check_pair,

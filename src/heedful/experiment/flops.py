@@ -10,18 +10,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
-from pydantic import TypeAdapter
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful.pytree import map_tensors
 from heedful.recipes import Recipe
-from heedful.recipes.recipe import ModelConfig
-from heedful.tasks.registry import task_of_model
 from heedful.tasks.task_data import BatchShape, DataModule, VocabSizes
 
 Formula = Callable[[Sequence[Any], Any], int]
@@ -31,15 +27,14 @@ _SMALL_VOCABULARIES = VocabSizes(16, 16)
 _NUM_ROWS = 2  # a batch norm may need two
 _MATRIX_SIZE, _MEASURED_SECONDS = 512, 0.1
 _TRAINING_EFFICIENCY = 0.3  # a guess: 0.1 was measured for gpt-small on a busy core
-_MODELS: TypeAdapter[ModelConfig] = TypeAdapter(ModelConfig)
 _aten = torch.ops.aten
 
 
-def training_flops_per_target(recipe: Recipe, data_module: DataModule) -> float:
+def training_flops_per_target(recipe: Recipe, model: nn.Module, data_module: DataModule) -> float:
     """Return the training FLOPs per target token for an example of the mean length in dev."""
     shape = recipe.task.data.mean_shape(list(data_module.validation_batches()))
     sizes = VocabSizes.from_tokenizers(data_module.tokenizers)
-    return _training_flops(recipe.model.model_dump_json(), sizes, shape)
+    return _training_flops(recipe, model, sizes, shape)
 
 
 def check_trainable(recipe: Recipe) -> None:
@@ -47,15 +42,13 @@ def check_trainable(recipe: Recipe) -> None:
     with torch.device("meta"):
         model = recipe.task.build_model(recipe, _SMALL_VOCABULARIES)
     recipe.training.optimizer.group_parameters(model)
-    _training_flops(recipe.model.model_dump_json(), _SMALL_VOCABULARIES, BatchShape(2, 2))
+    _training_flops(recipe, model, _SMALL_VOCABULARIES, BatchShape(2, 2))
 
 
-@cache
-def _training_flops(model_json: str, sizes: VocabSizes, shape: BatchShape) -> float:
-    config = _MODELS.validate_json(model_json)
-    with torch.device("meta"):
-        model = config.build(source_vocab_size=sizes.source, target_vocab_size=sizes.target)
-    batch = task_of_model(config).data.dummy_batch(config, sizes, shape, _NUM_ROWS, "meta")
+def _training_flops(
+    recipe: Recipe, model: nn.Module, sizes: VocabSizes, shape: BatchShape
+) -> float:
+    batch = recipe.task.data.dummy_batch(recipe.model, sizes, shape, _NUM_ROWS, "meta")
     return flops_per_token(model, batch, num_targets=_NUM_ROWS * shape.target_length).training
 
 

@@ -1,71 +1,43 @@
 """A training job: the model, data and folder of a run, as the training loop needs them.
 
-Invariants: only the main process writes; validation leaves parameters, modes and random numbers as
-they were; a full disk ends training only if `on_disk_full` says so, or at the last step; whenever a
-checkpoint is saved, the best weights up to its step are also saved.
+Invariants: only the main process writes; a full disk ends training only if `on_disk_full` says so,
+or at the last step; whenever a checkpoint is saved, the best weights up to its step are also saved.
 """
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
-from rich.console import Console
-from torch import Tensor, nn
+from torch import Tensor
 
-from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.shuffling import DataCursor
 from heedful.errors import DiskFullError, RunError, check, format_count
 from heedful.experiment.debug_dumps import BAD_STEPS_FOLDER, NonFiniteError, write_debug_dump
 from heedful.experiment.embedding_files import load_embedding_files
 from heedful.experiment.environment import environment_info, peak_memory
 from heedful.experiment.flops import training_flops_per_target
+from heedful.experiment.plan import TrainingPlan
 from heedful.experiment.pretrained_encoder import load_encoder_weights, pretrained_encoder
-from heedful.experiment.trainer_setup import build_trainer
-from heedful.pytree import map_tensors
-from heedful.recipes import Recipe
+from heedful.experiment.trainer_setup import build_model, build_trainer
+from heedful.experiment.validation import Validator
 from heedful.runs import Run
-from heedful.tasks.task import Task
 from heedful.tasks.task_data import DataModule, VocabSizes
 from heedful.training import state
 from heedful.training.callbacks import Callback, MetricsLogger, StepMetrics, ValidationResult
 from heedful.training.checkpoints import CheckpointManager, Snapshot
-from heedful.training.distributed import SINGLE_PROCESS, DistributedContext
+from heedful.training.distributed import DistributedContext
 from heedful.training.optim import LRSchedule
-from heedful.training.progress import print_line, print_samples, show_progress
+from heedful.training.progress import print_samples, show_progress
 from heedful.training.state import TrainingProgress
 from heedful.training.trackers import build_tracker_callbacks
 from heedful.training.trainer import PendingStep
 
 Value = TypeVar("Value")
 
-NUM_VALIDATIONS = 10  # if `validate_every` is null
 PLAN_SECONDS, PLAN_FRACTION = 60, 0.1  # after which the speed is known
-FIRST_VALIDATION_SECONDS = 60.0
-_FIRST_VALIDATION_FRACTION = 0.1  # of training.max_minutes, if that is earlier
-_MAX_SHOWN_EXAMPLES = 200  # decoded for metrics that are only shown
-_MAX_DECODING_FRACTION = 0.1  # of the training time, for these metrics
-
-
-@torch.no_grad()
-def compute_dev_metrics(
-    task: Task,
-    model: nn.Module,
-    batches: Iterable[Any],
-    *,
-    device: torch.device | str = "cpu",
-    dist_context: DistributedContext = SINGLE_PROCESS,
-) -> dict[str, float]:
-    """Return the metrics that are computed with teacher forcing; a collective operation."""
-    model.eval()
-    sums = torch.zeros((), dtype=torch.float64)
-    for batch in batches:
-        rows, weight = dist_context.shard_batch(batch)
-        rows = map_tensors(lambda tensor: tensor.to(device), rows)
-        sums = sums + weight * task.evaluation.batch_sums(model, rows)
-    return task.evaluation.finalize(dist_context.all_reduce(sums))
 
 
 class TrainingJob:
@@ -73,25 +45,17 @@ class TrainingJob:
 
     def __init__(
         self,
-        recipe: Recipe,
-        run: Run,
+        plan: TrainingPlan,
         data_module: DataModule,
         checkpoints: CheckpointManager,
         dist_context: DistributedContext,
-        *,
-        device: torch.device,
-        console: Console,
     ) -> None:
-        self.recipe = recipe
-        self.task = recipe.task
-        self.config = config = recipe.training
-        self.run = run
+        self.plan, self.run, self.log = plan, plan.run, plan.log
+        self.config = config = plan.config
         self.data_module = data_module
         self.checkpoints = checkpoints
         self.dist_context = dist_context
-        self.device = device
-        self.console = console
-        self.limits = recipe.limits
+        self.limits = plan.recipe.limits
         self.progress = TrainingProgress(data_fingerprint=data_module.fingerprint)
         self.lr_schedule = LRSchedule(
             config.lr_scheduler,
@@ -100,24 +64,21 @@ class TrainingJob:
             self.progress.scores,
         )
         sizes = VocabSizes.from_tokenizers(data_module.tokenizers)
+        model = build_model(plan.recipe, sizes, data_module=data_module, device=plan.device)
+        self.flops_per_target = training_flops_per_target(plan.recipe, model, data_module)
         self.trainer = build_trainer(
-            recipe,
-            sizes,
+            plan.recipe,
+            model,
             self.lr_schedule,
             data_module=data_module,
-            log=self.log,
+            log=plan.log,
             dist_context=dist_context,
-            device=device,
+            device=plan.device,
         )
-        self.inference_model = dist_context.inference_model(self.trainer.model)
-        model = self.inference_model
-        self.dev_evaluator = self.task.evaluation.dev_evaluator(model, data_module, recipe, device)
-        self.flops_per_target = training_flops_per_target(recipe, data_module)
+        self.validator = Validator(plan, self.trainer, data_module)
         self.start_time = time.monotonic()
         self._is_plan_logged = False
-        self._num_validations_due = 0  # if they are spread over the limits
         self._unsaved_best: tuple[int, Mapping[str, Tensor]] | None = None  # step and weights
-        self._decoding_seconds: list[float] = []  # for metrics that are only shown
         self.stop_requested: Callable[[], bool] = lambda: False
 
     def start(self) -> None:
@@ -125,8 +86,8 @@ class TrainingJob:
         if self.dist_context.is_main_process:  # a killed process may have left some
             self.run.truncate_logs_after(-1, self.log)
         num_parameters = sum(parameter.numel() for parameter in self.trainer.model.parameters())
-        self.log(f"model: {num_parameters:,} parameters on {self.device}")
-        if (encoder := pretrained_encoder(self.recipe)) is not None:
+        self.log(f"model: {num_parameters:,} parameters on {self.plan.device}")
+        if (encoder := pretrained_encoder(self.plan.recipe)) is not None:
             load_encoder_weights(encoder, self.trainer.model)
             tuned = "frozen" if encoder.tune == "frozen" else f"tuned: {encoder.tune}"
             self.log(f"encoder: states of {encoder.path}, {tuned}, with its tokenizer")
@@ -146,7 +107,7 @@ class TrainingJob:
         hint = "restore the data to resume, or use another folder with --run"
         check(is_same, str(folder), message, hint, RunError)
         self.lr_schedule.scores = self.progress.scores
-        self.is_validation_due()
+        self.is_validation_due()  # so that those before the snapshot are not due again
         if self.progress.stop_reason:
             self.log(f"{folder}: was finished ({self.progress.stop_reason}); training is extended")
             last, following = self.progress.learning_rate, self.lr_schedule(self.trainer.step + 1)
@@ -158,29 +119,27 @@ class TrainingJob:
         self.log(f"{folder}: resuming from step {self.trainer.step}")
 
     @contextmanager
-    def callbacks(
-        self, trackers: Sequence[str] = (), others: Sequence[Callback] = ()
-    ) -> Iterator[list[Callback]]:
+    def callbacks(self) -> Iterator[list[Callback]]:
         """Start the clock and the callbacks of the main process; close them at the end."""
         self.start_time = time.monotonic() - self.progress.seconds
         if not self.dist_context.is_main_process:
             yield []
             return
         step = self.trainer.step
-        info = environment_info(self.device, self.dist_context)
+        info = environment_info(self.plan.device, self.dist_context)
         self._write_metrics({"type": "environment", "step": step, **info})
-        settings = self.recipe.model_dump(mode="json")
+        settings = self.plan.recipe.model_dump(mode="json")
         loggers = [
             MetricsLogger(self._write_metrics, self.trainer.model, self._extra_log_fields),
-            *build_tracker_callbacks(trackers, self.run.folder, settings, self.log),
+            *build_tracker_callbacks(self.plan.report_to, self.run.folder, settings, self.log),
         ]
         with show_progress(
-            self.console,
+            self.plan.console,
             step=step,
             fraction_done=lambda step: self.limits.fraction_done(step, self.progress),
             metric=self.config.metric_for_best_model,
         ) as bar:
-            callbacks = [bar, *loggers, *others]
+            callbacks = [bar, *loggers, *self.plan.callbacks]
             try:
                 yield callbacks
             finally:
@@ -243,7 +202,7 @@ class TrainingJob:
             "cursor": cursor,
             "problem": metrics.skip_reason,
             "learning_rate": metrics.learning_rate,
-            **environment_info(self.device, self.dist_context),
+            **environment_info(self.plan.device, self.dist_context),
             "checkpoint": self.checkpoints.latest_step,
         }
         folder, (batches, rng_states) = self.run.folder / BAD_STEPS_FOLDER, started[2:4]
@@ -257,33 +216,15 @@ class TrainingJob:
 
     def agree(self, limit: str, /) -> tuple[str, bool, bool]:
         """Return what any rank finds: the limit reached, a signal to stop, an early validation."""
-        flags = bool(limit), self.stop_requested(), self._is_early_validation_due()
+        is_early = self.validator.is_early_due(self.progress)
+        flags = bool(limit), self.stop_requested(), is_early
         is_reached, is_interrupted, is_early = self.dist_context.all_reduce_any(*flags)
         limit = limit or ("another rank has reached a limit" if is_reached else "")
         return limit, is_interrupted, is_early
 
     def is_validation_due(self) -> bool:
         """Return whether a validation follows the last step; to be called after each."""
-        step, epoch = self.trainer.step, self.progress.cursor.epoch
-        interval, epochs = self.config.validate_every, self.config.validate_every_epochs
-        if interval is None:
-            due = int(NUM_VALIDATIONS * self.limits.fraction_done(step, self.progress))
-        else:
-            due = epoch // epochs if epochs else 0
-        is_due, self._num_validations_due = due > self._num_validations_due, due
-        if interval is None:
-            return is_due
-        is_shorter = epochs is not None and step * epochs < interval * epoch  # than the interval
-        return step % interval == 0 or (is_due and is_shorter)
-
-    def _is_early_validation_due(self) -> bool:
-        """Whether nothing was validated in the first minute or tenth of the time budget."""
-        progress, seconds = self.progress, FIRST_VALIDATION_SECONDS
-        if progress.scores or progress.has_early_validation:
-            return False
-        if self.config.max_minutes is not None:
-            seconds = min(seconds, _FIRST_VALIDATION_FRACTION * 60 * self.config.max_minutes)
-        return progress.seconds >= seconds
+        return self.validator.is_due(self.limits, self.trainer.step, self.progress)
 
     def validate(self, *, is_early: bool = False) -> ValidationResult:
         """Evaluate on the dev data, and save the weights if they are the best so far.
@@ -292,14 +233,10 @@ class TrainingJob:
         best later: its step depends on the speed of the machine.
         """
         step, progress, metric = self.trainer.step, self.progress, self.config.metric_for_best_model
+        is_main = self.dist_context.is_main_process
         with self.trainer.averaged_parameters():
-            with self.dist_context.summon_full_params(self.trainer.model):
-                scores = self._dev_scores(metric)
-                num_samples = self.config.num_logged_samples
-                is_main = self.dist_context.is_main_process
-                has_samples = is_main and not self.stop_requested()
-                samples = self.dev_evaluator.sample_predictions(num_samples) if has_samples else []
-            sign = -1 if self.recipe.best_model_metric.higher_is_better else 1
+            scores, samples = self.validator.validate(self.start_time, self.stop_requested)
+            sign = -1 if self.plan.recipe.best_model_metric.higher_is_better else 1
             # NaN is the worst score; the first weights are the best, whatever they score.
             score = math.inf if math.isnan(scores[metric]) else sign * scores[metric]
             is_best = not progress.scores or score < progress.best_score
@@ -315,8 +252,8 @@ class TrainingJob:
                 copies = {name: tensor.to("cpu", copy=True) for name, tensor in state_dict.items()}
                 self._unsaved_best = step, copies
         best = "" if is_best else f"  (best {metric} so far: {sign * progress.best_score:.4f})"
-        self.log(f"step {step}: {self.task.evaluation.format(scores)}{best}")
-        print_samples(self.console, samples)
+        self.log(f"step {step}: {self.plan.recipe.task.evaluation.format(scores)}{best}")
+        print_samples(self.plan.console, samples)
         self._write(lambda: self.run.append_samples(step, samples))
         seconds = time.monotonic() - self.start_time
         return ValidationResult(step, seconds, scores, is_best, samples)
@@ -329,41 +266,6 @@ class TrainingJob:
             if self.dist_context.is_main_process:
                 self._save_best_weights()
                 self.checkpoints.save(snapshot, score=score)
-
-    def log(self, message: str) -> None:
-        """Print a line; only the main process has a console."""
-        print_line(self.console, message)
-
-    def _dev_scores(self, metric: str) -> dict[str, float]:
-        with self.trainer.precision.autocast():
-            scores = compute_dev_metrics(
-                self.task,
-                accelerate_for_inference(self.inference_model, self.device),
-                self.data_module.validation_batches(),
-                device=self.device,
-                dist_context=self.dist_context,
-            )
-        decoded: dict[str, float] = {}
-        if self.dist_context.is_main_process:
-            decoded = self._decoded_scores([] if metric in scores else [metric])
-        if metric not in scores:
-            score = torch.tensor(decoded.get(metric, 0.0), dtype=torch.float64)
-            scores[metric] = self.dist_context.all_reduce(score).item()
-        return {**scores, **decoded}
-
-    def _decoded_scores(self, required: Sequence[str]) -> dict[str, float]:
-        """Return metrics of outputs: the required ones, and others while they take little time."""
-        shown = self.config.validation_metrics
-        names = [*required, *(self.task.evaluation.shown_metrics if shown is None else shown)]
-        if required:
-            return self.dev_evaluator.compute_scores(names)
-        start, spent = time.monotonic(), self._decoding_seconds
-        max_seconds = _MAX_DECODING_FRACTION * (start - self.start_time)
-        if self.stop_requested() or sum([*spent, *spent[-1:]]) > max_seconds:
-            return {}
-        scores = self.dev_evaluator.compute_scores(names, max_examples=_MAX_SHOWN_EXAMPLES)
-        spent.append(time.monotonic() - start)
-        return scores
 
     def _save_best_weights(self) -> None:
         """Save the best weights unless they are saved; a full disk may have delayed them."""
@@ -395,6 +297,6 @@ class TrainingJob:
             "epoch": self.progress.cursor.epoch,
             "num_skipped_steps": self.progress.num_skipped_steps,
             "flops": self.progress.flops,
-            "peak_memory": peak_memory(self.device),
+            "peak_memory": peak_memory(self.plan.device),
             "seconds": round(time.monotonic() - self.start_time, 3),
         }

@@ -1,13 +1,13 @@
 """Train a recipe into a run folder: start, resume, extend or finish; the training loop.
 
-Invariants: only settings that say how long training runs, how it is monitored and what is kept may
-change on resume; that is how a finished run is extended. A run that was interrupted and resumed
-takes the same steps, and validates and saves at the same steps, as one that was not.
+Invariant: a run that was interrupted and resumed takes the same steps, and validates and saves at
+the same steps, as one that was not.
 """
 
 import os
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import wraps
 from itertools import islice
 from pathlib import Path
@@ -16,23 +16,11 @@ from typing import Any, ParamSpec
 import torch
 from rich.console import Console
 
-from heedful.config import (
-    SettingsArgument,
-    check_types,
-    differences,
-    fields_with_role,
-    to_overrides,
-)
+from heedful.config import SettingsArgument, check_types, to_overrides
 from heedful.data.shuffling import DataCursor
-from heedful.errors import ConfigError, RunError, StorageError, check
-from heedful.experiment.arguments import (
-    DataArgument,
-    PairsArgument,
-    load_recipe_with_data,
-    run_folder,
-)
+from heedful.errors import StorageError
 from heedful.experiment.batch_size import with_largest_batch_size, with_saved_batch_size
-from heedful.experiment.data_modules import load_data, require_training_data
+from heedful.experiment.data_modules import load_data
 from heedful.experiment.debug_dumps import BAD_STEPS_FOLDER
 from heedful.experiment.environment import (
     InterruptedUnsavedError,
@@ -40,38 +28,31 @@ from heedful.experiment.environment import (
     handle_stop_signals,
     notify_on_signal,
 )
-from heedful.experiment.flops import check_trainable, measure_speed
+from heedful.experiment.flops import measure_speed
 from heedful.experiment.job import TrainingJob
-from heedful.experiment.pretrained_encoder import with_pretrained_model
-from heedful.recipes import Recipe
+from heedful.experiment.plan import (
+    DataArgument,
+    PairsArgument,
+    TrainingPlan,
+    load_recipe_with_data,
+    run_folder,
+)
+from heedful.experiment.resuming import check_resume_compatible, find_finished, find_snapshot
 from heedful.recipes.recipe import RecipeArgument
 from heedful.runs import Run, resolve_device
 from heedful.storage.atomic import clean_up_interrupted, lock_folder
 from heedful.training.callbacks import Callback
-from heedful.training.checkpoints import CheckpointManager, Snapshot
-from heedful.training.config import TrainingConfig
-from heedful.training.distributed import SINGLE_PROCESS, DistributedContext
+from heedful.training.checkpoints import CheckpointManager
+from heedful.training.distributed import DistributedContext
 from heedful.training.prefetching import prefetch
 from heedful.training.process_group import init_distributed
-from heedful.training.progress import log_line, log_to_file, print_line
-from heedful.training.state import (
-    ResumableBatches,
-    TrainingResult,
-    check_max_steps,
-    finished_progress,
-)
-from heedful.training.trackers import check_trackers
+from heedful.training.progress import log_line, log_to_file
+from heedful.training.state import ResumableBatches, TrainingResult
 from heedful.training.trainer import PendingStep
 
 LOG_FILE = "train.log"
 _SHORT_STEP_FLOPS = 1e10  # a second on a slow CPU
 Parameters = ParamSpec("Parameters")
-_RESUMABLE_SETTINGS = (
-    "info",
-    "decoding",
-    "evaluation",
-    *(f"training.{name}" for name in fields_with_role(TrainingConfig, "limit", "execution")),
-)
 
 
 @check_types
@@ -111,16 +92,17 @@ def train(
     config = load_recipe_with_data(
         recipe, folder, data=data, files=files, settings=changes, device=torch_device
     )
-    return _train(
+    plan = TrainingPlan(
         config,
         folder,
-        device=torch_device,
-        callbacks=callbacks,
-        report_to=report_to,
-        console=console,
+        torch_device,
+        console or Console(stderr=True),
+        callbacks,
+        report_to,
         auto_find_batch_size=auto_find_batch_size,
         memory_limit=memory_limit,
     )
+    return run_plan(plan)
 
 
 def _interrupting(
@@ -140,67 +122,57 @@ train_or_interrupt = _interrupting(train)
 """`heedful.train`: Ctrl-C raises KeyboardInterrupt after a checkpoint is saved."""
 
 
-def _train(
-    recipe: Recipe,
-    run: Run,
-    *,
-    device: torch.device,
-    callbacks: Sequence[Callback],
-    report_to: Sequence[str],
-    console: Console | None,
-    auto_find_batch_size: bool,
-    memory_limit: int | None,
-) -> TrainingResult:
-    require_training_data(recipe)
-    check_trackers(report_to)
-    recipe = with_pretrained_model(recipe, run)
-    check_trainable(recipe)
+def run_plan(plan: TrainingPlan) -> TrainingResult:
+    """Start, resume, extend or finish the run of a plan; with multiple ranks, each calls it."""
+    plan = plan.checked()
     with ExitStack() as stack:
-        ranks = init_distributed(device, recipe.training.distributed_strategy)
-        dist_context, local_device = stack.enter_context(ranks)
-        if dist_context.is_main_process:
-            console = console or Console(stderr=True)
-            stack.enter_context(lock_folder(run.folder))
-            clean_up_interrupted(run.folder, run.folder / BAD_STEPS_FOLDER)
-            stack.callback(_remove_log_without_run, run)
-            stack.enter_context(log_to_file(run.folder / LOG_FILE))
-        else:
-            console = Console(quiet=True)
-
-        def log(message: str) -> None:
-            print_line(console, message)
-
-        _warn_if_threads_spin(local_device, log)
-        if auto_find_batch_size:
-            recipe = with_saved_batch_size(recipe, run)
-        checkpoints = CheckpointManager(run.checkpoints, recipe.training.checkpoints, log)
+        ranks = init_distributed(plan.device, plan.config.distributed_strategy)
+        dist_context, device = stack.enter_context(ranks)
+        console = stack.enter_context(_open_run(plan, dist_context))
+        plan = replace(plan, device=device, console=console)
+        _warn_if_threads_spin(device, plan.log)
+        if plan.auto_find_batch_size:
+            plan = with_saved_batch_size(plan)
+        checkpoints = CheckpointManager(plan.run.checkpoints, plan.config.checkpoints, plan.log)
         stack.callback(checkpoints.close)
-        notice = StopSignalLogger(log)
+        notice = StopSignalLogger(plan.log)
         stack.enter_context(notify_on_signal(notice))
-        if dist_context.is_main_process and run.exists:
-            check_resume_compatible(run, recipe, log)
-        snapshot = dist_context.main_process_first(lambda: _find_snapshot(run, recipe, checkpoints))
-        if snapshot:
-            check_max_steps(recipe.training.max_steps, snapshot.step, location=str(run.folder))
-        if snapshot and (progress := finished_progress(recipe.limits, snapshot)):
-            update_recipe(run, recipe, dist_context)
-            log(f"{run.folder}: already trained ({progress.stop_reason}) at step {snapshot.step}")
+        is_changed = dist_context.is_main_process and check_resume_compatible(plan)
+        snapshot = dist_context.main_process_first(lambda: find_snapshot(plan, checkpoints))
+        if snapshot and (progress := find_finished(plan, snapshot)):
+            if is_changed:
+                plan.run.replace_recipe(plan.recipe)
             return TrainingResult.from_progress(snapshot.step, progress)
-        data_module = dist_context.main_process_first(lambda: load_data(recipe, run, console))
-        if auto_find_batch_size and snapshot is None:
-            recipe = with_largest_batch_size(
-                recipe, data_module, run, local_device, dist_context, limit=memory_limit, log=log
-            )
-        job = TrainingJob(
-            recipe,
-            run,
-            data_module,
-            checkpoints,
-            dist_context,
-            device=local_device,
-            console=console,
+        data_module = dist_context.main_process_first(
+            lambda: load_data(plan.recipe, plan.run, console)
         )
-        return _run_job(job, snapshot, notice, report_to=report_to, user_callbacks=callbacks)
+        if plan.auto_find_batch_size and snapshot is None:
+            plan = with_largest_batch_size(plan, data_module, dist_context)
+        job = TrainingJob(plan, data_module, checkpoints, dist_context)
+        if snapshot is None:
+            job.start()
+        else:
+            job.resume(snapshot)
+        if is_changed:  # not before: it may fail above
+            plan.run.replace_recipe(plan.recipe)
+        return _run_job(job, notice)
+
+
+@contextmanager
+def _open_run(plan: TrainingPlan, dist_context: DistributedContext) -> Iterator[Console]:
+    """Lock the run and log into it; yield the console, which is quiet but on the main process."""
+    if not dist_context.is_main_process:
+        yield Console(quiet=True)
+        return
+    run = plan.run
+    with lock_folder(run.folder):
+        clean_up_interrupted(run.folder, run.folder / BAD_STEPS_FOLDER)
+        try:
+            with log_to_file(run.folder / LOG_FILE):
+                yield plan.console
+        finally:
+            if not run.exists:  # training failed before there was a run
+                (run.folder / LOG_FILE).unlink(missing_ok=True)
 
 
 def _warn_if_threads_spin(device: torch.device, log: Callable[[str], None]) -> None:
@@ -211,22 +183,9 @@ def _warn_if_threads_spin(device: torch.device, log: Callable[[str], None]) -> N
         log("  machine that is slow: import heedful first, or set OMP_WAIT_POLICY=PASSIVE")
 
 
-def _run_job(
-    job: TrainingJob,
-    snapshot: Snapshot | None,
-    notice: StopSignalLogger,
-    *,
-    report_to: Sequence[str],
-    user_callbacks: Sequence[Callback],
-) -> TrainingResult:
-    if snapshot is None:
-        job.start()
-    else:
-        job.resume(snapshot)
-    update_recipe(job.run, job.recipe, job.dist_context)  # not before: it may fail above
+def _run_job(job: TrainingJob, notice: StopSignalLogger) -> TrainingResult:
     batches = prefetch(job.data_module.train_batches(job.progress.cursor), job.trainer)
-    all_callbacks = job.callbacks(report_to, user_callbacks)
-    with handle_stop_signals() as stop_requested, all_callbacks as callbacks:
+    with handle_stop_signals() as stop_requested, job.callbacks() as callbacks:
 
         def check_stop_requested() -> bool:
             notice.raise_second_signal()
@@ -271,13 +230,13 @@ def announce_long_step(job: TrainingJob, micro_batches: Sequence[Any]) -> None:
     flops, minutes = num_targets * job.flops_per_target, job.config.max_minutes
     if flops < _SHORT_STEP_FLOPS:
         return
-    seconds = flops / measure_speed(job.device)
+    seconds = flops / measure_speed(job.plan.device)
     if seconds < 60 * min(1, minutes or 1):
         return
     line = f"a step takes about {seconds:,.0f} seconds on this device ({flops:.2g} FLOPs)"
     if minutes and seconds > 60 * minutes:
         line += f", longer than training.max_minutes={minutes:g}"
-    advice = f"lower {job.task.data.batch_size_setting}, or choose a smaller model"
+    advice = f"lower {job.plan.recipe.task.data.batch_size_setting}, or choose a smaller model"
     job.log(f"{line}; {advice}")
 
 
@@ -318,66 +277,3 @@ def run_training(
             break
     unfinished.finish()
     return TrainingResult.from_progress(trainer.step, progress)
-
-
-def _remove_log_without_run(run: Run) -> None:
-    """Remove the log if training failed before there was a run."""
-    if not run.exists:
-        (run.folder / LOG_FILE).unlink(missing_ok=True)
-
-
-def _find_snapshot(run: Run, recipe: Recipe, checkpoints: CheckpointManager) -> Snapshot | None:
-    """Return the last good checkpoint; None if the run only starts."""
-    if run.exists:
-        return checkpoints.load()
-    message = "there are checkpoints here, but not the config.yaml they were trained with"
-    hint = "restore config.yaml and tokenizers/, or use another folder with --run"
-    check(not run.has_checkpoints, str(run.checkpoints), message, hint, RunError)
-    init_from = recipe.training.init_from
-    if init_from is not None:  # the weights of that run need its tokenizers
-        other = Run(init_from)
-        other.verify()
-        other_recipe = other.read_recipe()
-        message = "that run uses a different tokenizer, so its weights do not match"
-        hint = "copy the section `tokenizers` from its config.yaml"
-        is_same = other_recipe.tokenizers == recipe.tokenizers
-        check(is_same, f"training.init_from={init_from}", message, hint)
-        run.initialize(recipe, other.read_tokenizers(other_recipe), other.original_files())
-    return None
-
-
-def _discard_if_changed(run: Run, recipe: Recipe, log: Callable[[str], None]) -> None:
-    """Discard the recipe of a run that was never saved if another one follows."""
-    try:
-        is_same = run.read_recipe() == recipe
-    except ConfigError:
-        is_same = False
-    if not is_same:
-        log(f"{run.folder}: has no checkpoint yet; starting over with these settings")
-        run.discard_recipe()
-
-
-def check_resume_compatible(run: Run, recipe: Recipe, log: Callable[[str], None]) -> None:
-    """Log settings that differ from those of the run; raise if one may not change.
-
-    A run that was never saved starts over instead, whatever differs.
-    """
-    if not run.is_saved:
-        _discard_if_changed(run, recipe, log)
-        return
-    changes = list(differences(run.read_recipe(), recipe))
-    for name, old, new in changes:
-        may_change = any(f"{name}.".startswith(f"{prefix}.") for prefix in _RESUMABLE_SETTINGS)
-        message = f"this run was started with {name}={old}, but now it is {new}"
-        hint = "use the settings it was started with to resume, or another folder with --run"
-        check(may_change, str(run.folder), message, hint, RunError)
-    for name, old, new in changes:
-        log(f"{run.folder}: {name} was {old} and is now {new}")
-
-
-def update_recipe(
-    run: Run, recipe: Recipe, dist_context: DistributedContext = SINGLE_PROCESS
-) -> None:
-    """Write the recipe into its run if settings have changed; the main process does."""
-    if dist_context.is_main_process and run.read_recipe() != recipe:
-        run.replace_recipe(recipe)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+from torch import nn
 
 from heedful.errors import check
 from heedful.experiment.environment import configure_backends, free_memory
@@ -17,9 +18,26 @@ from heedful.training.step_capture import capture_steps
 from heedful.training.trainer import GradientClipper, MixedPrecision, Trainer, choose_precision
 
 
-def build_trainer(
+def build_model(
     recipe: Recipe,
     sizes: VocabSizes,
+    *,
+    data_module: DataModule | None = None,
+    device: torch.device,
+) -> nn.Module:
+    """Build the model, whose initial parameters depend on `training.seed` alone."""
+    configure_backends(device)
+    check_memory(recipe, sizes, device)
+    torch.manual_seed(recipe.training.seed)
+    model = recipe.task.build_model(recipe, sizes)
+    if data_module is not None:
+        recipe.task.initialize_model(model, data_module)
+    return model.to(device)
+
+
+def build_trainer(
+    recipe: Recipe,
+    model: nn.Module,
     learning_rate: Callable[[int], float],
     *,
     data_module: DataModule | None = None,
@@ -27,7 +45,7 @@ def build_trainer(
     dist_context: DistributedContext = SINGLE_PROCESS,
     device: torch.device,
 ) -> Trainer:
-    """Build model, objective and optimizer; each rank starts from the same parameters.
+    """Build the objective and the optimizer of a model, and shard it if need be.
 
     The objective may depend on the training data: guided alignment has links of its pairs, a
     reward the references of its sources.
@@ -41,13 +59,7 @@ def build_trainer(
     objective = task.build_objective(config)
     task.add_guided_alignment(objective, config, data_module, log)
     task.add_references(objective, data_module, log)
-    configure_backends(device)
-    check_memory(recipe, sizes, device)
-    torch.manual_seed(config.seed)
-    model = task.build_model(recipe, sizes)
-    if data_module is not None:
-        task.initialize_model(model, data_module)
-    model = dist_context.prepare_model(model.to(device))
+    model = dist_context.prepare_model(model)
     torch.manual_seed(config.seed + dist_context.rank)
     precision = config.precision or choose_precision(task.gpu_precision, device)
     trainer = Trainer(

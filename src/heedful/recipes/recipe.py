@@ -210,6 +210,8 @@ def load_recipe(recipe: RecipeArgument, settings: SettingsArgument = ()) -> Reci
     Its key `extends` names another recipe, or a file relative to its own, that it changes. What
     `info` says of training data ends where other data replaces them.
     """
+    if isinstance(recipe, Recipe) and not settings:
+        return recipe
     if isinstance(recipe, str | Path):
         layers = _read_layers(str(recipe))
         name = {"info": {"name": Path(recipe).stem}}

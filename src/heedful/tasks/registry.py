@@ -7,7 +7,6 @@ group `heedful.tasks`, or are added by `register`; tests/ninth_task is an exampl
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
@@ -15,6 +14,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
+from heedful.config import Override
 from heedful.errors import ArgumentError, ConfigError, check, choices_hint, did_you_mean
 from heedful.parallel import call_in_workers
 from heedful.tasks.command_line import (
@@ -136,7 +136,7 @@ def data_table() -> list[tuple[str, str, str, str]]:
     return list(rows.values())
 
 
-def file_overrides(files: Mapping[Split, Files]) -> list[str]:
+def file_overrides(files: Mapping[Split, Files]) -> list[Override]:
     """Return the recipe overrides that name these files.
 
     Training files replace all data of the recipe: its dev and test data are of other texts, and
@@ -151,12 +151,12 @@ def file_overrides(files: Mapping[Split, Files]) -> list[str]:
         for options in selected:
             settings[split] = options.data_setting(split_files, split)
     check_columns(settings.values(), files)
-    overrides = []
+    overrides: list[Override] = []
     if "train" in settings:
-        overrides.append(f"training.validate_every_epochs={VALIDATE_EVERY_EPOCHS}")
+        interval = Override(("training", "validate_every_epochs"), VALIDATE_EVERY_EPOCHS)
+        overrides = [interval, Override(("data", "additional_tests"), {})]
         settings = {"dev": None, "test": None, **settings}
-        overrides.append("data.additional_tests={}")
-    return overrides + [f"data.{split}={json.dumps(data)}" for split, data in settings.items()]
+    return overrides + [Override(("data", split), data) for split, data in settings.items()]
 
 
 def files_by_split(arguments: Mapping[str, Any], *splits: Split) -> dict[Split, dict[str, Any]]:

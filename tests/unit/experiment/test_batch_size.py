@@ -1,5 +1,6 @@
 """--auto-find-batch-size: measured in child processes."""
 
+import io
 import math
 import random
 import re
@@ -27,6 +28,7 @@ from heedful.experiment.batch_size import (
     worst_shape,
 )
 from heedful.experiment.environment import resident_memory
+from heedful.experiment.plan import TrainingPlan
 from heedful.recipes import load_recipe
 from heedful.runs import Run
 from heedful.tasks.pair_data import PairDataModule
@@ -110,21 +112,22 @@ def test_batch_size_of_text_is_limited_by_the_data_and_recorded(tmp_path):
     recipe = load_recipe(str(write_text_recipe(tmp_path)), [])
     run = Run(tmp_path / "run")
     data_module = load_data(recipe, run, QUIET)
-    messages = []
-    result = with_largest_batch_size(
-        recipe, data_module, run, CPU, SINGLE_PROCESS, limit=None, log=messages.append
-    )
+    output = io.StringIO()
+    plan = TrainingPlan(recipe, run, CPU, Console(file=output, width=1000))
+    found = with_largest_batch_size(plan, data_module, SINGLE_PROCESS)
+    result = found.recipe
     size = result.data.lm_batching.batch_size
     assert size == len(data_module.train) // 16
-    assert f"data.lm_batching.batch_size={size} (the recipe has 4)" in messages[2]
+    assert f"data.lm_batching.batch_size={size} (the recipe has 4)" in output.getvalue()
     assert data_module.recipe == run.read_recipe() == result
-    assert with_saved_batch_size(recipe, run) == recipe, "without a checkpoint it starts over"
+    assert with_saved_batch_size(plan) == plan, "without a checkpoint it starts over"
     run.save_model(nn.Linear(1, 1).state_dict(), step=1)
-    assert with_saved_batch_size(recipe, run) == result
+    assert with_saved_batch_size(plan) == found
 
 
 def test_new_run_has_no_saved_batch_size(recipe, tmp_path):
-    assert with_saved_batch_size(recipe, Run(tmp_path / "run")) == recipe
+    plan = TrainingPlan(recipe, Run(tmp_path / "run"), CPU, QUIET)
+    assert with_saved_batch_size(plan) == plan
 
 
 @pytest.mark.faults

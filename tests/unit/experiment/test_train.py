@@ -20,7 +20,8 @@ from heedful.data.sources import ParallelFilesConfig
 from heedful.data.text.batching import epoch_batches
 from heedful.errors import ConfigError, HeedfulError, RunError
 from heedful.experiment import load_data, train
-from heedful.experiment.train import check_resume_compatible, update_recipe
+from heedful.experiment.plan import TrainingPlan
+from heedful.experiment.resuming import check_resume_compatible
 from heedful.recipes import load_recipe
 from heedful.runs import Run
 from heedful.tasks.translation.evaluation import GreedyTranslationEvaluator
@@ -248,7 +249,7 @@ def test_decoding_for_shown_metrics_takes_a_tenth_of_the_time(
 def test_first_validation_comes_in_a_minute_or_a_tenth_of_the_time(
     clock, train_recipe, tmp_path, monkeypatch, minutes, first
 ):
-    monkeypatch.setattr("heedful.experiment.job.FIRST_VALIDATION_SECONDS", 60.0)
+    monkeypatch.setattr("heedful.experiment.validation.FIRST_VALIDATION_SECONDS", 60.0)
     settings = ["training.max_steps=10", "training.validate_every=9", *NO_DECODING]
     train_recipe(*settings, f"training.max_minutes={'null' if minutes is None else minutes}")
     steps = [entry["step"] for entry in validations_of(tmp_path / "run")]
@@ -261,7 +262,7 @@ def test_early_validation_changes_no_result(train_recipe, tmp_path, monkeypatch)
     settings = [plateau, "training.patience=2", "model.encoder.dropout=0.2", *NO_DECODING]
     progress, weights = [], []
     for seconds in (math.inf, 0.0):
-        monkeypatch.setattr("heedful.experiment.job.FIRST_VALIDATION_SECONDS", seconds)
+        monkeypatch.setattr("heedful.experiment.validation.FIRST_VALIDATION_SECONDS", seconds)
         train_recipe(*settings)
         (tmp_path / "run").rename(tmp_path / f"run-{seconds}")
         steps = [entry["step"] for entry in validations_of(tmp_path / f"run-{seconds}")]
@@ -405,14 +406,16 @@ def test_roles_of_training_settings():
     assert fields_with_role(TrainingConfig, "seed") == ["seed"]
 
 
-def test_resumable_change_is_logged_and_written(run):
+def plan_of(recipe, run, file):
+    return TrainingPlan(recipe, run, torch.device("cpu"), Console(file=file, width=1000))
+
+
+def test_resumable_change_is_logged(run):
     recipe = load_recipe(str(run.folder / "config.yaml"), ["training.checkpoints.keep_last=5"])
-    messages = []
-    check_resume_compatible(run, recipe, messages.append)
-    assert messages == [f"{run.folder}: training.checkpoints.keep_last was 2 and is now 5"]
-    update_recipe(run, recipe)
-    assert run.read_recipe() == recipe
-    run.verify()
+    output = io.StringIO()
+    assert check_resume_compatible(plan_of(recipe, run, output))
+    line = f"{run.folder}: training.checkpoints.keep_last was 2 and is now 5\n"
+    assert output.getvalue() == line
 
 
 @pytest.mark.parametrize("change", ["finished", "extended", "missing data", "changed data"])
@@ -442,14 +445,14 @@ def test_other_change_is_an_error_and_nothing_is_written(run):
     with pytest.raises(
         RunError, match=r"training\.optimizer\.learning_rate=0\.01, but now it is 0\.5"
     ):
-        check_resume_compatible(run, recipe, lambda line: None)
+        check_resume_compatible(plan_of(recipe, run, io.StringIO()))
     assert (run.folder / "config.yaml").read_bytes() == before
 
 
 def test_same_recipe_logs_nothing(run):
-    messages = []
-    check_resume_compatible(run, run.read_recipe(), messages.append)
-    assert messages == []
+    output = io.StringIO()
+    assert not check_resume_compatible(plan_of(run.read_recipe(), run, output))
+    assert output.getvalue() == ""
 
 
 IMPOSSIBLE = {

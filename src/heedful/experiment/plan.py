@@ -1,26 +1,32 @@
-"""From the arguments of `heedful.train` to a recipe with its data.
+"""From the arguments of `heedful train` to a plan, which is made once and handed down.
 
+Invariant: what cannot be trained is reported before anything is read or written, except for pairs.
 Pairs in memory are written to `RUN/pairs.jsonl`, which the recipe names, so the run can be resumed
-with the same pairs, or without them from `RUN/config.yaml`. Invariant: that file never changes once
-the run has a checkpoint.
+with the same pairs, or without them from `RUN/config.yaml`. That file never changes once the run
+has a checkpoint.
 """
 
 import filecmp
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from reprlib import repr as short_repr
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import torch
+from rich.console import Console
 
 from heedful.config import SettingsArgument, to_overrides
 from heedful.errors import ArgumentError, ConfigError, RunError, check, format_count
+from heedful.experiment.data_modules import require_training_data
 from heedful.experiment.default_recipe import DEFAULT_RECIPE, complete_default
+from heedful.experiment.flops import check_trainable
+from heedful.experiment.pretrained_encoder import with_pretrained_model
 from heedful.recipes import Recipe, load_recipe
 from heedful.recipes.recipe import RecipeArgument
 from heedful.runs import Run, resolve_device
@@ -33,12 +39,51 @@ from heedful.tasks.registry import (
     files_by_split,
     task_of_files,
 )
+from heedful.training.callbacks import Callback
+from heedful.training.config import TrainingConfig
+from heedful.training.progress import print_line
+from heedful.training.trackers import check_trackers
 
 FileArgument = str | os.PathLike[str] | None
 PairsArgument = FileArgument | Iterable[tuple[str, str]]
 DataArgument = PairsArgument | Mapping[str, PairsArgument]
 """Files by option, `{"labeled": "train.tsv"}`; a file of the recipe's task; or pairs."""
 _PAIRS_FILE = "pairs.jsonl"
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """What is trained, where, and how it is monitored."""
+
+    recipe: Recipe
+    run: Run
+    device: torch.device
+    console: Console = field(default_factory=lambda: Console(stderr=True))
+    callbacks: Sequence[Callback] = ()
+    report_to: Sequence[str] = ()  # names of trackers
+    auto_find_batch_size: bool = False
+    memory_limit: int | None = None  # in bytes, of that search
+
+    def checked(self) -> Self:
+        """Return the plan with its pretrained encoder; raise if it cannot be carried out."""
+        require_training_data(self.recipe)
+        check_trackers(self.report_to)
+        plan = self.with_recipe(with_pretrained_model(self.recipe, self.run))
+        check_trainable(plan.recipe)
+        return plan
+
+    @property
+    def config(self) -> TrainingConfig:
+        """The section `training` of the recipe."""
+        return self.recipe.training
+
+    def with_recipe(self, recipe: Recipe) -> Self:
+        """Return the plan with another recipe."""
+        return replace(self, recipe=recipe)
+
+    def log(self, message: str) -> None:
+        """Print a line; only the main process has a console."""
+        print_line(self.console, message)
 
 
 def run_folder(recipe: RecipeArgument, run: FileArgument) -> Path:
@@ -71,16 +116,19 @@ def load_recipe_with_data(
     hint = "give the data in one way"
     check(len(selected) <= 1, ", ".join(paths), "given together", hint, ArgumentError)
     with python_names():
-        overrides = to_overrides(file_overrides(by_split))
+        overrides = file_overrides(by_split)
     overrides += to_overrides(settings)
     try:
-        if in_memory is not None:
+        if in_memory is not None and recipe == DEFAULT_RECIPE:  # which is sized by the pairs
             load_recipe(recipe, overrides)  # report errors before anything is written
             _store_pairs(in_memory, run)
-        return load_training_recipe(recipe, overrides, device, files=by_split["train"])
+        loaded = load_training_recipe(recipe, overrides, device, files=by_split["train"])
     except ConfigError as error:
         location = error.location.removeprefix("--set ")
         raise ConfigError(location, error.message, error.hint) from None
+    if in_memory is not None and recipe != DEFAULT_RECIPE:
+        _store_pairs(in_memory, run)
+    return loaded
 
 
 def name_files(
