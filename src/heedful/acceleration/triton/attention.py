@@ -175,11 +175,11 @@ def triton_attention(
         seed = torch.randint(-(2**63), 2**63 - 1, (1,), device=queries.device)
     mask = mask.expand(*queries.shape[:3], keys.size(2))
     is_short = keys.size(2) <= tuning.MAX_TRITON_KEYS
-    attention = ShortAttention if is_short else LongAttention
+    attention = _ShortAttention if is_short else LongAttention
     return attention.apply(queries, keys, values, mask, seed, scale, dropout)
 
 
-class ShortAttention(torch.autograd.Function):
+class _ShortAttention(torch.autograd.Function):
     """softmax(scale q . k) v; saves its inputs."""
 
     @staticmethod
