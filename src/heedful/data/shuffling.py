@@ -54,6 +54,20 @@ class DataCursor(NamedTuple):
     batches_before_bucket: int = 0  # batches of the epoch before that bucket
 
 
+def shuffled_rows(
+    count: int, batch_size: int, *, seed: int, cursor: DataCursor
+) -> Iterator[tuple[Integers, DataCursor, DataCursor]]:
+    """Yield the rows of each batch with its position and the next: epochs in random order."""
+    num_batches = -(-count // batch_size)
+    while True:
+        order = permute_indices(np.arange(count), count, seed=seed, epoch=cursor.epoch)
+        for batch in range(cursor.batch, num_batches):
+            position = DataCursor(cursor.epoch, batch)
+            is_last = batch + 1 == num_batches
+            cursor = DataCursor(cursor.epoch + is_last, 0 if is_last else batch + 1)
+            yield order[batch * batch_size : (batch + 1) * batch_size], position, cursor
+
+
 def with_last_flag(items: Iterable[Item]) -> Iterator[tuple[Item, bool]]:
     """Yield each item with whether it is the last."""
     previous: list[Item] = []

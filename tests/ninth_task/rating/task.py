@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.config import BaseConfig
-from heedful.data.shuffling import DataCursor, permute_indices
+from heedful.data.shuffling import DataCursor, shuffled_rows
 from heedful.data.text.batching import SourceBatch, collate_sources
 from heedful.data.text.example_formats import LabeledTextFormat
 from heedful.data.text.pair_files import PAIR_SOURCES
@@ -138,14 +138,10 @@ class RatedBatches:
     cursor: DataCursor
 
     def __iter__(self):
-        count, size = len(self.data.ids), self.size
-        while True:
-            epoch, start = self.cursor.epoch, self.cursor.batch
-            order = permute_indices(np.arange(count), count, seed=self.seed, epoch=epoch)
-            for batch in range(start, -(-count // size)):
-                is_last = (batch + 1) * size >= count
-                self.cursor = DataCursor(epoch + 1, 0) if is_last else DataCursor(epoch, batch + 1)
-                yield self.data.collate(order[batch * size : (batch + 1) * size])
+        count = len(self.data.ids)
+        batches = shuffled_rows(count, self.size, seed=self.seed, cursor=self.cursor)
+        for rows, _, self.cursor in batches:
+            yield self.data.collate(rows)
 
 
 class RatedDataModule(DataModule):

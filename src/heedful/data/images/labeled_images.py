@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.data.images.idx_files import Bytes, find_labels, read_idx
-from heedful.data.shuffling import DataCursor, permute_indices
+from heedful.data.shuffling import DataCursor, shuffled_rows
 from heedful.data.sources import SourceConfig
 from heedful.data.text_files import display_name
 from heedful.errors import DataError, check, format_count
@@ -280,17 +280,9 @@ class LabeledImageBatchStream:
 
     def __iter__(self) -> Iterator[LabeledImageBatch]:
         dataset, size = self.dataset, self.dataset.batching.batch_size
-        num_batches = -(-len(dataset) // size)
-        while True:
-            epoch, start = self.cursor.epoch, self.cursor.batch
-            order = permute_indices(
-                np.arange(len(dataset)), len(dataset), seed=self.seed, epoch=epoch
-            )
-            for batch in range(start, num_batches):
-                is_last = batch + 1 == num_batches
-                self.cursor = DataCursor(epoch + 1, 0) if is_last else DataCursor(epoch, batch + 1)
-                rows = order[batch * size : (batch + 1) * size]
-                layouts = None
-                if dataset.has_scenes:
-                    layouts = dataset.draw_layouts([self.seed, epoch, batch], len(rows))
-                yield dataset.collate(rows, layouts)
+        batches = shuffled_rows(len(dataset), size, seed=self.seed, cursor=self.cursor)
+        for rows, (epoch, batch, *_), self.cursor in batches:
+            layouts = None
+            if dataset.has_scenes:
+                layouts = dataset.draw_layouts([self.seed, epoch, batch], len(rows))
+            yield dataset.collate(rows, layouts)
