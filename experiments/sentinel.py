@@ -59,7 +59,7 @@ def main(
     recipe = load_recipe(str(run / "config.yaml"))
     examples = islice(recipe.task.data.read_examples(recipe.data.test), num_images)
     captioner = load(run, device=device)
-    captions = captioner.predict_with_attention(example.source for example in examples)
+    captions = captioner.predict((example.source for example in examples), need_layers=True)
     typer.echo(heading(["word", "times", "weight of the sentinel"]))
     for use in measure_words((caption.attention for caption in captions), min_count):
         typer.echo(row([f"`{use.word}`", str(use.count), f"{use.sentinel_weight:.2f}"]))

@@ -59,7 +59,7 @@ def main(
     for run in runs:
         classifier = load(run, device=device)
         data = load_recipe(str(run / "config.yaml")).data
-        examples = classifier.read(images) if images else (data.test or data.dev).read()
+        examples = classifier.read_file(images) if images else (data.test or data.dev).read()
         result = measure_stopping(list(classifier.classify(examples)))
         *means, error = result
         typer.echo(row([run.name, *(f"{mean:.2f}" for mean in means), f"{error:.2f} %"]))

@@ -16,10 +16,10 @@ from heedful.version import VERSION
 if TYPE_CHECKING:
     from heedful.experiment.evaluation import evaluate
     from heedful.experiment.train import train_or_interrupt as train
-    from heedful.runs import load
+    from heedful.runs import load, load_as
 
 __version__ = VERSION
-__all__ = ["__version__", "evaluate", "load", "train"]
+__all__ = ["__version__", "evaluate", "load", "load_as", "train"]
 
 if "torch" not in sys.modules:
     configure_threads()
@@ -30,10 +30,10 @@ def __getattr__(name: str) -> Any:
         from heedful.experiment.evaluation import evaluate
 
         return evaluate
-    if name == "load":
-        from heedful.runs import load
+    if name in ("load", "load_as"):
+        from heedful import runs
 
-        return load
+        return getattr(runs, name)
     if name == "train":
         from heedful.experiment.train import train_or_interrupt
 

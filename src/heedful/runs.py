@@ -21,7 +21,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
+from typing import Any, TypedDict, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +37,6 @@ from heedful.config import (
     validate_settings,
 )
 from heedful.errors import ArgumentError, RunError, check, check_choice
-from heedful.evaluation.base import MetricScore
 from heedful.models.pretrained import load_pretrained_weights
 from heedful.recipes import Recipe
 from heedful.storage.atomic import atomic_replace, explain_os_errors, remove_path, write_text
@@ -49,39 +48,15 @@ from heedful.storage.manifest import (
     require_folder,
 )
 from heedful.storage.state_dict import load_weights, read_weights, save_weights
-from heedful.tasks.captioning.predictor import Captioner
-from heedful.tasks.classification.predictor import Classifier
-from heedful.tasks.forecasting.predictor import Forecaster
-from heedful.tasks.glimpse.predictor import GlimpseClassifier
-from heedful.tasks.language_modeling.generator import TextGenerator
-from heedful.tasks.masked_language_modeling.task import MaskFiller
+from heedful.tasks.prediction import Predictor
 from heedful.tasks.registry import TASKS
-from heedful.tasks.tagging.predictor import Tagger
 from heedful.tasks.task import LoadedRun, Task
 from heedful.tasks.task_data import VocabSizes
-from heedful.tasks.translation.translator import Translator
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.training.callbacks import LoggedSample
 from heedful.version import VERSION
 
-if TYPE_CHECKING:
-
-    class AnyPredictor(  # type: ignore[misc]
-        Translator,
-        Captioner,
-        Classifier,
-        Tagger,
-        TextGenerator,
-        MaskFiller,
-        Forecaster,
-        GlimpseClassifier,
-    ):
-        """Return type of `load`, for type checkers: a run has only the methods of its own task."""
-
-        def evaluate(self, examples: Sequence[Any], /) -> list[MetricScore]: ...
-
-else:
-    AnyPredictor = Any
+PredictorT = TypeVar("PredictorT", bound=Predictor)
 
 FORMAT_VERSION = 2
 _CONFIG, _TOKENIZERS_FOLDER, _WEIGHTS = "config.yaml", "tokenizers", "weights.safetensors"
@@ -257,42 +232,18 @@ class LoadOptions(TypedDict, total=False):
     ensemble_with: Sequence[Path | str]
 
 
-@overload
-def load(run: Path | str, **options: Unpack[LoadOptions]) -> AnyPredictor: ...
-@overload
-def load(
-    run: Path | str, *, task: Literal["translation"], **options: Unpack[LoadOptions]
-) -> Translator: ...
-@overload
-def load(
-    run: Path | str, *, task: Literal["captioning"], **options: Unpack[LoadOptions]
-) -> Captioner: ...
-@overload
-def load(
-    run: Path | str, *, task: Literal["classification"], **options: Unpack[LoadOptions]
-) -> Classifier: ...
-@overload
-def load(
-    run: Path | str, *, task: Literal["tagging"], **options: Unpack[LoadOptions]
-) -> Tagger: ...
-@overload
-def load(
-    run: Path | str, *, task: Literal["language-modeling"], **options: Unpack[LoadOptions]
-) -> TextGenerator: ...
-@overload
-def load(
-    run: Path | str, *, task: Literal["masked-language-modeling"], **options: Unpack[LoadOptions]
-) -> MaskFiller: ...
-@overload
-def load(
-    run: Path | str, *, task: Literal["forecasting"], **options: Unpack[LoadOptions]
-) -> Forecaster: ...
-@overload
-def load(
-    run: Path | str, *, task: Literal["glimpses"], **options: Unpack[LoadOptions]
-) -> GlimpseClassifier: ...
-@overload
-def load(run: Path | str, *, task: str | None, **options: Unpack[LoadOptions]) -> Any: ...
+def load_as(
+    run: Path | str, predictor_class: type[PredictorT], **options: Unpack[LoadOptions]
+) -> PredictorT:
+    """Load a run whose predictor is of this class, which type checkers then know."""
+    predictor = load(run, **options)
+    if isinstance(predictor, predictor_class):
+        return predictor
+    expected, actual = predictor_class.__name__, type(predictor).__name__
+    message = f"its predictor is a {actual}, not a {expected}"
+    raise RunError(str(run), message, f"load it as {actual}")
+
+
 @check_types
 def load(
     run: Path | str,
@@ -302,11 +253,11 @@ def load(
     dtype: Dtype = "fp32",
     settings: SettingsArgument = (),
     ensemble_with: Sequence[Path | str] = (),
-) -> Any:
+) -> Predictor:
     """Load a trained model, after verifying each file against the manifest.
 
-    Its task decides the type, such as `Translator`, `TextGenerator`, `Classifier` or `Forecaster`.
-    A run of another task than `task` is an error, and type checkers know by it what is returned.
+    Its task decides the class, such as `Translator`, `TextGenerator`, `Classifier` or `Forecaster`.
+    A run of another task than `task` is an error.
     `dtype` is that of the computation: "bf16" or "int8" where the processor has it.
     `settings` change those of the run: {"decoding.beam_size": 10}; `ensemble_with` are further runs
     that form an ensemble with this one.

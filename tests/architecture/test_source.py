@@ -32,6 +32,8 @@ KEYWORD_DICTS = {
     "src/heedful/experiment/train.py": "files by the names that tasks give them, checked",
     "src/heedful/experiment/evaluation.py": "files by the names that tasks give them, checked",
     "src/heedful/runs.py": "a TypedDict of the keywords of `load`",
+    "src/heedful/tasks/captioning/predictor.py": "overloads with a TypedDict",
+    "src/heedful/tasks/translation/translator.py": "overloads with a TypedDict",
 }
 
 PLURALS = {  # why a number before a plural cannot be 1, or is a text

@@ -13,8 +13,7 @@ from heedful.tasks.registry import TASKS, all_file_options, all_tasks
 
 SOURCE = Path(heedful.__file__).parent
 BELOW = {"tasks", "models", "training", "acceleration", "conversion"}
-# `runs` names two tasks in its typed loaders; models and objectives stand below tasks; conversion
-# is about particular models.
+# Models and objectives stand below tasks; conversion is about particular models.
 FILES = [
     path for path in sorted(SOURCE.rglob("*.py")) if path.relative_to(SOURCE).parts[0] not in BELOW
 ]

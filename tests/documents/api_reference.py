@@ -24,12 +24,13 @@ SECTIONS = {
     "Train and load": [
         "experiment.train: train",
         "experiment.evaluation: evaluate",
-        "runs: Run load resolve_device",
+        "runs: Run load load_as resolve_device",
         "recipes.recipe: Recipe load_recipe recipe_names read_recipe_text",
         "training.callbacks",
         "errors",
     ],
     "Predictors and their results": [
+        "tasks.prediction: Prediction Predictor BatchPredictor",
         "tasks.translation.translator",
         "decoding.requests",
         "decoding.translation",

@@ -59,7 +59,7 @@ def test_words_attend_to_the_side_of_their_shape(trained_captioner):
     examples = read_test_examples(name)
     chosen = [item.source for item in examples if "left of" in item.references[0]][:50]
     with unchecked():
-        captions = list(trained_captioner(name).predict_with_attention(chosen))
+        captions = list(trained_captioner(name).predict(chosen, need_layers=True))
     centers = []
     for caption in captions:
         weights = caption.attention.weights  # (words, rows, columns)
@@ -75,7 +75,7 @@ def test_words_that_need_no_image_attend_to_the_sentinel(trained_captioner):
     name = "adaptive-attention-2017-small"
     chosen = [item.source for item in read_test_examples(name)[:200]]
     with unchecked():
-        captions = trained_captioner(name).predict_with_attention(chosen)
+        captions = trained_captioner(name).predict(chosen, need_layers=True)
         uses = measure_words(caption.attention for caption in captions)
     weights = {use.word: use.sentinel_weight for use in uses}
     function_words = min(weights["a"], weights["of"])

@@ -380,21 +380,21 @@ def test_threads_wait_the_same_from_python_and_from_the_command(trained):
 TYPED = """
 import heedful
 import torch
+from heedful.tasks.captioning.predictor import Captioner
+from heedful.tasks.tagging.predictor import Tagger
+from heedful.tasks.translation.translator import Translator
 
 model = heedful.load("run", device=torch.device("cpu"))
-translator = heedful.load("run", task="translation", settings={"decoding.beam_size": 2})
-reveal_type(model.translate("a"))
-reveal_type(model.translate(["a"]))
-reveal_type(model.classify("a"))
-reveal_type(model.generate("a"))
-reveal_type(model.caption("a"))
+translator = heedful.load_as("run", Translator, settings={"decoding.beam_size": 2})
+reveal_type(model.evaluate(["a"]))
 reveal_type(heedful.train("default", "run", pairs=[("a", "b")], labeled="c", steps=5))
 reveal_type(heedful.evaluate("run", labeled="c")[0])
 reveal_type(translator.translate("a"))
-reveal_type(heedful.load("run", task="captioning").caption(["a"])[0])
-reveal_type(heedful.load("run", task="tagging").tag("a"))
+reveal_type(translator.translate(["a"], beam_size=2)[0])
+reveal_type(heedful.load_as("run", Captioner).caption(["a"])[0])
+reveal_type(heedful.load_as("run", Tagger).tag("a"))
 translator.classify("a")
-heedful.load("run", task="forecasting").translate("a")
+model.translate("a")
 heedful.train("default", "run", steps="5")
 """
 
@@ -409,19 +409,16 @@ def test_type_checkers_see_what_load_and_train_return(tmp_path):
     output = api.run(arguments)[0]
     types = [line.split('"')[1] for line in output.splitlines() if "Revealed type" in line]
     assert [name.replace("builtins.", "").rsplit(".", 1)[-1].strip("]") for name in types] == [
-        "Translation",
-        "Translation",
-        "Classification",
-        "str",
-        "Caption",
+        "MetricScore",
         "TrainingResult",
         "MetricScore",
+        "Translation",
         "Translation",
         "Caption",
         "TaggedSentence",
     ], output
     errors = [line.split("error: ")[1] for line in output.splitlines() if "error: " in line]
-    assert [line.partition("[")[2] for line in errors] == [
+    assert [line.rpartition("[")[2] for line in errors] == [
         "attr-defined]",
         "attr-defined]",
         "arg-type]",

@@ -126,7 +126,7 @@ def _show_translations(run: Path, device: str) -> str:
     from heedful.runs import load
 
     evaluate(run, device=device)
-    translations = load(run, device=device).translate(LATIN_SENTENCES)
+    translations = list(load(run, device=device).predict(LATIN_SENTENCES))
     maps = [[translation.attention_map] for translation in translations]
     print_attention(maps)
     echo("")

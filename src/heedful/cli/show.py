@@ -83,13 +83,16 @@ def show(
     predictor = load(
         run, device=device, settings=overrides, task="translation" if show_tree else None
     )
-    if not getattr(predictor, "reads_files", False):
+    requests: Iterable[Any] = map(predictor.parse_line, texts)
+    if predictor.reads_files:
+        requests = chain.from_iterable(map(predictor.read_file, texts))
+    else:
         _note_file_names(texts)
     if show_tree:
         _show_search_tree(predictor, texts, as_json=as_json, figures=figures or (), html=html)
         return
     selection = AttentionSelection(kind or (), layer or (), head or (), joins_words=words)
-    results = list(predictor.predict_with_attention(texts))
+    results = list(predictor.predict(requests, need_layers=True))
     maps = [_select_maps(result, selection, run) for result in results]
     columns = selection.count_heads(results[0].attention_layers)
     form: FigureForm = "lines" if lines else "map"

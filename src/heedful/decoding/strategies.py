@@ -3,13 +3,15 @@
 Invariant: the output of a text does not depend on the rest of its batch.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from heedful.data.text.batching import SourceBatch, collate_sources
+from heedful.data.text.batching import SourceBatch
 from heedful.decoding.config import DecodingConfig
 from heedful.decoding.requests import EncodedRequest
 from heedful.models.base import DecodableModel
@@ -38,11 +40,20 @@ class DecodingOutput(NamedTuple):
     tree: list[Node[int]] | None = None
 
 
-class DecodingStrategy:
-    """Decodes batches of requests as the settings say.
+def empty_output(request: EncodedRequest, *, need_tree: bool) -> DecodingOutput:
+    """Return the empty output of an empty text, or of one that is skipped: it has no score."""
+    score = math.nan if request.is_skipped else 0.0
+    weights = np.zeros((1, len(request.source) + 1), np.float32)
+    empty = Hypothesis([], score, score, weights[:0], np.full(1, score), weights[0])
+    return DecodingOutput([empty], [] if need_tree else None)
 
-    `collate` makes the inputs of the model; by default they are texts.
-    """
+
+Collate = Callable[[Sequence[EncodedRequest]], SourceBatch]
+"""Makes the inputs of a model."""
+
+
+class DecodingStrategy:
+    """Decodes batches of requests as the settings say."""
 
     def __init__(
         self,
@@ -51,42 +62,41 @@ class DecodingStrategy:
         *,
         tokenizers: TokenizerPair,
         device: torch.device | str,
-        collate: Callable[[Sequence[EncodedRequest]], SourceBatch] | None = None,
     ) -> None:
         self.model, self.config = model, config
         self.tokenizers, self.device = tokenizers, device
-        self._collate_requests = collate or collate_requests
         self.length_penalty = config.length_penalty.build()
         self.coverage_penalty = config.coverage_penalty.build() if config.coverage_penalty else None
 
     def decode(
-        self, requests: Sequence[EncodedRequest], *, need_tree: bool = False
+        self, requests: Sequence[EncodedRequest], collate: Collate, *, need_tree: bool = False
     ) -> list[DecodingOutput]:
         """Return one output per request; either all requests have a target or none."""
+        sources = SourceBatch(*(part.to(self.device) for part in collate(requests)))
         targets = [request.target for request in requests if request.target is not None]
         if targets:
             hypotheses = self.model.score(
-                self._collate(requests),
+                sources,
                 targets,
                 length_penalty=self.length_penalty,
                 coverage_penalty=self.coverage_penalty,
             )
             return [DecodingOutput([hypothesis]) for hypothesis in hypotheses]
         if self.config.mbr:
-            samples = self._sample(requests, self.config.mbr.num_samples)
+            samples = self._sample(requests, sources, self.config.mbr.num_samples)
             selected = map(self._select_mbr, requests, samples)
             return [DecodingOutput([hypothesis]) for hypothesis in selected]
         if self.config.sampling:
-            return list(map(DecodingOutput, self._sample(requests, self.config.n_best)))
-        return self._search(requests, need_tree=need_tree)
+            return list(map(DecodingOutput, self._sample(requests, sources, self.config.n_best)))
+        return self._search(requests, sources, need_tree=need_tree)
 
     def _search(
-        self, requests: Sequence[EncodedRequest], *, need_tree: bool
+        self, requests: Sequence[EncodedRequest], sources: SourceBatch, *, need_tree: bool
     ) -> list[DecodingOutput]:
         config, trellis = self.config, Trellis() if need_tree else None
         constraints = [request.constraints for request in requests]
         hypotheses = self.model.search(
-            self._collate(requests),
+            sources,
             beam_size=config.beam_size,
             max_lengths=self._to_tensor([request.max_length for request in requests]),
             length_penalty=self.length_penalty,
@@ -104,10 +114,12 @@ class DecodingStrategy:
         best = [of_text[: config.n_best] for of_text in hypotheses]
         return list(map(DecodingOutput, best, trees))
 
-    def _sample(self, requests: Sequence[EncodedRequest], count: int) -> list[list[Hypothesis]]:
+    def _sample(
+        self, requests: Sequence[EncodedRequest], sources: SourceBatch, count: int
+    ) -> list[list[Hypothesis]]:
         sampling, penalty = self.config.sampling or SamplingConfig(), self.length_penalty
         samples = self.model.sample(
-            self._collate(requests),
+            sources,
             count,
             max_lengths=self._to_tensor([request.max_length for request in requests]),
             options=sampling.build(),
@@ -160,14 +172,5 @@ class DecodingStrategy:
             processors.append(ForcedBOSToken(config.forced_bos_token_id))
         return processors
 
-    def _collate(self, requests: Sequence[EncodedRequest]) -> SourceBatch:
-        sources = self._collate_requests(requests)
-        return SourceBatch(*(part.to(self.device) for part in sources))
-
     def _to_tensor(self, values: list[int]) -> Int[Tensor, "B"]:
         return torch.tensor(values, device=self.device)
-
-
-def collate_requests(requests: Sequence[EncodedRequest]) -> SourceBatch:
-    """Return the tensors of the texts of requests."""
-    return collate_sources([request.source for request in requests])

@@ -157,13 +157,6 @@ class TranslationBuilder:
         mapper = self._token_texts.for_source(request.request.text).target
         return "".join(mapper.token_texts(tokens))
 
-    def build_empty(self, request: EncodedRequest, *, need_tree: bool) -> Translation:
-        """Return the empty output of an empty text, or of one that is skipped: it has no score."""
-        score = math.nan if request.is_skipped else 0.0
-        weights = np.zeros((1, len(request.source) + 1), np.float32)
-        empty = Hypothesis([], score, score, weights[:0], np.full(1, score), weights[0])
-        return self.build(request, DecodingOutput([empty], [] if need_tree else None))
-
     def token_axes(
         self, request: EncodedRequest, tokens: Sequence[int]
     ) -> tuple[TokenAxis, TokenAxis]:

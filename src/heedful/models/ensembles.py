@@ -153,3 +153,9 @@ class ShallowFusion(DecodableModel):
         check(vocab_size == lm_vocab_size, "shallow_fusion", message, hint)
         log_probs = step.log_probs + self.weight * lm_log_probs
         return StepOutput(log_probs, ShallowFusionState(step.state, lm_step.state), step.weights)
+
+
+def ensemble_members(model: DecodableModel) -> Sequence[DecodableModel]:
+    """Return the members of an ensemble, or the model alone; without a language model."""
+    base = model.model if isinstance(model, ShallowFusion) else model
+    return base.members if isinstance(base, Ensemble) else [base]

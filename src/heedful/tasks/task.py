@@ -8,13 +8,13 @@ predictor has.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import nn
 
 from heedful.config import BaseConfig
-from heedful.errors import ConfigError, RunError, check
+from heedful.errors import ConfigError, check
 from heedful.tasks.default_recipe import DefaultRecipe
 from heedful.tasks.evaluation import Evaluation
 from heedful.tasks.prediction import Predictor
@@ -35,7 +35,6 @@ class LoadedRun(NamedTuple):
     model: nn.Module
 
 
-Labeler = TypeVar("Labeler", bound=Any)
 RunLoader = Callable[[Path | str], LoadedRun]
 
 
@@ -125,25 +124,3 @@ class Task(ABC):
         self, members: Sequence[LoadedRun], device: torch.device, load_run: RunLoader
     ) -> Predictor:
         """Build the predictor of a run; of multiple runs, an ensemble, or raise."""
-
-
-def combine_labelers(
-    members: Sequence[LoadedRun], model_class: type, build: Callable[[LoadedRun], Labeler]
-) -> Labeler:
-    """Build the predictor of the first run, with those of the others as its ensemble.
-
-    Raise RunError for a run of another task, or with other labels.
-    """
-    labelers: list[Labeler] = []
-    for member in members:
-        first, task = members[0], member.config.task
-        message = f"this run {task.description}, but {first.folder} {first.config.task.description}"
-        is_same = isinstance(member.model, model_class)
-        check(is_same, str(member.folder), message, "leave it out", RunError)
-        labelers.append(build(member))
-        different = sorted(set(labelers[0].labels) ^ set(labelers[-1].labels))
-        message = f"its labels differ from those of {first.folder}: {', '.join(different)}"
-        hint = "use runs with the same labels"
-        check(not different, str(member.folder), message, hint, RunError)
-    labelers[0].ensemble_with = labelers[1:]
-    return labelers[0]

@@ -27,7 +27,7 @@ from heedful.inspection.attention_layers import (
 )
 from heedful.inspection.attention_trace import TraceRecord, trace_attention
 from heedful.tasks.evaluation import Evaluation
-from heedful.tasks.prediction import format_predictor
+from heedful.tasks.prediction import Predictor, format_predictor
 from heedful.tasks.task import LoadedRun, Task
 from heedful.tasks.task_data import ExperimentConfig
 from heedful.tasks.text_data import TextData
@@ -57,10 +57,8 @@ class PredictedText(NamedTuple):
         return {"text": self.text, "tokens": list(self.tokens)}
 
 
-class TextPredictor:
+class TextPredictor(Predictor[str, PredictedText]):
     """A trained model of running text with its tokenizer."""
-
-    model: Any
 
     def __init__(
         self,
@@ -100,9 +98,10 @@ class TextPredictor:
         context = f"context of {format_count(self.lm_batching.context_length, 'token')}"
         return format_predictor(self, f"vocabulary {len(self.tokenizer)}", context)
 
-    def count_tokens(self, lines: Sequence[str]) -> int:
+    @override
+    def count_tokens(self, examples: Sequence[str]) -> int:
         """Return the number of tokens of a text; the EOS before its first line is not counted."""
-        return len(concatenate_lines(lines, self.tokenizer)) - 1
+        return len(concatenate_lines(examples, self.tokenizer)) - 1
 
 
 class TextEvaluation(Evaluation):

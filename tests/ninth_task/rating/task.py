@@ -19,7 +19,7 @@ from heedful.data.text.example_formats import LabeledTextFormat
 from heedful.data.text.pair_files import PAIR_SOURCES
 from heedful.decoding.translation import EOS_LABEL
 from heedful.errors import DataError
-from heedful.evaluation.base import Metric, compute_score
+from heedful.evaluation.base import Metric
 from heedful.evaluation.registry import LOSS, MetricSpec
 from heedful.inspection.attention_layers import collect_layers, mark_default, without_words
 from heedful.inspection.attention_map import AttentionMap
@@ -29,7 +29,7 @@ from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.pytree import map_tensors
 from heedful.tasks.default_recipe import DefaultRecipe
 from heedful.tasks.evaluation import Evaluation
-from heedful.tasks.prediction import DevEvaluator
+from heedful.tasks.prediction import BatchPredictor, DevEvaluator
 from heedful.tasks.task import Task
 from heedful.tasks.task_data import BatchShape, DataModule, TaskData, TrainData, random_tokens
 from heedful.tokenization.tokenizer import Tokenizer
@@ -193,38 +193,31 @@ class Rating(NamedTuple):
         return {"source": self.source, "rating": self.value}
 
 
-class Rater:
+class Rater(BatchPredictor[str, Rating]):
     """A trained model that rates texts."""
+
+    batch_size = 1
 
     def __init__(self, model: Regressor, tokenizer: Tokenizer, device: torch.device) -> None:
         self.model, self.device = accelerate_for_inference(model, device), device
         self.tokenizer = tokenizer
 
     @torch.inference_mode()
-    def predict(self, requests, *, location="text", start_index=1) -> Iterator[Rating]:
-        for text in requests:
-            ids = self.tokenizer.encode(text)
-            batch = RatedBatch(collate_sources([ids]), torch.zeros(1))
-            with trace_attention(self.model, device="cpu") as records:
-                output = self.model(map_tensors(lambda tensor: tensor.to(self.device), batch))
-            value = output.log_probs.item()
-            tokens, shown = [*self.tokenizer.ids_to_tokens(ids), EOS_LABEL], [f"{value:.6g}"]
-            axes = "pooling", without_words(shown), without_words(tokens)
-            layers = mark_default(
-                collect_layers(records, lambda record, axes=axes: axes), "pooling"
-            )
-            weights = layers[0].weights.mean(axis=0)  # over heads
-            yield Rating(text, value, AttentionMap(tokens, shown, weights, title=text), layers)
+    def predict_batch(self, requests, options, *, need_layers) -> Iterator[Rating]:
+        (text,) = requests
+        ids = self.tokenizer.encode(text)
+        batch = RatedBatch(collate_sources([ids]), torch.zeros(1))
+        with trace_attention(self.model, device="cpu") as records:
+            output = self.model(map_tensors(lambda tensor: tensor.to(self.device), batch))
+        value = output.log_probs.item()
+        tokens, shown = [*self.tokenizer.ids_to_tokens(ids), EOS_LABEL], [f"{value:.6g}"]
+        axes = "pooling", without_words(shown), without_words(tokens)
+        layers = mark_default(collect_layers(records, lambda record: axes), "pooling")
+        weights = layers[0].weights.mean(axis=0)  # over heads
+        yield Rating(text, value, AttentionMap(tokens, shown, weights, title=text), layers)
 
-    def predict_with_attention(self, requests):
-        return self.predict(requests)
-
-    def evaluate(self, examples):
-        outputs = [result.text for result in self.predict(pair.source for pair in examples)]
-        return [compute_score(Pearson(), outputs, [pair.target for pair in examples])]
-
-    def count_tokens(self, examples):
-        return len(examples)
+    def default_metrics(self, references):
+        return [Pearson()]
 
 
 class DevRater(DevEvaluator):

@@ -131,7 +131,7 @@ def test_run_is_complete_without_the_folder(classifier_run, files, tmp_path):
 
 def test_attention_of_each_layer_is_shown_with_bos(classifier_run):
     classifier = heedful.load(classifier_run, device="cpu")
-    (result,) = classifier.predict_with_attention(["the unhappy lion"])
+    (result,) = classifier.predict(["the unhappy lion"], need_layers=True)
     kinds = [layer.kind for layer in result.attention_layers]
     assert kinds == ["encoder-self"] * 3 + ["pooling"]
     first = result.attention_layers[0]
@@ -157,7 +157,7 @@ def test_tagger_has_a_tag_for_the_first_piece_of_each_word(model_type, files, tm
     train(recipe, tmp_path / "run", conll=files / "tagged.conll", device="cpu")
     tagger = heedful.load(tmp_path / "run", device="cpu")
     words = ["unhappy", "\u200b", "lions", "don't"]
-    (result,) = tagger.predict_with_attention([words])
+    (result,) = tagger.predict([words], need_layers=True)
     assert len(result.tags) == len(words)
     tokenizer, model = tagger.tokenizers.source, tagger.model
     ids = tokenizer.encode(" ".join(words))
@@ -187,7 +187,7 @@ def test_translation_model_has_a_new_decoder(bert, files, tmp_path):
     train(recipe, tmp_path / "run", **texts, device="cpu")
     settings = {"decoding.min_length": 2}
     translator = heedful.load(tmp_path / "run", device="cpu", settings=settings)
-    (result,) = translator.predict_with_attention(["the lion"])
+    (result,) = translator.predict(["the lion"], need_layers=True)
     kinds = {layer.kind for layer in result.attention_layers}
     assert kinds == {"encoder-self", "decoder-self", "cross"}
     _, changed = changed_parts(tmp_path / "run", bert)

@@ -35,7 +35,7 @@ def translate(name, text="b a d"):
     config = DecodingConfig(beam_size=1, min_length=2)
     translator = Translator(build(name).float(), TokenizerPair(tokenizer, tokenizer), config)
     with unchecked():
-        (result,) = translator.predict_with_attention([text])
+        (result,) = translator.predict([text], need_layers=True)
     return result
 
 

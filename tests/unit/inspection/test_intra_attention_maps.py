@@ -72,7 +72,7 @@ def test_language_model_shows_intra_attention_by_default(cell):
         source_vocab_size=len(tokenizer), target_vocab_size=len(tokenizer)
     )
     generator = TextGenerator(model, tokenizer, LMBatchingConfig(context_length=10))
-    (result,) = generator.predict_with_attention(["a b c d"])
+    (result,) = generator.predict(["a b c d"], need_layers=True)
     (drawn,) = AttentionSelection().select(result.attention_layers, AttentionMap.empty("a b c d"))
     assert drawn.caption == "intra-attention"
     check_reads_word_by_word(drawn)

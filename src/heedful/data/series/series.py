@@ -122,7 +122,10 @@ class SeriesFileConfig(SourceConfig):
 
     @override
     def read(self) -> list[Series]:
-        table = self._read_table()
+        return self.parse_table(self._read_table())
+
+    def parse_table(self, table: "_Table") -> list[Series]:
+        """Return the series of a table."""
         names = list(table.columns)
         time = self._find(self.time_column, _TIME_NAMES, names) or names[0]
         value = self._find(self.value_column, _VALUE_NAMES, names)
@@ -177,6 +180,19 @@ class SeriesFileConfig(SourceConfig):
             cells.append(row)
         check(cells, location, "contains no values", "add a row for each time", DataError)
         return _Table(location, lines, dict(zip(names, zip(*cells, strict=True), strict=True)))
+
+
+def parse_series(series_id: str, columns: Mapping[str, Sequence[Any]]) -> Series:
+    """Return a series from columns as of a long file, in lists of numbers and texts."""
+    lengths = {len(column) for column in columns.values()}
+    message, hint = "needs columns of equal lengths", "give a list of times, and one of values"
+    check(len(columns) > 1 and len(lengths) == 1, f"series {series_id!r}", message, hint, DataError)
+    cells = {
+        name: tuple("" if cell is None else str(cell) for cell in column)
+        for name, column in columns.items()
+    }
+    table = _Table(f"series {series_id!r}", list(range(1, max(lengths) + 1)), cells)
+    return SeriesFileConfig(path=series_id).parse_table(table)[0]._replace(id=series_id)
 
 
 class _Table(NamedTuple):

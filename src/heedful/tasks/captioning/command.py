@@ -109,9 +109,10 @@ def caption(
     from heedful.storage.atomic import write_text
 
     captioner = load(overrides=overrides or (), ensemble_with=ensemble_with or ())
-    names = captioner.loader.expand(images)
+    names = [name for path in images for name in captioner.read_file(path)]
     is_drawn = bool(draw or figures or html)
-    stream = captioner.predict(names, beam_size=beam, n_best=n_best, need_layers=is_drawn)
+    options = captioner.options_class(beam_size=beam, n_best=n_best)
+    stream = captioner.predict(names, options, need_layers=is_drawn)
     captions: list[Caption] = []
     lines: list[str] = []
     with handle_stdout_errors():

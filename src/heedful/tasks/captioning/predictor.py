@@ -1,47 +1,39 @@
-"""The captioner: a trained model, or an ensemble, that writes captions for images.
+"""The captioner: a trained model, or an ensemble, that captions images."""
 
-Invariant: the caption of an image does not depend on the other images; with sampling it depends on
-the seed and its index.
-"""
-
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Any, ClassVar, overload
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
 
 import numpy as np
 import torch
-from torch import nn
-from typing_extensions import override
+from typing_extensions import Unpack, override
 
-from heedful.acceleration.registry import accelerate_for_inference
 from heedful.config import check_types
 from heedful.data.images.batching import collate_images
-from heedful.data.images.captions import CaptionedImage
 from heedful.data.images.image_files import read_all
 from heedful.data.text.batching import SourceBatch
-from heedful.decoding.config import DecodingConfig, check_search_tree
-from heedful.decoding.requests import EncodedRequest, Request, RequestEncoder, batch_requests
-from heedful.decoding.strategies import DecodingOutput, DecodingStrategy
-from heedful.decoding.translation import BOS_LABEL
-from heedful.evaluation.base import MetricScore
-from heedful.evaluation.registry import CAPTION_METRICS, compute_metrics
-from heedful.inspection.attention_layers import (
-    AttentionLayer,
-    Axes,
-    collect_layers,
-    mark_output_layers,
-)
-from heedful.inspection.attention_trace import TraceRecord, trace_output
-from heedful.models.base import DecodableModel, Seq2SeqModel
-from heedful.models.ensembles import Ensemble, ShallowFusion
+from heedful.decoding.config import DecodingConfig
+from heedful.decoding.requests import EncodedRequest, Request, RequestEncoder
+from heedful.decoding.strategies import DecodingOutput
+from heedful.evaluation.base import Metric
+from heedful.evaluation.registry import CAPTION_METRICS, get_metrics
+from heedful.inspection.attention_layers import AttentionLayer, TokenAxis
+from heedful.models.base import DecodableModel
+from heedful.models.ensembles import ensemble_members
 from heedful.models.image_encoders import FeatureEncoder, ImageEncoder
 from heedful.tasks.captioning.caption import Caption, CaptionBuilder
 from heedful.tasks.captioning.images import ImageLoader, ImageRequest, LoadedImage
-from heedful.tasks.prediction import format_predictor
+from heedful.tasks.prediction import check_json, format_predictor
+from heedful.tasks.search_predictor import (
+    CopyProbs,
+    SearchInputs,
+    SearchKeywords,
+    SearchOptions,
+    SearchPredictor,
+)
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import PAD
-
-_WINDOW = 256  # images in memory at once
 
 
 class ImageRequestEncoder(RequestEncoder):
@@ -56,10 +48,41 @@ class ImageRequestEncoder(RequestEncoder):
         return [[PAD] * max(1, self.num_cells - 1) for _ in requests]  # one more is EOS
 
 
-class Captioner:
+@dataclass
+class ImageInputs(SearchInputs[Caption]):
+    """Images to caption."""
+
+    requests: Sequence[EncodedRequest]
+    images: Mapping[int, LoadedImage]  # by index of the request
+    builder: CaptionBuilder
+
+    @override
+    def collate(self, batch: Sequence[EncodedRequest]) -> SourceBatch:
+        inputs = [self.images[request.request_index].inputs for request in batch]
+        return collate_images(np.stack(inputs), math.prod(self.builder.grid))
+
+    @override
+    def axes(self, request: EncodedRequest, tokens: Sequence[int]) -> tuple[TokenAxis, TokenAxis]:
+        return self.builder.cell_axis(), self.builder.token_axis(tokens)
+
+    @override
+    def build(
+        self,
+        request: EncodedRequest,
+        output: DecodingOutput,
+        copy_probs: CopyProbs | None,
+        layers: Sequence[AttentionLayer],
+    ) -> Caption:
+        pixels = self.images[request.request_index].pixels
+        return self.builder.build(request, output, pixels)._replace(attention_layers=layers)
+
+
+class Captioner(SearchPredictor[ImageRequest | Request, Caption]):
     """A trained model with its tokenizer and decoding settings."""
 
-    reads_files: ClassVar = True  # requests may be names of files
+    request_name = "image"
+    reads_files = True
+    window_size = 256  # images in memory at once
 
     def __init__(
         self,
@@ -69,17 +92,12 @@ class Captioner:
         *,
         device: torch.device | str = "cpu",
     ) -> None:
-        if isinstance(model, nn.Module):  # the members of an ensemble are accelerated already
-            model = accelerate_for_inference(model, device)
-        self.model = model
-        self.tokenizers = tokenizers
-        self.decoding = config
-        self.device = device
-        encoder = image_encoder_of(model)
+        super().__init__(model, tokenizers, config, device=device)
+        encoder = image_encoder_of(self.model)
         self.grid = encoder.grid
-        self.num_cells = encoder.grid[0] * encoder.grid[1]
         self.loader = ImageLoader(encoder.image_shape, _feature_scale(encoder))
-        self._request_encoder = ImageRequestEncoder(tokenizers, config, self.num_cells)
+        num_cells = math.prod(encoder.grid)
+        self._request_encoder = ImageRequestEncoder(tokenizers, config, num_cells)
         self._builder = CaptionBuilder(tokenizers.target, self.grid)
 
     def __repr__(self) -> str:
@@ -88,23 +106,25 @@ class Captioner:
             self, shape, f"vocabulary {size}", f"beam size {self.decoding.beam_size}"
         )
 
+    @override
+    def parse_json(self, value: Any) -> ImageRequest:
+        """Return the name of an image, or lists of numbers as an array."""
+        if not isinstance(value, list):
+            return check_json(value, str, "a name or lists of numbers", '"image.png"')
+        return np.array(value, np.uint8 if self.loader.shape.has_pixels else np.float32)
+
+    @override
+    def read_file(self, path: str) -> Iterable[ImageRequest]:
+        """Return the images of a folder, a feature file or a sheet, or the image."""
+        return self.loader.expand([path])
+
     @overload
     def caption(  # type: ignore[overload-overlap]  # a str is an iterable of str
-        self,
-        images: ImageRequest | Request,
-        *,
-        beam_size: int | None = None,
-        n_best: int | None = None,
-        need_tree: bool = False,
+        self, images: ImageRequest | Request, **options: Unpack[SearchKeywords]
     ) -> Caption: ...
     @overload
     def caption(
-        self,
-        images: Iterable[ImageRequest | Request],
-        *,
-        beam_size: int | None = None,
-        n_best: int | None = None,
-        need_tree: bool = False,
+        self, images: Iterable[ImageRequest | Request], **options: Unpack[SearchKeywords]
     ) -> list[Caption]: ...
     @check_types
     def caption(
@@ -118,7 +138,8 @@ class Captioner:
         """Caption an image, or images: files, `FILE#ROW`, or arrays."""
         is_one = isinstance(images, str | Request | np.ndarray) or hasattr(images, "__fspath__")
         requests: Any = [images] if is_one else images
-        results = self.predict(requests, beam_size=beam_size, n_best=n_best, need_tree=need_tree)
+        options = SearchOptions(beam_size=beam_size, n_best=n_best, need_tree=need_tree)
+        results = self.predict(requests, options)
         return next(results) if is_one else list(results)
 
     @check_types
@@ -126,115 +147,32 @@ class Captioner:
         """Score given captions, as if a search had found them."""
         return list(self.predict(Request(image, target=target) for image, target in pairs))
 
-    def predict(
+    @override
+    def encode(
         self,
-        requests: Iterable[ImageRequest | Request],
+        requests: Sequence[ImageRequest | Request],
+        options: SearchOptions,
         *,
-        location: str = "image",
-        start_index: int = 1,
-        beam_size: int | None = None,
-        n_best: int | None = None,
-        need_tree: bool = False,
-        need_layers: bool = False,
-    ) -> Iterator[Caption]:
-        """Caption images as they arrive, in order, a bounded number at a time.
+        location: str,
+        start_index: int,
+        report: Callable[[str], None],
+    ) -> ImageInputs:
+        images = read_all(requests, self._load)
+        named = [_to_request(*pair) for pair in zip(requests, images, strict=True)]
+        encoded = self._request_encoder.encode(named, location=location, start_index=start_index)
+        return ImageInputs(encoded, dict(enumerate(images, start_index)), self._builder)
 
-        Images are numbered from `start_index`: the samples of one depend on its index.
-        """
-        config = self.decoding.with_beam_size(beam_size=beam_size, n_best=n_best)
-        if need_tree:
-            check_search_tree(config, "need_tree")
-        stream = iter(requests)
-        while window := list(islice(stream, _WINDOW)):
-            images = read_all(window, self._load)
-            named = [_to_request(*pair) for pair in zip(window, images, strict=True)]
-            encoded = self._request_encoder.encode(
-                named, location=location, start_index=start_index
-            )
-            indices = (request.request_index for request in encoded)
-            yield from self._caption(
-                encoded,
-                dict(zip(indices, images, strict=True)),
-                config,
-                need_tree=need_tree,
-                need_layers=need_layers,
-            )
-            start_index += len(window)
-
-    def predict_with_attention(
-        self, requests: Iterable[ImageRequest | Request]
-    ) -> Iterator[Caption]:
-        """Caption images; the results have the attention weights of each layer."""
-        return self.predict(requests, need_layers=True)
-
-    def evaluate(self, examples: Sequence[Any]) -> list[MetricScore]:
-        """Caption the images and compute the default metrics against all references."""
-        outputs = [result.text for result in self.predict(item.source for item in examples)]
-        references = [item.references for item in examples]
-        return compute_metrics(outputs, references, CAPTION_METRICS)
-
-    def count_tokens(self, examples: Sequence[CaptionedImage]) -> int:
-        """Return the number of caption tokens, EOS included."""
-        captions = [caption for example in examples for caption in example.captions]
-        return sum(len(ids) + 1 for ids in self.tokenizers.target.encode_batch(captions))
+    @override
+    def default_metrics(self, references: Sequence[Sequence[str]]) -> Sequence[Metric]:
+        return get_metrics(CAPTION_METRICS)
 
     def _load(self, request: ImageRequest | Request) -> LoadedImage:
         return self.loader.load(request.text if isinstance(request, Request) else request)
 
-    def _caption(
-        self,
-        requests: list[EncodedRequest],
-        images: dict[int, LoadedImage],
-        config: DecodingConfig,
-        *,
-        need_tree: bool,
-        need_layers: bool,
-    ) -> Iterator[Caption]:
-        def collate(batch: Sequence[EncodedRequest]) -> SourceBatch:
-            inputs = [images[request.request_index].inputs for request in batch]
-            return collate_images(np.stack(inputs), self.num_cells)
-
-        strategy = DecodingStrategy(
-            self.model, config, tokenizers=self.tokenizers, device=self.device, collate=collate
-        )
-        outputs: dict[int, DecodingOutput] = {}
-        for batch in batch_requests(requests, config):
-            decoded = strategy.decode(batch, need_tree=need_tree)
-            outputs |= zip((item.request_index for item in batch), decoded, strict=True)
-        for request in requests:
-            output = outputs[request.request_index]
-            pixels = images[request.request_index].pixels
-            caption = self._builder.build(request, output, pixels)
-            if need_layers:
-                layers = self._trace(collate([request]), output.hypotheses[0].tokens)
-                caption = caption._replace(attention_layers=layers)
-            yield caption
-
-    @torch.inference_mode()
-    def _trace(self, sources: SourceBatch, tokens: list[int]) -> Sequence[AttentionLayer]:
-        """Return the attention of each layer while it decodes a caption."""
-        if not tokens or not isinstance(self.model, Seq2SeqModel):  # empty, or an ensemble
-            return ()
-        records = trace_output(self.model, sources, tokens, self.device)
-        target, cells = self._builder.token_axis(tokens), self._builder.cell_axis()
-        target_inputs = target.shift_right(BOS_LABEL)
-
-        def axes_of(record: TraceRecord) -> Axes | None:
-            if record.role == "cross":
-                return record.role, target, cells
-            part = record.module_path.partition(".")[0]
-            if part == "encoder":
-                return f"encoder-{record.role}", cells, cells
-            return f"decoder-{record.role}", target, target_inputs
-
-        layers = collect_layers(records, axes_of)
-        return mark_output_layers(layers, getattr(self.model, "decoder", None))
-
 
 def image_encoder_of(model: Any) -> ImageEncoder:
     """Return the image encoder of a model, or of the first member of an ensemble."""
-    alone = model.model if isinstance(model, ShallowFusion) else model
-    first: Any = alone.members[0] if isinstance(alone, Ensemble) else alone
+    first: Any = ensemble_members(model)[0]
     encoder = first.encoder
     assert isinstance(encoder, ImageEncoder), type(encoder)
     return encoder

@@ -20,8 +20,8 @@ from heedful.tasks.captioning.data import CaptionData, CaptionDataModule
 from heedful.tasks.captioning.default_recipe import default_recipe
 from heedful.tasks.captioning.evaluation import CaptioningEvaluation
 from heedful.tasks.captioning.predictor import Captioner, image_encoder_of
+from heedful.tasks.ensembles import build_ensemble
 from heedful.tasks.task import LoadedRun, RunLoader, Task
-from heedful.tasks.translation.task import build_ensemble
 
 _MAX_MEASURED_IMAGES = 2000  # whose features are read to standardize channels
 

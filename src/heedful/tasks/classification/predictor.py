@@ -1,12 +1,8 @@
-"""The classifier: a trained text classifier, or an ensemble, with tokenizer and labels.
-
-Invariant: the prediction for a text does not depend on the other texts.
-"""
+"""The classifier: a trained text classifier, or an ensemble, with tokenizer and labels."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, islice, pairwise, zip_longest
-from statistics import fmean
+from itertools import accumulate, pairwise, zip_longest
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -15,19 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from heedful.acceleration.registry import accelerate_for_inference
 from heedful.config import check_types
-from heedful.data.text.batching import collate_sources
-from heedful.data.text.pair_dataset import Pair
 from heedful.decoding.translation import BOS_LABEL, EOS_LABEL, TokenTextMapper, token_axis
-from heedful.evaluation.base import (
-    Array,
-    Metric,
-    MetricScore,
-    SentenceMetric,
-    compute_score,
-    count_references,
-)
+from heedful.evaluation.base import Array, Metric, SentenceMetric, count_references
 from heedful.evaluation.confusion import mean_f1
 from heedful.inspection.attention_layers import (
     AttentionLayer,
@@ -39,15 +25,15 @@ from heedful.inspection.attention_layers import (
 )
 from heedful.inspection.attention_map import AttentionMap, render_notebook_html
 from heedful.inspection.attention_trace import TraceRecord, trace_attention
-from heedful.pytree import map_tensors
+from heedful.shapes import Float
 from heedful.tasks.classification.model import TextClassifier
-from heedful.tasks.prediction import format_predictor
+from heedful.tasks.label_predictor import LabelPredictor
+from heedful.tasks.prediction import NoOptions, format_predictor
 from heedful.tokenization.sentences import SENTENCE_END_ID
 from heedful.tokenization.tokenizer import check_text
 from heedful.tokenization.tokenizer_pair import TokenizerPair
-from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, SPECIAL_TOKENS, UNK
+from heedful.tokenization.vocabulary import SPECIAL_TOKENS, UNK
 
-_BATCH_SIZE = 64
 _DIGITS = 6
 _POOLING = "pooling.attention"  # module path of the attention whose weights are shown
 _WORD_POOLING = "encoder.pooling.attention"  # over the words of sentences, if it is hierarchical
@@ -96,21 +82,18 @@ class Classification(NamedTuple):
         return render_notebook_html(self.attention_map) if self.attention_map else self.text
 
 
-def average_classifications(members: Sequence[Classification]) -> Classification:
-    """Average probabilities, and the weights of members that split the text like the first."""
-    first, tables = members[0], [member.probabilities for member in members]
-    means = {label: fmean(table[label] for table in tables) for label in first.probabilities}
-    ranked = sorted(means.items(), key=lambda item: item[1], reverse=True)
-    aligned = [member for member in members if _match(member.source_tokens, first.source_tokens)]
-    weights = [member.weights for member in aligned if member.weights is not None]
-    mean_weights = np.mean(weights, axis=0) if weights else None
-    return first._replace(text=ranked[0][0], probabilities=dict(ranked), weights=mean_weights)
-
-
 def _match(tokens: Sequence[str], others: Sequence[str]) -> bool:
     """Whether tokens are equal, except for words that are unknown to one of two vocabularies."""
     pairs = zip_longest(tokens, others)  # EOS is the last of both
     return all(one == other or SPECIAL_TOKENS[UNK] in (one, other) for one, other in pairs)
+
+
+def _average_weights(outputs: Sequence["ClassifierOutput"], row: int) -> NDArray[np.float32] | None:
+    """Average the weights of members that split a text like the first."""
+    tokens = outputs[0].tokens[row]
+    aligned = [output for output in outputs if _match(output.tokens[row], tokens)]
+    weights = [output.weights[row] for output in aligned if output.weights is not None]
+    return np.mean(weights, axis=0) if weights else None
 
 
 def split_rows(ids: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -145,7 +128,17 @@ def spread_sentences(weights: Tensor, lengths: Sequence[int]) -> Tensor:
     return spread
 
 
-class Classifier:
+class ClassifierOutput(NamedTuple):
+    """What one model finds in a batch of texts."""
+
+    ids: list[list[int]]
+    tokens: list[list[str]]  # the last of each text stands for EOS
+    probabilities: Float[Tensor, "B N"]
+    weights: list[NDArray[np.float32]] | None  # of the tokens; None without attention pooling
+    records: list[TraceRecord]
+
+
+class Classifier(LabelPredictor[str, Classification]):
     """A trained text classifier with its tokenizer and labels, and the rest of its ensemble."""
 
     def __init__(
@@ -155,14 +148,8 @@ class Classifier:
         *,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.model = accelerate_for_inference(model, device)
-        self.tokenizers = tokenizers
-        self.device = device
+        super().__init__(model, tokenizers, device=device)
         self._source_texts = TokenTextMapper(tokenizers.source)
-        self.ensemble_with: Sequence[Classifier] = ()  # with the same labels, in any order
-        self.labels = tokenizers.target.ids_to_tokens(
-            range(NUM_SPECIAL_TOKENS, len(tokenizers.target))
-        )
 
     def __repr__(self) -> str:
         return format_predictor(self, f"labels {', '.join(self.labels)}")
@@ -177,56 +164,49 @@ class Classifier:
         results = self.predict([texts] if isinstance(texts, str) else texts)
         return next(results) if isinstance(texts, str) else list(results)
 
-    def predict(
-        self,
-        requests: Iterable[str],
-        *,
-        location: str = "text",
-        start_index: int = 1,
-        need_layers: bool = False,
-    ) -> Iterator[Classification]:
-        """Classify texts as they come, in order."""
-        stream = iter(requests)
-        while texts := list(islice(stream, 1 if need_layers else _BATCH_SIZE)):
-            for index, text in enumerate(texts, start_index):
-                check_text(text, location=f"{location}:{index}")
-            members = [
-                member._classify(texts, need_layers=need_layers)
-                for member in (self, *self.ensemble_with)
-            ]
-            yield from map(average_classifications, zip(*members, strict=True))
-            start_index += len(texts)
-
-    def predict_with_attention(self, requests: Iterable[str]) -> Iterator[Classification]:
-        """Classify texts; the results have the attention weights of each layer."""
-        return self.predict(requests, need_layers=True)
+    @override
+    def check_request(self, request: str, location: str) -> None:
+        check_text(request, location=location)
 
     @torch.inference_mode()
-    def _classify(self, texts: list[str], *, need_layers: bool) -> Iterator[Classification]:
-        ids = self.tokenizers.source.encode_batch(texts)
-        sources = map_tensors(lambda tensor: tensor.to(self.device), collate_sources(ids))
+    @override
+    def predict_batch(
+        self, requests: Sequence[str], options: NoOptions, *, need_layers: bool
+    ) -> Iterator[Classification]:
+        outputs = [member._run(requests) for member in self.members]
+        first = outputs[0]
+        means = self.average([output.probabilities for output in outputs]).cpu()
+        for row, text in enumerate(requests):
+            order = means[row].argsort(descending=True, stable=True).tolist()
+            result = Classification(
+                text,
+                self.labels[order[0]],
+                {self.labels[index]: means[row, index].item() for index in order},
+                first.tokens[row],
+                _average_weights(outputs, row),
+            )
+            if need_layers:
+                layers = self._collect_layers(first.records, result, first.ids[row])
+                result = result._replace(attention_layers=layers)
+            yield result
+
+    def _run(self, texts: Sequence[str]) -> ClassifierOutput:
+        """Run this model alone."""
+        ids, sources = self.encode(texts)
         with trace_attention(self.model, device="cpu") as records:
             log_probs, _ = self.model.classify(sources)
+        tokens = [[*self.tokenizers.source.ids_to_tokens(row), EOS_LABEL] for row in ids]
         pooled = {record.module_path: record for record in records}
-        weights: Sequence[NDArray[np.float32]] | None = None
+        weights: list[NDArray[np.float32]] | None = None
         if _POOLING in pooled:
             weights = list(pooled[_POOLING].weights.mean(dim=1).squeeze(1).numpy())  # over heads
         sentences = split_rows(ids) if _WORD_POOLING in pooled else []
         if sentences and weights is not None:
             word_weights = pooled[_WORD_POOLING].weights.mean(dim=1).squeeze(1).numpy()
             weights = combine_levels(word_weights, weights, sentences)
-        for row, (text, tokens) in enumerate(zip(texts, ids, strict=True)):
-            probabilities = log_probs[row].exp().cpu()
-            order = probabilities.argsort(descending=True, stable=True).tolist()
-            result = Classification(
-                text,
-                self.labels[order[0]],
-                {self.labels[index]: probabilities[index].item() for index in order},
-                [*self.tokenizers.source.ids_to_tokens(tokens), EOS_LABEL],
-                None if weights is None else weights[row][: len(tokens) + 1],
-            )
-            layers = self._collect_layers(records, result, tokens) if need_layers else ()
-            yield result._replace(attention_layers=layers)
+        if weights is not None:
+            weights = [row[: len(shown)] for row, shown in zip(weights, tokens, strict=True)]
+        return ClassifierOutput(ids, tokens, log_probs.exp(), weights, records)
 
     def _collect_layers(
         self, records: list[TraceRecord], result: Classification, ids: list[int]
@@ -256,15 +236,9 @@ class Classifier:
 
         return mark_default(collect_layers(records, axes_of), "pooling")
 
-    def evaluate(self, examples: Sequence[Pair]) -> list[MetricScore]:
-        """Return accuracy and macro-F1 on labeled texts."""
-        outputs = [result.text for result in self.predict(pair.source for pair in examples)]
-        labels = [pair.target for pair in examples]
-        return [compute_score(metric, outputs, labels) for metric in METRICS.values()]
-
-    def count_tokens(self, examples: Sequence[Pair]) -> int:
-        """Return the number of labels."""
-        return len(examples)
+    @override
+    def default_metrics(self, references: Sequence[Sequence[str]]) -> Sequence[Metric]:
+        return list(METRICS.values())
 
 
 class LabelAccuracy(SentenceMetric):

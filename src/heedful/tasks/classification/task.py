@@ -13,7 +13,8 @@ from heedful.tasks.classification.default_recipe import default_recipe
 from heedful.tasks.classification.evaluation import ClassificationEvaluation
 from heedful.tasks.classification.model import TextClassifier, TextClassifierConfig, label_indices
 from heedful.tasks.classification.predictor import Classifier
-from heedful.tasks.task import LoadedRun, RunLoader, Task, combine_labelers
+from heedful.tasks.ensembles import combine_labelers
+from heedful.tasks.task import LoadedRun, RunLoader, Task
 from heedful.training.config import TrainingConfig
 from heedful.training.objectives import LossTerms, Objective
 

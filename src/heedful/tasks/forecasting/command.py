@@ -94,12 +94,12 @@ def forecast(
     levels = _parse_levels(quantiles)
     columns = {"time_column": time_column, "id_column": id_column, "value_column": value_column}
     forecaster = load(ensemble_with=ensemble_with or ())
-    series = forecaster.read(file, {**columns, "encoding": encoding})
+    series = forecaster.read_file(file, {**columns, "encoding": encoding})
     options = {"num_samples": num_samples, "seed": seed}
     if backtest:
         results = forecaster.backtest(series, num_windows=backtest, **options)
     else:
-        results = forecaster.stream(series, **options)
+        results = forecaster.predict(series, forecaster.options_class(**options))
     forecasts = list(with_progress(results, total=len(series) * max(backtest, 1)))
     written = {
         save_paths: lambda: pages.format_paths_csv(forecasts),

@@ -6,15 +6,23 @@ Invariant: the forecast of a series does not depend on the other series.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
 import numpy as np
 import torch
+from pydantic import PositiveInt
+from typing_extensions import override
 
 from heedful.acceleration.registry import accelerate_for_inference
-from heedful.config import check_types
+from heedful.config import BaseConfig, check_types
 from heedful.data.series.batching import SeriesDataset, Window
-from heedful.data.series.series import MAX_VALUE, Series, SeriesFileConfig, value_error
+from heedful.data.series.series import (
+    MAX_VALUE,
+    Series,
+    SeriesFileConfig,
+    parse_series,
+    value_error,
+)
 from heedful.errors import DataError, check, format_count
 from heedful.evaluation import forecast_metrics
 from heedful.evaluation.base import Array, MetricScore
@@ -29,7 +37,7 @@ from heedful.inspection.attention_layers import (
 from heedful.inspection.attention_trace import TraceRecord, trace_attention
 from heedful.pytree import map_tensors
 from heedful.tasks.forecasting.model import ForecastingModel, ForecastingModelConfig
-from heedful.tasks.prediction import format_predictor
+from heedful.tasks.prediction import Predictor, check_json, format_predictor
 
 DEFAULT_NUM_SAMPLES = 200
 _MAX_ROWS = 2048  # sampled at once
@@ -103,10 +111,26 @@ def _rounded(values: Array) -> list[float]:
     return [float(f"{value:.{_DIGITS}g}") for value in values]
 
 
-class Forecaster:
+class ForecastOptions(BaseConfig):
+    """How one call samples."""
+
+    num_samples: PositiveInt = DEFAULT_NUM_SAMPLES
+    """Sample paths of each series."""
+    seed: int = 0
+    """Random seed."""
+
+    @property
+    def batch_size(self) -> int:
+        """Number of series that are forecast together."""
+        return max(1, _MAX_ROWS // self.num_samples)
+
+
+class Forecaster(Predictor[Series, Forecast]):
     """A trained model of time series, and the rest of its ensemble."""
 
-    reads_files: ClassVar = True  # requests may be names of files
+    request_name = "series"
+    reads_files = True
+    options_class = ForecastOptions
 
     def __init__(
         self,
@@ -143,17 +167,21 @@ class Forecaster:
     ) -> Forecast | list[Forecast]:
         """Forecast the values after the end of a series, or of each series."""
         many = [series] if isinstance(series, Series) else list(series)
-        results = list(self.stream(many, num_samples=num_samples, seed=seed))
+        options = ForecastOptions(num_samples=num_samples, seed=seed)
+        results = list(self.predict(many, options))
         return results[0] if isinstance(series, Series) else results
 
-    def stream(
-        self, series: Sequence[Series], *, num_samples: int = DEFAULT_NUM_SAMPLES, seed: int = 0
-    ) -> Iterator[Forecast]:
-        """Yield the forecast of each series as soon as it is made."""
-        ends = [Window(index, len(single.values)) for index, single in enumerate(series)]
-        return self._forecast(series, ends, num_samples=num_samples, seed=seed)
+    @override
+    def parse_json(self, value: Any) -> Series:
+        """Return the series of an object with an `id` and lists of times, values and covariates."""
+        example = '{"id": "a", "time": ["2013-01-01", "2013-01-02"], "value": [1.5, null]}'
+        columns = dict(check_json(value, dict, "an object with columns of a series", example))
+        return parse_series(str(columns.pop("id", "")), columns)
 
-    def read(self, path: str, settings: Mapping[str, str | None] | None = None) -> list[Series]:
+    @override
+    def read_file(
+        self, path: str, settings: Mapping[str, str | None] | None = None
+    ) -> list[Series]:
         """Read the series of a CSV file; columns that are not set are those of training.
 
         Columns of a wide file that are covariates are no series.
@@ -180,29 +208,38 @@ class Forecaster:
         message += f"{horizon} and forecast them"
         location = many[0].location if many else "series"
         check(windows, location, message, "give longer series", DataError)
-        return self._forecast(many, windows, num_samples=num_samples, seed=seed)
+        options = ForecastOptions(num_samples=num_samples, seed=seed)
+        return self._forecast(many, windows, options)
 
+    @override
     def predict(
-        self, requests: Iterable[Series | str], *, location: str = "series", start_index: int = 1
+        self,
+        requests: Iterable[Series],
+        options: ForecastOptions | None = None,
+        *,
+        location: str = "",
+        start_index: int = 1,
+        need_layers: bool = False,
     ) -> Iterator[Forecast]:
-        """Forecast series, or those of CSV files, as they come."""
-        del location, start_index  # series know where they are from
-        for request in requests:
-            yield from self.stream([request] if isinstance(request, Series) else self.read(request))
+        options, stream = options or ForecastOptions(), iter(requests)
+        while series := list(islice(stream, options.batch_size)):
+            ends = [Window(index, len(single.values)) for index, single in enumerate(series)]
+            forecasts = self._forecast(series, ends, options)
+            yield from map(self._add_layers, forecasts) if need_layers else forecasts
 
-    def predict_with_attention(self, requests: Iterable[Series | str]) -> Iterator[Forecast]:
-        """Forecast, and return the attention of each layer while it reads the last window."""
-        for forecast in self.predict(requests):
-            series, length = forecast.series, self.config.shape.length
-            start = max(1, len(series.values) - self.config.prediction_length)
-            batch = self._dataset([series]).collate([Window(0, start)])
-            batch = map_tensors(lambda tensor: tensor.to(self.device), batch)
-            with torch.inference_mode(), trace_attention(self.model, device="cpu") as records:
-                self.model(batch)
-            first = start - self.config.context_length
-            axis = without_words(series.format_times(first, first + length))
-            yield forecast._replace(attention_layers=_collect_layers(records, axis))
+    def _add_layers(self, forecast: Forecast) -> Forecast:
+        """Add the attention of each layer while it reads the last window."""
+        series, length = forecast.series, self.config.shape.length
+        start = max(1, len(series.values) - self.config.prediction_length)
+        batch = self._dataset([series]).collate([Window(0, start)])
+        batch = map_tensors(lambda tensor: tensor.to(self.device), batch)
+        with torch.inference_mode(), trace_attention(self.model, device="cpu") as records:
+            self.model(batch)
+        first = start - self.config.context_length
+        axis = without_words(series.format_times(first, first + length))
+        return forecast._replace(attention_layers=_collect_layers(records, axis))
 
+    @override
     def evaluate(self, examples: Sequence[Series]) -> list[MetricScore]:
         """Return the metrics of the last values of each series, and of the seasonal naive."""
         forecasts = list(self.backtest(examples, num_windows=self.num_windows))
@@ -217,6 +254,7 @@ class Forecaster:
         ]
         return rows
 
+    @override
     def count_tokens(self, examples: Sequence[Series]) -> int:
         """Return the number of values that `evaluate` forecasts."""
         windows = self._dataset(examples).last_windows(self.num_windows)
@@ -241,12 +279,13 @@ class Forecaster:
         return total / max(count, 1)
 
     def _forecast(
-        self, series: Sequence[Series], windows: Sequence[Window], *, num_samples: int, seed: int
+        self, series: Sequence[Series], windows: Sequence[Window], options: ForecastOptions
     ) -> Iterator[Forecast]:
         members = (self, *self.ensemble_with)
         datasets = [member._dataset(series) for member in members]  # checks each series once
+        num_samples, seed = options.num_samples, options.seed
         num_paths = -(-num_samples // len(members))
-        for chunk in _chunks(windows, max(1, _MAX_ROWS // num_samples)):
+        for chunk in _chunks(windows, options.batch_size):
             samples = [
                 member._sample(dataset, chunk, num_paths, f"{seed} {index}")
                 for index, (member, dataset) in enumerate(zip(members, datasets, strict=True))

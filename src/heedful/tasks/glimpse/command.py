@@ -72,7 +72,7 @@ def glimpse(
     from heedful.tasks.glimpse import trajectories
 
     classifier = load(ensemble_with=ensemble_with or ())
-    images = classifier.read(file)
+    images = classifier.read_file(file)
     results = islice(classifier.classify(images, location=file), first - 1, None)
     chosen = (result for result in results if not errors or result.label != result.target)
     predictions = list(islice(chosen, count))

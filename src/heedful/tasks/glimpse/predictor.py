@@ -5,11 +5,12 @@ Invariant: the prediction for an image does not depend on the other images.
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from heedful.config import check_types
 from heedful.data.images.idx_files import Bytes
@@ -25,9 +26,10 @@ from heedful.evaluation.base import MetricScore
 from heedful.inspection.attention_layers import AttentionLayer
 from heedful.pytree import map_tensors
 from heedful.tasks.glimpse.model import GlimpseModel, GlimpseOutput
-from heedful.tasks.prediction import format_predictor
+from heedful.tasks.prediction import NoOptions, Predictor, check_json, format_predictor
 
 _BATCH_SIZE = 1000
+_NO_LABEL = -1
 _DIGITS = 4
 
 
@@ -82,10 +84,11 @@ def _rounded(values: NDArray[np.float32]) -> Any:
     return values.astype(float).round(_DIGITS).tolist()
 
 
-class GlimpseClassifier:
+class GlimpseClassifier(Predictor[LabeledImage, GlimpsePrediction]):
     """A trained glimpse model, and the rest of its ensemble."""
 
-    reads_files: ClassVar = True  # requests may be names of files
+    request_name = "images"
+    reads_files = True
 
     def __init__(
         self,
@@ -103,7 +106,15 @@ class GlimpseClassifier:
         size = self.model.image_size
         return format_predictor(self, f"{self.model.num_classes} classes", f"{size} x {size}")
 
-    def read(self, path: str) -> list[LabeledImage]:
+    @override
+    def parse_json(self, value: Any) -> LabeledImage:
+        """Return the image of an object with rows of `pixels`, from 0 to 255."""
+        example = '{"pixels": [[0, 255], [255, 0]]}'
+        image = check_json(value, dict, "an object with pixels", example)
+        return LabeledImage(np.array(image.get("pixels", ()), np.uint8), _NO_LABEL)
+
+    @override
+    def read_file(self, path: str) -> list[LabeledImage]:
         """Read the images and labels of an idx file."""
         return IdxImagesConfig(path=path).read()
 
@@ -112,30 +123,24 @@ class GlimpseClassifier:
         self, images: Iterable[LabeledImage], *, location: str = "images"
     ) -> Iterator[GlimpsePrediction]:
         """Classify images; those smaller than `model.image_size` are placed as in a test set."""
-        dataset = self._dataset(list(images), location=location)
+        return self.predict(images, location=location)
+
+    @override
+    def predict(
+        self,
+        requests: Iterable[LabeledImage],
+        options: NoOptions | None = None,
+        *,
+        location: str = "",
+        start_index: int = 1,
+        need_layers: bool = False,
+    ) -> Iterator[GlimpsePrediction]:
+        dataset = self._dataset(list(requests), location=location or self.request_name)
         for start in range(0, len(dataset), _BATCH_SIZE):
             rows = np.arange(start, min(start + _BATCH_SIZE, len(dataset)))
             yield from self._classify(dataset, rows)
 
-    def predict(
-        self,
-        requests: Iterable[LabeledImage | str],
-        *,
-        location: str = "images",
-        start_index: int = 1,
-    ) -> Iterator[GlimpsePrediction]:
-        """Classify images, or those of idx files, as they come."""
-        del start_index
-        for request in requests:
-            images = [request] if isinstance(request, LabeledImage) else self.read(request)
-            yield from self.classify(images, location=location)
-
-    def predict_with_attention(
-        self, requests: Iterable[LabeledImage | str]
-    ) -> Iterator[GlimpsePrediction]:
-        """Classify; the trail of glimpses is a part of every prediction."""
-        return self.predict(requests)
-
+    @override
     def evaluate(self, examples: Sequence[LabeledImage]) -> list[MetricScore]:
         """Return error rate, loss and glimpses per image."""
         dataset = self._dataset(examples, location="test images")
@@ -156,10 +161,6 @@ class GlimpseClassifier:
             "glimpses per image": num_glimpses / len(dataset),
         }
         return [MetricScore(name, value, signature) for name, value in values.items()]
-
-    def count_tokens(self, examples: Sequence[LabeledImage]) -> int:
-        """Return the number of images."""
-        return len(examples)
 
     def _dataset(self, examples: Sequence[LabeledImage], *, location: str) -> LabeledImageDataset:
         check(examples, location, "there are no images", "give a file of images", DataError)
@@ -190,7 +191,7 @@ class GlimpseClassifier:
                 probabilities[index].numpy(),
                 step_probabilities[index, :count].numpy(),
                 output.boxes[index, :count].numpy(),
-                int(dataset.labels[row]),
+                None if dataset.labels[row] == _NO_LABEL else int(dataset.labels[row]),
             )
 
 

@@ -1,7 +1,6 @@
 """`heedful generate`: sample text from a language model; imports no torch."""
 
 import sys
-from itertools import chain
 from typing import Annotated
 
 from typer import Argument, Option
@@ -43,20 +42,26 @@ def generate(
     Example: heedful generate runs/shakespeare --num-samples 5 --top-p 0.95 -o texts.txt
     """
     from heedful.storage.atomic import write_text
-    from heedful.tasks.language_modeling.generator import build_sampling_options
+    from heedful.tasks.language_modeling.generator import GenerationOptions
 
-    options = build_sampling_options(temperature=temperature, top_k=top_k, top_p=top_p)
+    options = GenerationOptions(
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+    )
     generator = load()
     if num_samples == 1 and output is None:
-        pieces = generator.stream(prompt, max_new_tokens=max_new_tokens, options=options, seed=seed)
+        length = 0
         with handle_stdout_errors():
-            for piece in chain([prompt], pieces, ["\n"]):
-                sys.stdout.write(piece)
+            for result in generator.stream(prompt, options):
+                sys.stdout.write(result.text[length:])
                 sys.stdout.flush()
+                length = len(result.text)
+            sys.stdout.write("\n")
         return
-    texts = generator.generate_samples(
-        prompt, num_samples, max_new_tokens=max_new_tokens, options=options, seed=seed
-    )
+    texts = generator.generate_samples(prompt, num_samples, options)
     if output is not None:
         write_text(output, _SEPARATOR.join(texts) + "\n")
         echo(f"wrote {output}", err=True)

@@ -7,7 +7,7 @@ from typing_extensions import override
 from heedful.models.language_model import BoundedContextModel
 from heedful.search.sampling import sample
 from heedful.tasks.language_modeling.generator import (
-    build_sampling_options,
+    GenerationOptions,
     stream_text,
 )
 from heedful.tasks.prediction import DevEvaluator
@@ -45,7 +45,7 @@ class ContinuationSampler(DevEvaluator):
             bos=prompt_ids[:, -1],
             eos=None,
             max_lengths=prompt_ids.new_tensor([_NEW_TOKENS]),
-            options=build_sampling_options(temperature=0, top_k=None, top_p=1),
+            options=GenerationOptions(temperature=0).build(),
         )
         return LoggedSample(
             source=display_tokens(prompt, tokenizer),

@@ -5,11 +5,15 @@ is streamed piece by piece is the text of all tokens.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Self
 
 import torch
+from pydantic import ConfigDict, NonNegativeInt, model_validator
 from torch import Tensor
+from typing_extensions import override
 
-from heedful.config import check_types
+from heedful.config import BaseConfig, check_types
 from heedful.data.text.token_stream import concatenate_lines, encode_prompt, overlapping_windows
 from heedful.errors import check
 from heedful.evaluation.base import MetricScore
@@ -26,10 +30,45 @@ _EXCLUDED_TOKENS = (PAD, UNK, BOS)  # which no text contains
 _INCOMPLETE_CHARACTERS = "\ufffd\ue000"
 
 
+class GenerationOptions(BaseConfig):
+    """How one prompt is continued."""
+
+    model_config = ConfigDict(allow_inf_nan=True)  # refused below, by name
+
+    max_new_tokens: NonNegativeInt = 200
+    """Tokens to generate."""
+    temperature: float = 1.0
+    """Below 1 less random; 0 takes the most likely token."""
+    top_k: int | None = None
+    """Sample among this many most likely tokens; default: all."""
+    top_p: float = 1.0
+    """Sample among the most likely tokens with this total probability."""
+    seed: int | None = None
+    """Random seed; by default the index of the prompt."""
+
+    @model_validator(mode="after")
+    def _check_ranges(self) -> Self:
+        rules = [
+            ("temperature", self.temperature >= 0, "at least 0"),
+            ("top_k", self.top_k is None or self.top_k >= 1, "at least 1"),
+            ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
+        ]
+        for name, is_valid, allowed in rules:
+            message = f"must be {allowed}, but is {getattr(self, name)}"
+            check(is_valid, name, message, f"change {name}")
+        return self
+
+    def build(self) -> SamplingOptions:
+        """Return options that never sample special tokens."""
+        limits = self.temperature, self.top_k, self.top_p
+        return SamplingOptions(*limits, forbidden_tokens=_EXCLUDED_TOKENS)
+
+
 class TextGenerator(TextPredictor):
     """A trained language model with its tokenizer."""
 
     model: LanguageModel
+    options_class = GenerationOptions
 
     @check_types
     def generate(
@@ -43,18 +82,17 @@ class TextGenerator(TextPredictor):
         seed: int = 0,
     ) -> str:
         """Return the prompt and its continuation by `max_new_tokens` tokens."""
-        options = build_sampling_options(temperature=temperature, top_k=top_k, top_p=top_p)
-        pieces = self.stream(prompt, max_new_tokens=max_new_tokens, options=options, seed=seed)
-        return prompt + "".join(pieces)
+        options = GenerationOptions(
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+        )
+        return next(self.predict([prompt], options)).text
 
     def generate_samples(
-        self,
-        prompt: str,
-        num_samples: int,
-        *,
-        max_new_tokens: int,
-        options: SamplingOptions,
-        seed: int = 0,
+        self, prompt: str, num_samples: int, options: GenerationOptions
     ) -> list[str]:
         """Return multiple continuations with the prompt; the first is that of `generate`."""
         prompt_ids, state, last_ids = self._encode_prompt(prompt, num_samples)
@@ -63,58 +101,82 @@ class TextGenerator(TextPredictor):
             state,
             bos=last_ids,
             eos=None,
-            max_lengths=torch.full_like(last_ids, max_new_tokens),
-            options=options,
-            seed=seed,
+            max_lengths=torch.full_like(last_ids, options.max_new_tokens),
+            options=options.build(),
+            seed=options.seed or 0,
         )
         return [
             prompt + "".join(stream_text(self.tokenizer, prompt_ids, tokens)) for tokens in samples
         ]
 
+    @override
     def stream(
-        self, prompt: str, *, max_new_tokens: int, options: SamplingOptions, seed: int = 0
-    ) -> Iterator[str]:
-        """Yield the continuation of a prompt piece by piece."""
+        self, request: str, options: GenerationOptions | None = None
+    ) -> Iterator[PredictedText]:
+        """Yield the prompt, then its continuation as it grows by complete characters."""
+        return self._continue(request, options or GenerationOptions(), 1)
+
+    @override
+    def predict(
+        self,
+        requests: Iterable[str],
+        options: GenerationOptions | None = None,
+        *,
+        location: str = "",
+        start_index: int = 1,
+        need_layers: bool = False,
+    ) -> Iterator[PredictedText]:
+        for index, prompt in enumerate(requests, start_index):
+            if need_layers:
+                yield self._read(prompt)
+            else:
+                *_, result = self._continue(prompt, options or GenerationOptions(), index)
+                yield result
+
+    def _continue(
+        self, prompt: str, options: GenerationOptions, index: int
+    ) -> Iterator[PredictedText]:
         prompt_ids, state, last_ids = self._encode_prompt(prompt, 1)
         steps = sampling_loop(
             self._bounded,
             state,
             bos=last_ids,
             eos=None,
-            max_steps=torch.full_like(last_ids, max_new_tokens),
-            options=options,
-            generators=random_generators(seed, range(1)),
+            max_steps=torch.full_like(last_ids, options.max_new_tokens),
+            options=options.build(),
+            generators=random_generators(index if options.seed is None else options.seed, range(1)),
         )
-        return stream_text(self.tokenizer, prompt_ids, (int(step.tokens[0]) for step in steps))
+        ids = list(prompt_ids)
 
-    def predict(
-        self, requests: Iterable[str], *, location: str = "text", start_index: int = 1
-    ) -> Iterator[PredictedText]:
-        """Continue prompts with the defaults of `generate`; the seed is the prompt's index."""
-        for index, prompt in enumerate(requests, start_index):
-            text = self.generate(prompt, seed=index)
-            ids = encode_prompt(text, self.tokenizer)
+        def new_ids() -> Iterator[int]:
+            for step in steps:
+                ids.append(int(step.tokens[0]))
+                yield ids[-1]
+
+        text = prompt
+        for piece in chain([""], stream_text(self.tokenizer, prompt_ids, new_ids()), [""]):
+            text += piece
             yield PredictedText(text, self.tokenizer.ids_to_tokens(ids))
 
-    def predict_with_attention(self, requests: Iterable[str]) -> Iterator[PredictedText]:
-        """Read texts, as far as the context reaches, and return the attention of each layer."""
-        for text in requests:
-            ids = encode_prompt(text, self.tokenizer)[: self.lm_batching.context_length + 1]
-            axis = self._token_axis(ids)
-            tokens, words, word_ids = axis.tokens, axis.words, axis.word_ids
-            queries = TokenAxis(tokens[1:], words, word_ids[1:])
-            keys = TokenAxis(tokens[:-1], words, word_ids[:-1])
-            layers = self._trace(ids[:-1], queries, keys) if ids[1:] else []
-            yield PredictedText(text, axis.tokens, attention_layers=layers)
+    def _read(self, text: str) -> PredictedText:
+        """Read a text, as far as the context reaches, and return the attention of each layer."""
+        ids = encode_prompt(text, self.tokenizer)[: self.lm_batching.context_length + 1]
+        axis = self._token_axis(ids)
+        tokens, words, word_ids = axis.tokens, axis.words, axis.word_ids
+        queries = TokenAxis(tokens[1:], words, word_ids[1:])
+        keys = TokenAxis(tokens[:-1], words, word_ids[:-1])
+        layers = self._trace(ids[:-1], queries, keys) if ids[1:] else []
+        return PredictedText(text, axis.tokens, attention_layers=layers)
 
-    def evaluate(self, lines: Sequence[str]) -> list[MetricScore]:
+    @override
+    def evaluate(self, examples: Sequence[str]) -> list[MetricScore]:
         """Return the perplexity of a text; each token has at least half a context before it."""
-        tokens = concatenate_lines(lines, self.tokenizer)
+        tokens = concatenate_lines(examples, self.tokenizer)
         windows = overlapping_windows(tokens, self.lm_batching)
         token_loss = compute_token_loss(self.model, windows, device=self.device)
         context_length, num_unknown = self.lm_batching.context_length, int((tokens == UNK).sum())
         signature = f"context:{context_length}|stride:half|unknown:{num_unknown}"
-        return token_loss.text_scores(lines, signature)
+        return token_loss.text_scores(examples, signature)
 
     @property
     def _bounded(self) -> BoundedContextModel:
@@ -128,20 +190,6 @@ class TextGenerator(TextPredictor):
         ids = encode_prompt(prompt, self.tokenizer)
         rows = torch.tensor(ids, device=self.device).expand(num_rows, -1)
         return ids, self._bounded.encode_prompt(rows[:, :-1]), rows[:, -1]
-
-
-def build_sampling_options(
-    *, temperature: float, top_k: int | None, top_p: float
-) -> SamplingOptions:
-    """Return checked options that never sample special tokens."""
-    rules = [
-        ("temperature", temperature, temperature >= 0, "at least 0"),
-        ("top_k", top_k, top_k is None or top_k >= 1, "at least 1"),
-        ("top_p", top_p, 0 < top_p <= 1, "above 0 and at most 1"),
-    ]
-    for name, value, is_valid, allowed in rules:
-        check(is_valid, name, f"must be {allowed}, but is {value}", f"change {name}")
-    return SamplingOptions(temperature, top_k, top_p, forbidden_tokens=_EXCLUDED_TOKENS)
 
 
 def stream_text(

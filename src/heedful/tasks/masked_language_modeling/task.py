@@ -29,6 +29,7 @@ from heedful.models.masked_language_model import (
 )
 from heedful.models.scheduled_sampling import TeacherForcingConfig
 from heedful.tasks.default_recipe import DefaultRecipe
+from heedful.tasks.prediction import NoOptions
 from heedful.tasks.task import LoadedRun, RunLoader
 from heedful.tasks.task_data import ExperimentConfig
 from heedful.tasks.text_data import TextData, TextDataModule
@@ -86,31 +87,40 @@ class MaskFiller(TextPredictor):
             predictions.append(list(map(MaskPrediction, tokens, best.values.tolist())))
         return predictions
 
+    @override
     def predict(
-        self, requests: Iterable[str], *, location: str = "text", start_index: int = 1
+        self,
+        requests: Iterable[str],
+        options: NoOptions | None = None,
+        *,
+        location: str = "",
+        start_index: int = 1,
+        need_layers: bool = False,
     ) -> Iterator[PredictedText]:
         """Replace each "[MASK]" of the texts by its most probable token."""
-        for text in requests:
-            filled = self._normalize_masks(text)
-            for best, *_ in self.fill_mask(text, top_k=1):
-                filled = filled.replace(MASK, best.token.strip(), 1)
-            yield PredictedText(filled, self.tokenizer.ids_to_tokens(self.tokenizer.encode(filled)))
+        return map(self._read if need_layers else self._fill, requests)
 
-    def predict_with_attention(self, requests: Iterable[str]) -> Iterator[PredictedText]:
-        """Read texts, in which tokens may be masked, and return the attention of each layer."""
-        for text in requests:
-            is_masked = MASK in self._normalize_masks(text)
-            encode = self._encode_masked if is_masked else self._encode_whole
-            ids, mask_id = encode(text), self.model.mask_id
-            axis = self._token_axis([UNK if token == mask_id else token for token in ids])
-            shown = zip(ids, axis.tokens, strict=True)
-            tokens = [MASK if token == mask_id else label for token, label in shown]
-            axis = axis._replace(tokens=tokens)
-            yield PredictedText(text, tokens, attention_layers=self._trace(ids, axis, axis))
+    def _fill(self, text: str) -> PredictedText:
+        filled = self._normalize_masks(text)
+        for best, *_ in self.fill_mask(text, top_k=1):
+            filled = filled.replace(MASK, best.token.strip(), 1)
+        return PredictedText(filled, self.tokenizer.ids_to_tokens(self.tokenizer.encode(filled)))
 
-    def evaluate(self, lines: Sequence[str]) -> list[MetricScore]:
+    def _read(self, text: str) -> PredictedText:
+        """Read a text, in which tokens may be masked, and return the attention of each layer."""
+        is_masked = MASK in self._normalize_masks(text)
+        encode = self._encode_masked if is_masked else self._encode_whole
+        ids, mask_id = encode(text), self.model.mask_id
+        axis = self._token_axis([UNK if token == mask_id else token for token in ids])
+        shown = zip(ids, axis.tokens, strict=True)
+        tokens = [MASK if token == mask_id else label for token, label in shown]
+        axis = axis._replace(tokens=tokens)
+        return PredictedText(text, tokens, attention_layers=self._trace(ids, axis, axis))
+
+    @override
+    def evaluate(self, examples: Sequence[str]) -> list[MetricScore]:
         """Mask tokens of a text, always the same ones, and return how well they are predicted."""
-        windows = disjoint_windows(concatenate_lines(lines, self.tokenizer), self.lm_batching)
+        windows = disjoint_windows(concatenate_lines(examples, self.tokenizer), self.lm_batching)
         masking, vocab_size = self.masking, len(self.tokenizer)
         batches = (
             mask_tokens(window.inputs, masking, vocab_size=vocab_size, seed=f"measure {index}")

@@ -1,25 +1,21 @@
-"""The tagger as a predictor: sentences in, tags with their probabilities out.
-
-Invariant: the prediction for a sentence does not depend on the other sentences.
-"""
+"""The tagger as a predictor: sentences in, tags with their probabilities out."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import Any, NamedTuple, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
-from heedful.acceleration.registry import accelerate_for_inference
 from heedful.config import check_types
-from heedful.data.text.batching import collate_sources
 from heedful.data.text.pair_dataset import Pair
 from heedful.decoding.translation import BOS_LABEL, EOS_LABEL
 from heedful.evaluation.annotation_metrics import Span, are_span_tags, extract_spans
-from heedful.evaluation.base import MetricScore
-from heedful.evaluation.registry import compute_metrics
+from heedful.evaluation.base import Metric
+from heedful.evaluation.registry import get_metrics
 from heedful.inspection.attention_layers import (
     AttentionLayer,
     Axes,
@@ -33,15 +29,14 @@ from heedful.inspection.attention_trace import TraceRecord, trace_attention
 from heedful.layers.crf import FORBIDDEN, SoftmaxTagHead, Tags, Transitions
 from heedful.pytree import map_tensors
 from heedful.shapes import Float, TargetMask
-from heedful.tasks.prediction import format_predictor
+from heedful.tasks.label_predictor import LabelPredictor
+from heedful.tasks.prediction import NoOptions, check_json, format_predictor
 from heedful.tasks.tagging.model import SequenceTagger, TagScheme
 from heedful.tokenization.standalone import split_spaces
 from heedful.tokenization.tokenizer import check_text
 from heedful.tokenization.tokenizer_pair import TokenizerPair
-from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 from heedful.tokenization.whitespace import join_spaces
 
-_BATCH_SIZE = 64
 _DIGITS = 6
 Sentence = str | Sequence[str]
 """Words separated by spaces, or a list of words."""
@@ -91,6 +86,11 @@ class TaggedSentence(NamedTuple):
         }
 
 
+def split_sentence(sentence: Sentence) -> list[str]:
+    """Return the words of a sentence."""
+    return split_spaces(sentence) if isinstance(sentence, str) else list(sentence)
+
+
 def is_valid_transition(previous: str | None, tag: str | None, scheme: TagScheme) -> bool:
     """Whether a tag may follow another; None is the start or the end of a sentence.
 
@@ -116,12 +116,14 @@ def transition_penalties(labels: Sequence[str], scheme: TagScheme) -> Transition
     return Transitions(*map(torch.tensor, (between, start, end)))
 
 
-class Tagger:
+class Tagger(LabelPredictor[Sentence, TaggedSentence]):
     """A trained tagger with its tokenizers, and the rest of its ensemble.
 
     An ensemble averages the probabilities of each tag, and predicts the most probable one of each
     word; with a `scheme`, the most probable ones that are valid together.
     """
+
+    request_name = "sentence"
 
     def __init__(
         self,
@@ -131,20 +133,19 @@ class Tagger:
         scheme: TagScheme | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.model = accelerate_for_inference(model, device)
-        self.tokenizers = tokenizers
-        self.device = device
-        self.ensemble_with: Sequence[Tagger] = ()  # with the same labels, in any order
+        super().__init__(model, tokenizers, device=device)
         self.conll_columns: tuple[int | str | None, int | str | None] = (None, None)
         """Of words and tags in the training data."""
-        self.labels = tokenizers.target.ids_to_tokens(
-            range(NUM_SPECIAL_TOKENS, len(tokenizers.target))
-        )
         penalties = transition_penalties(self.labels, scheme) if scheme else None
         self._penalties = map_tensors(lambda tensor: tensor.to(device), penalties)
 
     def __repr__(self) -> str:
         return format_predictor(self, f"tags {', '.join(self.labels)}")
+
+    @override
+    def parse_json(self, value: Any) -> Sentence:
+        """Return a text of words separated by spaces, or a list of words."""
+        return check_json(value, str | list, "a text or a list of words", '["two", "words"]')
 
     @overload
     def tag(self, sentences: str) -> TaggedSentence: ...  # type: ignore[overload-overlap]
@@ -156,40 +157,22 @@ class Tagger:
         results = self.predict([sentences] if isinstance(sentences, str) else sentences)
         return next(results) if isinstance(sentences, str) else list(results)
 
-    def predict(
-        self,
-        requests: Iterable[Sentence],
-        *,
-        location: str = "sentence",
-        start_index: int = 1,
-        need_layers: bool = False,
-    ) -> Iterator[TaggedSentence]:
-        """Tag sentences as they come, in order."""
-        stream = iter(requests)
-        while batch := list(islice(stream, 1 if need_layers else _BATCH_SIZE)):
-            sentences = [split_spaces(s) if isinstance(s, str) else list(s) for s in batch]
-            for index, words in enumerate(sentences, start_index):
-                for word in words:
-                    check_text(word, location=f"{location}:{index}")
-            yield from self._tag(sentences, need_layers=need_layers)
-            start_index += len(batch)
-
-    def predict_with_attention(self, requests: Iterable[Sentence]) -> Iterator[TaggedSentence]:
-        """Tag sentences; the results have the attention weights of each layer."""
-        return self.predict(requests, need_layers=True)
+    @override
+    def check_request(self, request: Sentence, location: str) -> None:
+        for word in split_sentence(request):
+            check_text(word, location=location)
 
     @torch.inference_mode()
-    def _tag(self, sentences: list[list[str]], *, need_layers: bool) -> Iterator[TaggedSentence]:
+    @override
+    def predict_batch(
+        self, requests: Sequence[Sentence], options: NoOptions, *, need_layers: bool
+    ) -> Iterator[TaggedSentence]:
+        sentences = list(map(split_sentence, requests))
         with trace_attention(self.model, device="cpu") as records:
             probabilities, mask, tags = self._score(sentences)
         if self.ensemble_with:
-            order = [member.labels for member in self.ensemble_with]
-            members = [member._score(sentences)[0] for member in self.ensemble_with]
-            aligned = [
-                rows[..., [labels.index(label) for label in self.labels]]
-                for rows, labels in zip(members, order, strict=True)
-            ]
-            probabilities = torch.stack([probabilities, *aligned]).mean(dim=0)
+            others = [member._score(sentences)[0] for member in self.ensemble_with]
+            probabilities = self.average([probabilities, *others]).to(probabilities)
             tags = SoftmaxTagHead().decode(probabilities.log(), mask, self._penalties)
         for row, words in enumerate(sentences):
             labels = [self.labels[index] for index in tags[row, : len(words)].tolist()]
@@ -197,10 +180,11 @@ class Tagger:
             layers = self._collect_layers(records, words) if need_layers else ()
             yield TaggedSentence(words, labels, self.labels, values, layers)
 
-    def _score(self, sentences: list[list[str]]) -> tuple[Float[Tensor, "B T N"], TargetMask, Tags]:
+    def _score(
+        self, sentences: Sequence[Sequence[str]]
+    ) -> tuple[Float[Tensor, "B T N"], TargetMask, Tags]:
         """Return the probabilities of all tags, where there are words, and the best tags."""
-        ids = self.tokenizers.source.encode_batch([join_spaces(words) for words in sentences])
-        sources = map_tensors(lambda tensor: tensor.to(self.device), collate_sources(ids))
+        _, sources = self.encode([join_spaces(words) for words in sentences])
         max_words = max(map(len, sentences)) + 1
         emissions, mask, _ = self.model.score_tags(sources, max_words)
         head = self.model.head
@@ -227,12 +211,11 @@ class Tagger:
         word_ids = [*accumulate(int(token < len(tokenizer)) for token in ids)]
         return TokenAxis(tokenizer.ids_to_tokens(ids), words, [index - 1 for index in word_ids])
 
-    def evaluate(self, examples: Sequence[Pair]) -> list[MetricScore]:
-        """Return token accuracy on tagged sentences, and span F1 if the tags have spans."""
-        outputs = [result.text for result in self.predict(pair.source for pair in examples)]
-        references = [pair.target for pair in examples]
-        return compute_metrics(outputs, references, choose_metrics(references))
+    @override
+    def default_metrics(self, references: Sequence[Sequence[str]]) -> Sequence[Metric]:
+        return get_metrics(choose_metrics(choices[0] for choices in references))
 
+    @override
     def count_tokens(self, examples: Sequence[Pair]) -> int:
         """Return the number of words."""
         return sum(len(split_spaces(pair.source)) for pair in examples)

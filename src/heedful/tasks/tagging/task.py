@@ -10,12 +10,13 @@ from typing_extensions import override
 from heedful.data.text.batching import Batch
 from heedful.data.text.conll_files import ConllConfig
 from heedful.errors import check
+from heedful.tasks.ensembles import combine_labelers
 from heedful.tasks.tagging.data import TaggingData
 from heedful.tasks.tagging.default_recipe import default_recipe
 from heedful.tasks.tagging.evaluation import TaggingEvaluation
 from heedful.tasks.tagging.model import SequenceTagger, SequenceTaggerConfig
 from heedful.tasks.tagging.predictor import Tagger
-from heedful.tasks.task import LoadedRun, RunLoader, Task, combine_labelers
+from heedful.tasks.task import LoadedRun, RunLoader, Task
 from heedful.tokenization.vocabulary import PAD
 from heedful.training.config import TrainingConfig
 from heedful.training.objectives import LossTerms, Objective

@@ -218,6 +218,7 @@ class TranslationJob:
         if need_tree:
             check_search_tree(translator.decoding, "--search-tree")
         sizes = {"beam_size": self.beam_size, "n_best": self.n_best}
+        options = translator.options_class(too_long=self.too_long, need_tree=need_tree, **sizes)
         n_best = 1 if self.is_forced else translator.decoding.with_beam_size(**sizes).n_best
 
         def run(chunk: RequestChunk) -> OutputBlock:
@@ -226,10 +227,9 @@ class TranslationJob:
             if self.output_types == ("text",) and n_best == 1 and not self.is_forced:
                 texts = translator.predict_texts(
                     requests,
+                    options,
                     location=self.input_name,
                     start_index=start_index,
-                    beam_size=self.beam_size,
-                    too_long=self.too_long,
                     report=reports.append,
                 )
                 lines = [f"{to_line(text)}\n" for text in texts]
@@ -237,12 +237,10 @@ class TranslationJob:
             translations = list(
                 translator.predict(
                     requests,
+                    options,
                     location=self.input_name,
                     start_index=start_index,
-                    need_tree=need_tree,
-                    too_long=self.too_long,
                     report=reports.append,
-                    **sizes,
                 )
             )
             parts = [

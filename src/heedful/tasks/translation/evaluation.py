@@ -80,7 +80,8 @@ class TranslationOutputs(SystemOutputs):
     def _nbest(self) -> list[str]:
         """The best outputs of each source; the search has as many hypotheses, or more."""
         translator: Any = self.predictor
-        stream = translator.predict(self.sources, n_best=MAX_NBEST)
+        options = translator.options_class(n_best=MAX_NBEST)
+        stream = translator.predict(self.sources, options)
         translations = self.with_progress(stream, len(self.sources))
         return [
             join_outputs(output.text for output in (best, *best.alternatives))

@@ -153,6 +153,11 @@ def parse_constraints(line: str, location: str) -> dict[str, Any]:
     if not isinstance(constraints, dict):
         message = f"must be a JSON object, but is {_shorten(constraints)}"
         raise DataError(location, message, _EXAMPLE_HINT)
+    return check_constraints(constraints, location)
+
+
+def check_constraints(constraints: dict[str, Any], location: str) -> dict[str, Any]:
+    """Return the constraints of a JSON object; raise DataError for others."""
     for key, value in constraints.items():
         message = f"unknown constraint {key!r}{did_you_mean(key, _CONSTRAINT_FORMATS)}"
         hint = choices_hint(_CONSTRAINT_FORMATS)

@@ -10,14 +10,14 @@ import torch
 from typing_extensions import override
 
 from heedful.acceleration.registry import accelerate_for_inference
-from heedful.decoding.forbidden_text import vocabulary_texts
-from heedful.errors import ConfigError, RunError, check, format_count
-from heedful.models.base import DecodableModel, Seq2SeqModel
+from heedful.errors import ConfigError, check
+from heedful.models.base import DecodableModel
 from heedful.models.encoder_decoder import EncoderDecoderConfig
-from heedful.models.ensembles import Ensemble, ShallowFusion
+from heedful.models.ensembles import ShallowFusion
 from heedful.models.language_model import LanguageModel
 from heedful.models.prefix_lm import PrefixLanguageModelConfig
 from heedful.tasks.command_line import PARALLEL_FILES
+from heedful.tasks.ensembles import build_ensemble, first_difference
 from heedful.tasks.pair_data import PairData
 from heedful.tasks.task import LoadedRun, RunLoader, Task
 from heedful.tasks.task_data import ExperimentConfig
@@ -26,7 +26,6 @@ from heedful.tasks.translation.evaluation import TranslationEvaluation
 from heedful.tasks.translation.guided_alignment import build_link_table
 from heedful.tasks.translation.translator import Translator
 from heedful.tokenization.position import PositionTokenizerConfig
-from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig
 from heedful.training.config import TrainingConfig
 from heedful.training.guided_alignment import NO_LINKS, AlignmentGuide
@@ -104,24 +103,6 @@ class TranslationTask(Task):
         return Translator(model, tokenizers, config.decoding, device=device)
 
 
-def build_ensemble(members: Sequence[LoadedRun], device: torch.device) -> DecodableModel:
-    """Join the models of runs, whose source and target vocabularies must be equal."""
-    models: list[DecodableModel] = []
-    expected = members[0].tokenizers
-    for folder, config, tokenizers, model in members:
-        if not isinstance(model, Seq2SeqModel):
-            message = f"this run is a {config.model.type}, not a translation model"
-            raise RunError(str(folder), message, "leave it out")
-        for side in ("source", "target"):
-            difference = _first_difference(getattr(expected, side), getattr(tokenizers, side))
-            message = f"its {side} vocabulary differs: {difference}"
-            hint = "use runs that were trained with the same tokenizers"
-            check(not difference, str(folder), message, hint, RunError)
-        models.append(accelerate_for_inference(model, device))
-    averaging = members[0].config.decoding.ensemble_averaging
-    return Ensemble(models, averaging) if len(models) > 1 else models[0]
-
-
 def _add_language_model(
     model: DecodableModel, lm_run: LoadedRun, first: LoadedRun, device: torch.device
 ) -> DecodableModel:
@@ -130,7 +111,7 @@ def _add_language_model(
         message = f"the run {lm_run.folder} is a {lm_run.config.model.type}, not a language model"
         hint = "name a run whose model has `type: language-model`"
         raise ConfigError(_LANGUAGE_MODEL, message, hint)
-    difference = _first_difference(first.tokenizers.target, lm_run.tokenizers.target)
+    difference = first_difference(first.tokenizers.target, lm_run.tokenizers.target)
     message = f"the vocabulary of {lm_run.folder} differs from that of the target texts: "
     hint = "train it on target texts with their tokenizer"
     check(not difference, _LANGUAGE_MODEL, message + difference, hint)
@@ -141,18 +122,6 @@ def _add_language_model(
         context_length=lm_run.config.data.lm_batching.context_length,
         copies_source=getattr(first.config.model, "copies_source", False),
     )
-
-
-def _first_difference(expected: Tokenizer, other: Tokenizer) -> str:
-    if type(expected) is not type(other):
-        return f"the tokenizer is {type(other).__name__}, not {type(expected).__name__}"
-    expected_tokens, other_tokens = vocabulary_texts(expected), vocabulary_texts(other)
-    for index, (token, other_token) in enumerate(zip(expected_tokens, other_tokens, strict=False)):
-        if token != other_token:
-            return f"token {index} is {other_token!r}, not {token!r}"
-    if len(expected_tokens) != len(other_tokens):
-        return f"it has {format_count(len(other_tokens), 'token')}, not {len(expected_tokens)}"
-    return ""
 
 
 TASK = TranslationTask()

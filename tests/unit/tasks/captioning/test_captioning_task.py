@@ -168,7 +168,7 @@ def test_image_by_path_and_as_an_array_has_the_same_caption(image_run, images):
 def test_weights_cover_the_grid(image_run, images):
     captioner = heedful.load(image_run)
     path = images["path"].replace("captions.tsv", "4.png")
-    caption = next(captioner.predict_with_attention([path]))
+    caption = next(captioner.predict([path], need_layers=True))
     assert caption.grid == (2, 2)
     assert caption.weights.shape == (len(caption.tokens), 4)
     np.testing.assert_allclose(caption.weights.sum(axis=1), 1, rtol=1e-5)

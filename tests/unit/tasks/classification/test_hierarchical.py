@@ -105,7 +105,7 @@ def classifier(tmp_path_factory):
 
 def test_word_weights_sum_to_the_weight_of_their_sentence(classifier):
     text = "The big cat. It is old, and near. One rose."
-    (result,) = classifier.predict_with_attention([text])
+    (result,) = classifier.predict([text], need_layers=True)
     assert result.weights.sum() == pytest.approx(1, abs=1e-5)
     assert len(result.weights) == len(result.source_tokens)
     layers = {layer.kind: layer for layer in result.attention_layers}

@@ -1,5 +1,7 @@
 """Text generation: streams, samples and whole texts agree; options are checked."""
 
+from itertools import pairwise
+
 import pytest
 
 import heedful
@@ -7,8 +9,8 @@ from heedful.data.text.token_stream import LMBatchingConfig
 from heedful.errors import ConfigError
 from heedful.models.language_model import LanguageModelConfig, RecurrentBackboneConfig
 from heedful.tasks.language_modeling.generator import (
+    GenerationOptions,
     TextGenerator,
-    build_sampling_options,
     stream_text,
 )
 from heedful.tokenization.subword import SubwordTokenizerConfig
@@ -23,7 +25,7 @@ TOKENIZERS = [
     SubwordTokenizerConfig(vocab_size=300),
 ]
 each_tokenizer = pytest.mark.parametrize("config", TOKENIZERS, ids=lambda config: config.type)
-OPTIONS = build_sampling_options(temperature=1.0, top_k=None, top_p=1.0)
+OPTIONS = GenerationOptions(max_new_tokens=25, seed=3)
 
 
 def build_generator(tokenizer_config):
@@ -46,9 +48,10 @@ def generator(tmp_path_factory):
 def test_stream_first_sample_and_whole_text_are_equal(config, prompt):
     generator = build_generator(config)
     text = generator.generate(prompt, max_new_tokens=25, seed=3)
-    pieces = generator.stream(prompt, max_new_tokens=25, options=OPTIONS, seed=3)
-    assert prompt + "".join(pieces) == text
-    samples = generator.generate_samples(prompt, 3, max_new_tokens=25, options=OPTIONS, seed=3)
+    parts = [result.text for result in generator.stream(prompt, OPTIONS)]
+    assert (parts[0], parts[-1]) == (prompt, text)
+    assert all(longer.startswith(part) for part, longer in pairwise(parts))
+    samples = generator.generate_samples(prompt, 3, OPTIONS)
     assert samples[0] == text
     assert len(set(samples)) == 3
     assert text.startswith(prompt)

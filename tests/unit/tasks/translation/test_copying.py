@@ -93,7 +93,7 @@ def test_copied_words_are_spelled_exactly_with_their_shares():
 
 def test_copied_shares_are_in_maps_of_every_layer_in_figures_pages_and_terminal():
     translator = copying_translator(TRANSFORMER)
-    (result,) = translator.predict_with_attention([Request(SOURCE, prefix="Qwrt smiles")])
+    (result,) = translator.predict([Request(SOURCE, prefix="Qwrt smiles")], need_layers=True)
     layers, base, selection = result.attention_layers, result.attention_map, AttentionSelection
     maps = [
         base,

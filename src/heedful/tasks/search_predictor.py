@@ -1,0 +1,249 @@
+"""Predictors that search for an output text: the base of translator and captioner.
+
+Requests are sorted by length within a window and batched for speed, and their results returned in
+order. Invariant: the output of a request does not depend on the others; with sampling it depends on
+the seed and its index.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, ClassVar, Generic, TypedDict
+from warnings import warn
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from typing_extensions import override
+
+from heedful.acceleration.registry import accelerate_for_inference
+from heedful.config import BaseConfig
+from heedful.data.text.batching import SourceBatch, collate_pairs
+from heedful.decoding.config import DecodingConfig, check_search_tree
+from heedful.decoding.requests import EncodedRequest, batch_requests
+from heedful.decoding.strategies import DecodingOutput, DecodingStrategy, empty_output
+from heedful.decoding.translation import BOS_LABEL
+from heedful.inspection.attention_layers import (
+    AttentionLayer,
+    Axes,
+    TokenAxis,
+    collect_layers,
+    encoder_axis,
+    mark_output_layers,
+)
+from heedful.inspection.attention_trace import TraceRecord, trace_output
+from heedful.models.base import DecodableModel, Seq2SeqModel
+from heedful.models.copying import compute_copy_probs, find_copying_head
+from heedful.models.ensembles import ensemble_members
+from heedful.pytree import map_tensors
+from heedful.tasks.prediction import Predictor, RequestT, ResultT
+from heedful.tokenization.tokenizer_pair import TokenizerPair
+
+CopyProbs = list[NDArray[np.float32]]  # one array per hypothesis
+
+
+class SearchOptions(BaseConfig):
+    """Settings of one call; by default those of the run."""
+
+    beam_size: int | None = None
+    """Hypotheses per request."""
+    n_best: int | None = None
+    """Outputs per request."""
+    need_tree: bool = False
+    """Return the search tree, too."""
+
+
+class SearchKeywords(TypedDict, total=False):
+    """`SearchOptions` as keyword arguments."""
+
+    beam_size: int | None
+    n_best: int | None
+    need_tree: bool
+
+
+class SearchInputs(ABC, Generic[ResultT]):
+    """A window of encoded requests: texts or images."""
+
+    requests: Sequence[EncodedRequest]
+
+    @abstractmethod
+    def collate(self, batch: Sequence[EncodedRequest]) -> SourceBatch:
+        """Return the inputs of the model."""
+
+    @abstractmethod
+    def axes(self, request: EncodedRequest, tokens: Sequence[int]) -> tuple[TokenAxis, TokenAxis]:
+        """Return source and output as they are shown beside attention weights."""
+
+    @abstractmethod
+    def build(
+        self,
+        request: EncodedRequest,
+        output: DecodingOutput,
+        copy_probs: CopyProbs | None,
+        layers: Sequence[AttentionLayer],
+    ) -> ResultT:
+        """Return the result of a request."""
+
+
+class SearchPredictor(Predictor[RequestT, ResultT]):
+    """A trained model, or an ensemble, with its tokenizers and decoding settings."""
+
+    options_class = SearchOptions
+    window_size: ClassVar[int]
+    """Requests that are sorted by length together."""
+
+    def __init__(
+        self,
+        model: DecodableModel,
+        tokenizers: TokenizerPair,
+        config: DecodingConfig,
+        *,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        if isinstance(model, nn.Module):  # the members of an ensemble are accelerated already
+            model = accelerate_for_inference(model, device)
+        self.model = model
+        self.tokenizers = tokenizers
+        self.decoding = config
+        self.device = device
+        modules = [part for part in ensemble_members(model) if isinstance(part, nn.Module)]
+        self._copying_models = [module for module in modules if find_copying_head(module)]
+
+    @abstractmethod
+    def encode(
+        self,
+        requests: Sequence[RequestT],
+        options: Any,
+        *,
+        location: str,
+        start_index: int,
+        report: Callable[[str], None],
+    ) -> SearchInputs[ResultT]:
+        """Encode a window of requests; report what is unusual about them."""
+
+    @override
+    def predict(
+        self,
+        requests: Iterable[RequestT],
+        options: Any = None,
+        *,
+        location: str = "",
+        start_index: int = 1,
+        need_layers: bool = False,
+        report: Callable[[str], None] = warn,
+    ) -> Iterator[ResultT]:
+        options = options or self.options_class()
+        strategy = self._build_strategy(options)
+        named = location or self.request_name
+        for inputs in self._encode_windows(requests, options, named, start_index, report):
+            yield from self._decode(
+                inputs, inputs.requests, strategy, options.need_tree, need_layers=need_layers
+            )
+
+    @override
+    def count_tokens(self, examples: Sequence[Any]) -> int:
+        """Return the number of tokens of all references, EOS included."""
+        texts = [text for example in examples for text in example.references]
+        return sum(len(ids) + 1 for ids in self.tokenizers.target.encode_batch(texts))
+
+    def _build_strategy(self, options: SearchOptions) -> DecodingStrategy:
+        sizes = {"beam_size": options.beam_size, "n_best": options.n_best}
+        config = self.decoding.with_beam_size(**sizes)
+        if options.need_tree:
+            check_search_tree(config, "need_tree")
+        return DecodingStrategy(self.model, config, tokenizers=self.tokenizers, device=self.device)
+
+    def _encode_windows(
+        self,
+        requests: Iterable[RequestT],
+        options: Any,
+        location: str,
+        start_index: int,
+        report: Callable[[str], None],
+    ) -> Iterator[SearchInputs[ResultT]]:
+        stream = iter(requests)
+        while window := list(islice(stream, self.window_size)):
+            yield self.encode(
+                window, options, location=location, start_index=start_index, report=report
+            )
+            start_index += len(window)
+
+    def _decode(
+        self,
+        inputs: SearchInputs[ResultT],
+        requests: Sequence[EncodedRequest],
+        strategy: DecodingStrategy,
+        need_tree: bool = False,
+        *,
+        need_layers: bool = False,
+    ) -> Iterator[ResultT]:
+        """Decode some requests of a window."""
+        outputs: dict[int, tuple[DecodingOutput, CopyProbs | None]] = {}
+        for batch in batch_requests(requests, strategy.config):
+            decoded = strategy.decode(batch, inputs.collate, need_tree=need_tree)
+            indices = (request.request_index for request in batch)
+            shares = self._copy_probs(batch, decoded)
+            outputs.update(zip(indices, zip(decoded, shares, strict=True), strict=True))
+        for request in requests:
+            if request.request_index not in outputs:
+                yield inputs.build(request, empty_output(request, need_tree=need_tree), None, ())
+                continue
+            output, copy_probs = outputs[request.request_index]
+            layers: Sequence[AttentionLayer] = ()
+            if need_layers:
+                best_copy_probs = None if copy_probs is None else copy_probs[0].tolist()
+                layers = self._trace(inputs, request, output.hypotheses[0].tokens, best_copy_probs)
+            yield inputs.build(request, output, copy_probs, layers)
+
+    def _copy_probs(
+        self, requests: Sequence[EncodedRequest], outputs: Sequence[DecodingOutput]
+    ) -> list[CopyProbs | None]:
+        """Decode outputs once more, with teacher forcing; the mean over the members that copy."""
+        if not self._copying_models:
+            return [None] * len(outputs)
+        pairs = [
+            (request.source, hypothesis.tokens)
+            for request, output in zip(requests, outputs, strict=True)
+            for hypothesis in output.hypotheses
+        ]
+        batch = map_tensors(lambda tensor: tensor.to(self.device), collate_pairs(pairs))
+        shares = [compute_copy_probs(model, batch) for model in self._copying_models]
+        mean = torch.stack([item for item in shares if item is not None]).mean(dim=0)
+        rows = zip(mean.float().cpu().numpy(), pairs, strict=True)
+        of_hypotheses = iter([row[: len(tokens)] for row, (_, tokens) in rows])
+        return [list(islice(of_hypotheses, len(output.hypotheses))) for output in outputs]
+
+    @torch.inference_mode()
+    def _trace(
+        self,
+        inputs: SearchInputs[ResultT],
+        request: EncodedRequest,
+        tokens: list[int],
+        copy_probs: list[float] | None,
+    ) -> Sequence[AttentionLayer]:
+        """Return the attention of each layer while it decodes an output."""
+        if not tokens or not isinstance(self.model, Seq2SeqModel):  # empty, or an ensemble
+            return ()
+        records = trace_output(self.model, inputs.collate([request]), tokens, self.device)
+        source, target = inputs.axes(request, tokens)
+        target = target._replace(copy_probs=copy_probs)
+        target_inputs = target.shift_right(BOS_LABEL)
+
+        def axes_of(record: TraceRecord) -> Axes | None:
+            part = record.module_path.partition(".")[0]
+            num_queries, num_keys = record.weights.shape[2:]
+            if record.role in ("cross", "copy"):
+                return record.role, target, source
+            if part == "encoder":
+                tokens = encoder_axis(record, source, bos_label=BOS_LABEL)
+                return f"encoder-{record.role}", tokens, tokens
+            if part == "decoder":
+                return f"decoder-{record.role}", target, target_inputs
+            # One stack reads the source, then the target with the source.
+            if record.role == "self" and num_queries == num_keys == len(source.tokens):
+                return "source-self", source, source
+            return record.role, target, source.followed_by(target_inputs)
+
+        layers = collect_layers(records, axes_of)
+        return mark_output_layers(layers, getattr(self.model, "decoder", None))

@@ -1,0 +1,158 @@
+"""Laws of `Predictor`, by which commands and Python use the models of all tasks."""
+
+import json
+
+import numpy as np
+import pytest
+
+import heedful
+from heedful.data.images.labeled_images import LabeledImage
+from heedful.errors import ConfigError, DataError, RunError
+from heedful.runs import load_as
+from heedful.tasks.classification.predictor import Classifier
+from heedful.tasks.registry import TASKS
+from heedful.tasks.tagging.predictor import Tagger
+from tests.commands import write_random_run
+from tests.forecasting import BACKBONES, SIZES, count_series
+
+TEXTS = ["a b c", "c a", "b", "a a b c c"]
+WORDS = {"type": "shared", "tokenizer": {"type": "word"}}
+ENCODER = {"type": "recurrent", "embedding_size": 6, "hidden_size": 6}
+ATTENTION = {"score": {"type": "bilinear"}}
+DECODER = {"type": "recurrent", "embedding_size": 6, "hidden_size": 6, "attention": ATTENTION}
+PIXELS = {
+    "type": "cnn",
+    "image_size": [8, 8],
+    "num_channels": 1,
+    "channels": [4],
+    "pooling": [[2, 2]],
+}
+GLIMPSES = {"type": "recurrent-attention", "image_size": 8, "glimpse_size": 4, "num_classes": 3}
+IMAGES = np.random.default_rng(0).integers(0, 256, (4, 8, 8), np.uint8)
+SERIES = count_series(4)
+
+
+def separate(source, target):
+    return {"type": "separate", "source": {"type": source}, "target": {"type": target}}
+
+
+SETTINGS = {
+    "translation": {"model": {"encoder": ENCODER, "decoder": DECODER}, "tokenizers": WORDS},
+    "captioning": {
+        "model": {"type": "captioning", "encoder": PIXELS, "decoder": DECODER},
+        "tokenizers": WORDS,
+    },
+    "classification": {
+        "model": {"type": "text-classifier", "encoder": ENCODER},
+        "tokenizers": separate("word", "label"),
+    },
+    "tagging": {
+        "model": {"type": "sequence-tagger", "encoder": ENCODER},
+        "tokenizers": separate("whitespace", "whitespace"),
+    },
+    "language-modeling": {
+        "model": {"type": "language-model", "embedding_size": 6, "backbone": {"hidden_size": 6}},
+        "tokenizers": WORDS,
+    },
+    "masked-language-modeling": {
+        "model": {"type": "masked-language-model", "tie_embeddings": False, "encoder": ENCODER},
+        "tokenizers": WORDS,
+    },
+    "forecasting": {"model": {**SIZES, **BACKBONES["lstm"]}, "tokenizers": {"type": "none"}},
+    "glimpses": {"model": GLIMPSES, "tokenizers": {"type": "none"}},
+}
+
+
+def series_to_json(series):
+    times = series.format_times(0, len(series.values))
+    values = [None if np.isnan(value) else value for value in series.values.tolist()]
+    return {"id": series.id, "time": times, "value": values}
+
+
+# Requests of each task, and the same ones as JSON.
+REQUESTS = {
+    "captioning": (list(IMAGES), [image.tolist() for image in IMAGES]),
+    "masked-language-modeling": ([f"{text} [MASK]" for text in TEXTS],) * 2,
+    "forecasting": (SERIES, list(map(series_to_json, SERIES))),
+    "glimpses": (
+        [LabeledImage(image, -1) for image in IMAGES],
+        [{"pixels": image.tolist()} for image in IMAGES],
+    ),
+}
+OPTIONS = {
+    "translation": {"beam_size": 2, "n_best": 2},
+    "captioning": {"beam_size": 1},
+    "language-modeling": {"max_new_tokens": 4, "temperature": 0.5},
+    "forecasting": {"num_samples": 5, "seed": 3},
+}
+
+
+class Case:
+    """A predictor of random parameters, and what it is used with."""
+
+    def __init__(self, task, run):
+        self.predictor = heedful.load(run, device="cpu")
+        self.requests, self.json = REQUESTS.get(task, (TEXTS, TEXTS))
+        self.options = self.predictor.parse_options(OPTIONS.get(task, {}))
+
+    def predict(self, requests, **options):
+        return [to_text(r) for r in self.predictor.predict(requests, self.options, **options)]
+
+
+def to_text(result):
+    """Return all that JSON says of a result, with numbers rounded."""
+    values = json.loads(
+        json.dumps(result.to_json()), parse_float=lambda text: round(float(text), 4)
+    )
+    return result.text, list(result.tokens), values
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def case(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("laws") / "run"
+    run = write_random_run(folder, SETTINGS[request.param], TEXTS, TEXTS, seed=1)
+    return Case(request.param, run)
+
+
+def test_batch_gives_the_results_of_requests_one_by_one_in_order(case):
+    together = case.predict(case.requests)
+    alone = [case.predict([r], start_index=i)[0] for i, r in enumerate(case.requests, 1)]
+    assert together == alone
+    assert len({str(result) for result in together}) > 1  # else the order would not be seen
+
+
+def test_requests_may_be_json(case):
+    values = json.loads(json.dumps(case.json))
+    assert case.predict(map(case.predictor.parse_json, values)) == case.predict(case.requests)
+
+
+def test_last_result_of_a_stream_is_the_prediction(case):
+    *_, last = case.predictor.stream(case.requests[0], case.options)
+    assert to_text(last) == case.predict(case.requests[:1])[0]
+
+
+def test_results_have_layers_on_request(case):
+    results = list(case.predictor.predict(case.requests[:2], need_layers=True))
+    assert len(results) == 2
+    for result in results:
+        for layer in result.attention_layers:
+            assert layer.weights.shape[1:] == (len(layer.queries.tokens), len(layer.keys.tokens))
+
+
+def test_unknown_option_is_an_error_that_names_it(case):
+    with pytest.raises(ConfigError, match="beam_sice"):
+        case.predictor.parse_options({"beam_sice": 3})
+
+
+@pytest.mark.parametrize("value", [5, None, 2.5])
+def test_json_of_another_type_is_an_error(case, value):
+    with pytest.raises(DataError, match=r"^request: must be an? .*, but is "):
+        case.predictor.parse_json(value)
+
+
+def test_load_as_returns_the_class_or_names_that_of_the_run(tmp_path):
+    settings = SETTINGS["classification"]
+    run = write_random_run(tmp_path / "run", settings, TEXTS, TEXTS, seed=0)
+    assert load_as(run, Classifier, device="cpu").classify("a b").source == "a b"
+    with pytest.raises(RunError, match="its predictor is a Classifier, not a Tagger"):
+        load_as(run, Tagger)
