@@ -42,7 +42,7 @@ class Case(NamedTuple):
     def title(self) -> str:
         """Description of the workload."""
         beam = f"beam {self.task.beam}" if self.task.beam > 1 else "greedy"
-        return f"{beam}, batch {self.task.data.batch_size}"
+        return f"{beam}, batch {self.task.batch_size}"
 
 
 PEERS = {"recurrent": [JOEYNMT, OPENNMT, EOLE], "transformer": [TRANSFORMERS]}

@@ -129,9 +129,7 @@ def main() -> None:
         table = Table(kind, "system", "sentences/s", f"{next(iter(systems))} is faster by")
         with torch.inference_mode():
             for task in TASKS:
-                title = (
-                    f"{f'beam {task.beam}' if task.beam > 1 else 'greedy'}, {task.data.batch_size}"
-                )
+                title = f"{f'beam {task.beam}' if task.beam > 1 else 'greedy'}, {task.batch_size}"
                 measures = {
                     name: seconds_of(partial(decode_all, decode, task))
                     for name, decode in systems.items()

@@ -1,4 +1,4 @@
-"""Words that need no picture: how much attention does a sentinel take from the image?
+"""Words that need no image: how much attention does a sentinel take from the image?
 
 Claim: adaptive attention (Lu et al. 2017) looks at the image for words that depend on it, and at
 its own memory for those that the words before determine. Measured: the mean weight of the sentinel

@@ -99,7 +99,7 @@ def build_captioner(name: str) -> Any:
 
 
 def images(encoder: dict[str, Any], count: int = 5) -> SourceBatch:
-    """Return random images: bytes of pictures, or features whose grids have different lengths."""
+    """Return random images: bytes of images, or features whose grids have different lengths."""
     config = CaptioningConfig.model_validate({"encoder": encoder}).encoder
     generator = torch.Generator().manual_seed(3)
     num_channels, height, width, fit = config.image_shape
@@ -137,7 +137,7 @@ COLORS = {"red": (255, 0, 0), "green": (0, 160, 0), "blue": (0, 0, 255)}
 
 
 def write_images(folder: Path) -> Path:
-    """Write small pictures of one color with two captions each; return the file of captions."""
+    """Write small images of one color with two captions each; return the file of captions."""
     from PIL import Image
 
     folder.mkdir(exist_ok=True)
@@ -145,7 +145,7 @@ def write_images(folder: Path) -> Path:
     for index in range(12):
         color = list(COLORS)[index % 3]
         Image.new("RGB", (12, 10 + index), COLORS[color]).save(folder / f"{index}.png")
-        lines += [f"{index}.png\ta {color} picture", f"{index}.png\t{color} all over"]
+        lines += [f"{index}.png\ta {color} image", f"{index}.png\t{color} all over"]
     path = folder / "captions.tsv"
     path.write_text("".join(f"{line}\n" for line in lines))
     return path
@@ -162,7 +162,7 @@ def write_features(folder: Path, count: int = 12, bits: int = 4) -> dict[str, st
         np.save(folder / "features.npy", values)
         scale = np.stack([np.linspace(0.1, 0.6, 6), np.linspace(-1, 1, 6)]).astype(np.float32)
         np.save(folder / "scale.npy", scale)
-    lines = (f"{row}\tpicture {'abc'[row % 3]}\n" for row in range(count))
+    lines = (f"{row}\timage {'abc'[row % 3]}\n" for row in range(count))
     (folder / "captions.tsv").write_text("".join(lines))
     setting = {
         "type": "captions",

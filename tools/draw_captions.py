@@ -2,9 +2,9 @@
 
     python -m tools.draw_captions [SYSTEM ...]
 
-A picture has 3 x 3 gray cells, two of them colored; its caption names the colors in reading order.
+An image has 3 x 3 gray cells, two of them colored; its caption names the colors in reading order.
 The decoder of a system is the one in the YAML block under its heading on the page. It is trained
-from scratch on random pictures, then captions a picture that was held out.
+from scratch on random images, then captions an image that was held out.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def decoders_of_page() -> dict[str, dict[str, Any]]:
 
 
 def train(decoder: dict[str, Any], num_steps: int = NUM_STEPS) -> Seq2SeqModel:
-    """Train a small decoder with these settings on random pictures."""
+    """Train a small decoder with these settings on random images."""
     torch.manual_seed(SEED)
     encoder = {"type": "features", "num_channels": 3, "grid": GRID, "hidden_size": 32}
     encoder["positional_encoding"] = {"type": "learned", "max_positions": 9}
@@ -88,7 +88,7 @@ def train(decoder: dict[str, Any], num_steps: int = NUM_STEPS) -> Seq2SeqModel:
 
 
 def random_batch(rng: np.random.Generator, num_images: int = NUM_IMAGES) -> Batch:
-    """Return random pictures with captions; the held-out one is left out."""
+    """Return random images with captions; the held-out one is left out."""
     rows = []
     while len(rows) < num_images:
         names = rng.choice(list(COLORS), size=2, replace=False)
@@ -100,7 +100,7 @@ def random_batch(rng: np.random.Generator, num_images: int = NUM_IMAGES) -> Batc
 
 
 def make_batch(rows: Sequence[Sequence[tuple[str, int]]]) -> Batch:
-    """Return pictures of these colored squares and their captions."""
+    """Return images of these colored squares and their captions."""
     captions = [word_ids(caption(squares)) for squares in rows]
     return Batch(
         SourceBatch(torch.stack([features(row) for row in rows]), torch.tensor([9] * len(rows))),
@@ -110,7 +110,7 @@ def make_batch(rows: Sequence[Sequence[tuple[str, int]]]) -> Batch:
 
 
 def caption(squares: Sequence[tuple[str, int]]) -> list[str]:
-    """Return the words of the caption of a picture."""
+    """Return the words of the caption of an image."""
     (first, _), (second, _) = squares
     return ["a", first, "and", "a", second, "square"]
 
@@ -129,7 +129,7 @@ def features(squares: Sequence[tuple[str, int]]) -> Tensor:
 
 
 def caption_image(model: Seq2SeqModel) -> CaptionAttention:
-    """Return where the words of the held-out picture attend."""
+    """Return where the words of the held-out image attend."""
     batch = make_batch([HELD_OUT])
     output = model(batch, need_weights=True)
     assert output.weights is not None
@@ -140,7 +140,7 @@ def caption_image(model: Seq2SeqModel) -> CaptionAttention:
 
 
 def image(squares: Sequence[tuple[str, int]]) -> np.ndarray:
-    """Return the picture as uint8 pixels."""
+    """Return the image as uint8 pixels."""
     cells = ((features(squares).numpy() + 1) * 127.5).round().astype(np.uint8).reshape(*GRID, 3)
     return cells.repeat(CELL_PIXELS, axis=0).repeat(CELL_PIXELS, axis=1)
 

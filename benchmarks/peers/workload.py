@@ -30,8 +30,7 @@ def batches(task: Workload) -> list[Batch]:
     rng = random.Random(task.num_sources)
     lengths = [min(max(round(rng.gauss(15, 5)), 5), 40) for _ in range(task.num_sources)]
     sources = [[rng.randrange(RESERVED, VOCABULARY) for _ in range(length)] for length in lengths]
-    starts = range(0, len(sources), task.data.batch_size)
+    starts = range(0, len(sources), task.batch_size)
     return [
-        sorted(sources[start : start + task.data.batch_size], key=len, reverse=True)
-        for start in starts
+        sorted(sources[start : start + task.batch_size], key=len, reverse=True) for start in starts
     ]

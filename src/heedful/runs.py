@@ -253,11 +253,11 @@ def load(
     dtype: Dtype = "fp32",
     settings: SettingsArgument = (),
     ensemble_with: Sequence[Path | str] = (),
-) -> Predictor:
-    """Load a trained model, after verifying each file against the manifest.
+) -> Any:
+    """Load a trained model as a `Predictor`, after verifying each file against the manifest.
 
-    Its task decides the class, such as `Translator`, `TextGenerator`, `Classifier` or `Forecaster`.
-    A run of another task than `task` is an error.
+    Its task decides the class, such as `Translator`, `TextGenerator`, `Classifier` or `Forecaster`;
+    `load_as` names it for type checkers. A run of another task than `task` is an error.
     `dtype` is that of the computation: "bf16" or "int8" where the processor has it.
     `settings` change those of the run: {"decoding.beam_size": 10}; `ensemble_with` are further runs
     that form an ensemble with this one.

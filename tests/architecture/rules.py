@@ -18,7 +18,7 @@ BRITISH = re.compile(
 
 PLURALS = re.compile(
     r" (?:(?!(?:of|and|in|to|as|by|needs) )[\w-]+ )?(?:captions|characters|columns|epochs|examples|"
-    r"files|forecasts|gates|images|labels|layers|lines|links|minutes|models|pairs|paths|pictures|"
+    r"files|forecasts|gates|images|labels|layers|lines|links|minutes|models|pairs|paths|images|"
     r"rows|runs|samples|seconds|sentences|shards|steps|symbols|systems|tags|tensors|texts|tokens|"
     r"values|windows|words)\b"
 )

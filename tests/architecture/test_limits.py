@@ -14,12 +14,12 @@ def write_package(folder: Path, **modules: str) -> Path:
     return package
 
 
-def test_figure_above_its_limit_is_reported():
+def test_figure_above_its_limit_raises():
     assert exceeded({"lines": 101}, {"lines": 100}) == ["lines is 101, more than 100"]
     assert exceeded({"lines": 100}, {"lines": 100}) == []
 
 
-def test_figure_without_limit_and_limit_without_figure_are_reported():
+def test_figure_without_limit_and_limit_without_figure_reported():
     lines = exceeded({"lines": 1}, {"files": 1})
     assert lines == ["files has a limit, but is not measured", "lines has no limit"]
 

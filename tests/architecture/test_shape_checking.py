@@ -14,14 +14,14 @@ from tests.shape_checking import CHECKED_TESTS, TENSOR_PACKAGES, check_new_shape
 Matrix = jaxtyping.Float[torch.Tensor, "B T"]
 
 
-def test_wrong_shape_is_an_error():
+def test_wrong_shape_raises():
     from heedful.attention.masks import padding_mask
 
     with pytest.raises(jaxtyping.TypeCheckError, match="lengths"):
         padding_mask(torch.ones(2, 2, dtype=torch.long), 3)
 
 
-def test_wrong_dtype_is_an_error():
+def test_wrong_dtype_raises():
     from heedful.attention.masks import padding_mask
 
     with pytest.raises(jaxtyping.TypeCheckError, match="lengths"):
@@ -51,7 +51,7 @@ def test_new_shape_of_a_result_is_checked():
         next_result(torch.ones(2, 3))
 
 
-def test_shapes_are_checked_in_listed_tests_only():
+def test_shapes_checked_in_listed_tests_only():
     tests = Path(__file__).parents[1]
     assert [name for name in CHECKED_TESTS if not (tests / name).exists()] == []
     enable_checks_of(tests / "equivalence" / "test_search.py")

@@ -88,7 +88,7 @@ def test_source_is_ascii():
     assert files == set(NOT_ASCII), "write other characters as escapes, such as \\u2581"
 
 
-def test_public_names_are_documented(violations):
+def test_public_names_documented(violations):
     assert violations[undocumented] == {}
 
 
@@ -121,7 +121,7 @@ def test_numbers_agree_with_their_nouns(violations):
     assert violations[uncounted_plurals].keys() == PLURALS.keys(), "use format_count"
 
 
-def test_shapes_are_quoted(violations):
+def test_shapes_quoted(violations):
     assert violations[unquoted_shapes] == {}
 
 

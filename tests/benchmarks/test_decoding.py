@@ -32,7 +32,7 @@ def test_sources_contain_no_special_tokens():
     assert max(tokens) < VOCABULARY
 
 
-def test_error_of_a_dead_system_is_reported():
+def test_error_of_a_dead_system_raises():
     with (
         pytest.raises(BrokenSystemError, match=r"^it ended: .*No module named"),
         running("none", PYTHON, "with_nobody"),
@@ -40,6 +40,6 @@ def test_error_of_a_dead_system_is_reported():
         pass
 
 
-def test_missing_release_is_reported():
+def test_missing_release_raises():
     with pytest.raises(NotInstalledError, match="No matching distribution found for no-such-peer"):
         install(PYTHON, "--no-index", "no-such-peer==1")

@@ -74,7 +74,7 @@ def test_speed_counts_targets_of_the_second_half_of_the_time():
     assert speed_of(steps).median == pytest.approx(100)
 
 
-def test_gpu_benchmark_without_gpu_is_reported(capsys, monkeypatch):
+def test_gpu_benchmark_without_gpu_raises(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["benchmarks.gpu"])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     main()

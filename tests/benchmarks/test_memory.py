@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.wide
-def test_building_and_reading_are_measured():
+def test_building_and_reading_measured():
     command = [sys.executable, "-m", "benchmarks.memory", "--pairs", "300"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

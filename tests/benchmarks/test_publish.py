@@ -18,7 +18,7 @@ SHOWN = """| work | heedful | peer |
 | beam 5 | 1,200 | 400 (x 3.00) |"""
 
 
-def test_printed_tables_are_read_and_pivoted():
+def test_printed_tables_load_and_pivoted():
     tables = read_tables(PRINTED)
     assert [len(table) for table in tables] == [2, 1]
     assert format_table(rows_of(tables, KINDS["decode"]), KINDS["decode"]) == SHOWN

@@ -212,7 +212,7 @@ def test_long_sentence_has_a_legend_of_its_shades(show):
     assert legend.inner_text().split("\n")[-1] == "40% of the attention of \u201ca\u201d"
 
 
-def test_rows_are_named_by_the_axes(show):
+def test_rows_named_by_the_axes(show):
     page = show(render_html([replace(LATIN, axis_names=("query", "key"))], title="Self"))
     rows = page.locator(".words").evaluate_all("rows => rows.map((row) => row.ariaLabel)")
     assert rows == ["key", "query"]
@@ -342,7 +342,7 @@ def test_snippet_works_in_a_frame_and_fits_it(show):
     assert overflow <= 0
 
 
-def test_slanted_labels_are_not_cut_off(show):
+def test_slanted_labels_not_cut_off(show):
     page = show(f"<!doctype html><body>{render_notebook_html(HOSTILE)}</body>", width=1000)
     room = page.frame_locator("iframe").locator(".map").bounding_box()
     for word in page.frame_locator("iframe").locator("thead span").all():
@@ -364,7 +364,7 @@ def test_snippet_cannot_access_the_notebook(show):
     ids=["latin", "hebrew", "hostile", "long"],
 )
 @pytest.mark.parametrize("draw", [render_svg, attention_lines.render_svg], ids=["map", "lines"])
-def test_svg_labels_are_not_cut_off(show, attention_map, draw):
+def test_svg_labels_not_cut_off(show, attention_map, draw):
     page = show(draw(attention_map), name="map.svg")
     boxes = page.locator("text").evaluate_all(
         """nodes => nodes.map(node => {

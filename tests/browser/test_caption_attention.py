@@ -50,7 +50,7 @@ def words(page):
     return page.locator(".word")
 
 
-def canvas_pixels(page, selector="canvas.picture"):
+def canvas_pixels(page, selector="canvas.image"):
     """The pixels of a canvas, (height, width, RGB)."""
     width, height, text = page.locator(selector).first.evaluate(
         """canvas => {
@@ -65,7 +65,7 @@ def canvas_pixels(page, selector="canvas.picture"):
 
 
 def chosen_word(page):
-    """The index of the word that the picture shows, or None."""
+    """The index of the word that the image shows, or None."""
     word = page.locator(".figure").first.get_attribute("data-word")
     return int(word) if word else None
 
@@ -76,7 +76,7 @@ def weights_of(page):
 
 
 def point_at(page, row, column, *, click=False):
-    box = page.locator("canvas.picture").bounding_box()
+    box = page.locator("canvas.image").bounding_box()
     x = box["x"] + box["width"] * (column + 0.5) / 4
     y = box["y"] + box["height"] * (row + 0.5) / 3
     (page.mouse.click if click else page.mouse.move)(x, y)
@@ -95,7 +95,7 @@ def test_word_under_the_pointer_is_blended_into_the_image(show, scheme, palette)
     np.testing.assert_array_equal(canvas_pixels(page), PIXELS)
 
 
-def test_cells_are_shown_without_interpolation(show):
+def test_cells_shown_without_interpolation(show):
     page = show(PHOTO.to_html())
     page.get_by_label("interpolate between cells").uncheck()
     words(page).nth(2).click()
@@ -136,7 +136,7 @@ def test_pointer_on_the_image_shows_the_words_of_that_cell(show):
     assert weights_of(page) == [None] * 4
 
 
-def test_word_and_cell_are_kept_by_clicks_until_escape(show):
+def test_word_and_cell_kept_by_clicks_until_escape(show):
     page = show(PHOTO.to_html())
     words(page).nth(2).click()
     point_at(page, 1, 2, click=True)
@@ -165,10 +165,10 @@ def test_slider_moves_from_word_to_word(show):
     assert page.locator(".reading").inner_text() == "dog: max 50% at row 2, column 2, gate 90%"
 
 
-def test_words_and_cells_are_reached_by_keyboard(show):
+def test_words_and_cells_reached_by_keyboard(show):
     page = show(PHOTO.to_html())
     words(page).nth(3).wait_for()
-    page.keyboard.press("Tab")  # the picture
+    page.keyboard.press("Tab")  # the image
     for key in ("ArrowDown", "ArrowRight", "ArrowDown"):
         page.keyboard.press(key)  # the first key enters the grid at its corner
     np.testing.assert_allclose(weights_of(page), WEIGHTS[:, 1, 1], atol=1e-4)
@@ -179,7 +179,7 @@ def test_words_and_cells_are_reached_by_keyboard(show):
     assert page.locator('.caption-words [tabindex="0"]').count() == 1
 
 
-def test_play_shows_every_word_and_stops(show):
+def test_play_shows_all_words_and_stops(show):
     page = show(PHOTO.to_html())
     words(page).nth(3).wait_for()
     page.clock.install()
@@ -256,7 +256,7 @@ def test_captions_of_a_page_are_independent(show):
     page.locator("#caption-2 .word").nth(1).click()
     chosen = page.locator(".figure").evaluate_all("nodes => nodes.map(n => n.dataset.word ?? '')")
     assert chosen == ["", "1", ""]
-    assert page.locator("h2").all_inner_texts() == ["dog.jpg", "features", "Picture 3"]
+    assert page.locator("h2").all_inner_texts() == ["dog.jpg", "features", "Image 3"]
 
 
 def test_page_with_maps_over_texts_and_images_draws_both(show):

@@ -66,7 +66,7 @@ def test_click_sorts_best_first_then_worst_then_original(opened):
     assert page.locator(".sorted").inner_text() == "In the original order."
 
 
-def test_numbers_are_sorted_numerically_with_unknown_ones_last(opened):
+def test_numbers_sorted_numerically_with_unknown_ones_last(opened):
     costs = [9e12, 1e13, None, 2e9]
     result = [
         system._replace(cost=system.cost._replace(training_flops=cost and RunStatistics(cost)))
@@ -80,7 +80,7 @@ def test_numbers_are_sorted_numerically_with_unknown_ones_last(opened):
 
 
 @pytest.mark.slow
-def test_names_are_sorted_alphabetically_by_keyboard(opened):
+def test_names_sorted_alphabetically_by_keyboard(opened):
     names = ["banana", "cherry", "apple"]
     page = opened(
         example_comparison(systems=[example_system(i, name=n) for i, n in enumerate(names)])

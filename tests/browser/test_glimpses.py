@@ -67,7 +67,7 @@ def test_play_runs_from_the_image_to_the_last_glimpse(show):
     page.get_by_role("button", name="Play").wait_for()
 
 
-def test_boxes_are_drawn_where_the_model_looked(show):
+def test_boxes_drawn_where_the_model_looked(show):
     page = show(PAGE)
     data = page.locator(".trail > canvas").first.evaluate(
         """canvas => Array.from(canvas.getContext("2d").getImageData(0, 0, 80, 80).data)"""

@@ -200,7 +200,7 @@ def test_keyboard_reads_curves(opened):
     assert page.locator("#read-out").inner_text().startswith("Point at a curve")
 
 
-def test_resumption_skipped_steps_and_best_validation_are_marked(opened):
+def test_resumption_skipped_steps_and_best_validation_marked(opened):
     page = opened()
     loss = drawing(page, "loss")
     resumed_x, _ = curve(page, "loss", RAW)[19]
@@ -235,7 +235,7 @@ def test_slider_works_by_keyboard(opened):
     assert page.locator("#sample-step").inner_text() == "step 200 \u00b7 2 of 3"
 
 
-def test_words_not_in_the_reference_are_marked(opened):
+def test_words_not_in_the_reference_marked(opened):
     page = opened()
     slide(page, 0)
     assert page.locator(".card").first.locator(".other").all_inner_texts() == ["the"]
@@ -244,7 +244,7 @@ def test_words_not_in_the_reference_are_marked(opened):
     assert "\u2713" in page.locator(".card").first.inner_text()
 
 
-def test_sample_can_be_selected_and_missing_attention_is_reported(opened):
+def test_sample_can_be_selected_and_missing_attention_raises(opened):
     page = opened()
     page.locator(".card").nth(1).click()
     assert page.locator('.card[aria-pressed="true"]').count() == 1
@@ -274,7 +274,7 @@ def test_best_validation_of_each_metric_is_marked(opened):
     assert page.locator(".plain td.best").all_inner_texts() == ["30.00", "1.0000", "50.00 %"]
 
 
-def test_settings_are_folded_and_searchable(opened):
+def test_settings_folded_and_searchable(opened):
     page = opened()
     assert page.locator(".setting:visible").all_inner_texts() == ["info:", "model:", "training:"]
     page.locator("#find").fill("Optimizer.Learning")
@@ -291,7 +291,7 @@ def test_settings_are_folded_and_searchable(opened):
 
 
 @pytest.mark.slow
-def test_changes_of_the_environment_are_shown(opened):
+def test_changes_of_the_environment_shown(opened):
     page = opened()
     titles = page.locator("#environment h3").all_inner_texts()
     assert titles == ["Started", "Resumed at step 200, with these changes"]
@@ -320,7 +320,7 @@ def test_empty_run_has_a_note(opened):
     ],
     ids=["one line", "no number", "one validation", "huge"],
 )
-def test_short_and_odd_runs_are_drawn(opened, entries):
+def test_short_and_odd_runs_drawn(opened, entries):
     page = opened(entries=entries)
     drawn = page.locator(".line, .marker").evaluate_all("nodes => nodes.map(n => n.outerHTML)")
     assert "NaN" not in " ".join(drawn)

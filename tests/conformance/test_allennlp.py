@@ -37,11 +37,11 @@ def check_scores(actual, expected, *, tolerance=1e-6):
     torch.testing.assert_close(actual, tensor(expected), atol=tolerance, rtol=0)
 
 
-def test_dot_product_gives_allennlp_values():
+def test_dot_product_returns_allennlp_values():
     check_scores(scores_of(DotScore(), QUERIES, KEYS), [[[0, 0]], [[24, 33]]])
 
 
-def test_scaled_dot_product_gives_allennlp_values():
+def test_scaled_dot_product_returns_allennlp_values():
     # Its test divides by sqrt(9); zeros up to nine dimensions leave the products as they are.
     queries, keys = (torch.nn.functional.pad(tensor(item), (0, 6)) for item in (QUERIES, KEYS))
     actual = scores_of(ScaledDotScore(), queries.tolist(), keys.tolist())
@@ -50,20 +50,20 @@ def test_scaled_dot_product_gives_allennlp_values():
     check_scores(actual, [[[2, 5]], [[0, 0]]])
 
 
-def test_cosine_gives_allennlp_values():
+def test_cosine_returns_allennlp_values():
     # Four digits are given.
     actual = scores_of(CosineScore(), QUERIES, KEYS)
     check_scores(actual, [[[0, 0]], [[0.9948, 0.9973]]], tolerance=1e-4)
 
 
-def test_bilinear_gives_allennlp_values_without_their_bias():
+def test_bilinear_returns_allennlp_values_without_their_bias():
     queries, keys = [[[1, 1], [2, 2]]], [[[1, 0], [0, 1]]]
     matrix = [[-0.3, 0.5], [2.0, -1.0]]
     actual = scores_of(BilinearScore(2, 2), queries, keys, projection__weight=matrix)
     check_scores(actual + 0.1, [[[1.8, -0.4], [3.5, -0.9]]])
 
 
-def test_additive_gives_allennlp_values():
+def test_additive_returns_allennlp_values():
     """Its matrices are those of heedful, transposed."""
     queries = [[[0.7, -0.8]], [[0.4, 0.9]]]
     keys = [
@@ -85,7 +85,7 @@ def test_additive_gives_allennlp_values():
     check_scores(actual, expected)
 
 
-def test_linear_gives_allennlp_values_without_their_bias():
+def test_linear_returns_allennlp_values_without_their_bias():
     queries = [[[0, 0, 0], [4, 5, 6]], [[-7, -8, -9], [10, 11, 12]]]
     actual = scores_of(
         LinearScore(3, 3),
@@ -101,7 +101,7 @@ def test_linear_gives_allennlp_values_without_their_bias():
     check_scores(weights, [0.0474, 0.9526], tolerance=1e-4)
 
 
-def test_trilinear_gives_the_values_of_allennlp_linear_with_product():
+def test_trilinear_returns_the_values_of_allennlp_linear_with_product():
     queries, keys = [[[0, 0], [4, 5]], [[-7, -8], [10, 11]]], [[[1, 2], [4, 5]], [[7, 8], [10, 11]]]
     actual = scores_of(TrilinearScore(2), queries, keys, reduction__weight=[WEIGHTS])
     expected = [

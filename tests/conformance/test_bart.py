@@ -30,7 +30,7 @@ def without_unused(name, tensor):
 
 
 @pytest.mark.parametrize("scaled", [False, True], ids=["as it is", "scaled"])
-def test_transformer_matches_bart_in_value_and_gradient(scaled):
+def test_transformer_same_as_bart_in_value_and_gradient(scaled):
     reference = randomize(BartForConditionalGeneration(BartConfig(**SIZES, scale_embedding=scaled)))
     model = build_model(
         {

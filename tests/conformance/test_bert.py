@@ -90,7 +90,7 @@ def with_cls(tokens, value):
     return torch.cat([torch.full((len(tokens), 1), value), tokens], dim=1)
 
 
-def test_bert_matches_hugging_face_in_value_loss_and_gradient():
+def test_bert_same_as_hugging_face_in_value_loss_and_gradient():
     torch.manual_seed(0)
     model, reference, batch = build_model(), build_reference(), pairs()
     theirs = dict(reference.named_parameters())

@@ -74,7 +74,7 @@ def encode(encoder):
     return encoder(torch.tensor([SOURCE]), torch.tensor([len(SOURCE)]))
 
 
-def test_encoder_matches_paper_position_by_position():
+def test_encoder_same_as_paper_position_by_position():
     encoder, _ = build_model()
     encoded, expected = encode(encoder), torch.stack(encode_positions(encoder, SOURCE, 7))
     torch.testing.assert_close(encoded.unfolded[0], expected)
@@ -82,7 +82,7 @@ def test_encoder_matches_paper_position_by_position():
 
 
 @pytest.mark.parametrize("length", [3, 7, 8], ids=["shorter", "as long", "longer than unfolded"])
-def test_decoder_matches_paper_position_by_position(length):
+def test_decoder_same_as_paper_position_by_position(length):
     encoder, decoder = build_model()
     log_probs = decoder(torch.tensor([TARGET[:length]]), encode(encoder)).log_probs[0]
     torch.testing.assert_close(

@@ -122,7 +122,7 @@ def first_state(weights, image):
 @pytest.mark.parametrize(
     "tanh", [pytest.param(False, id="paper"), pytest.param(True, id="authors' code")]
 )
-def test_show_attend_and_tell_matches_equations(image, tanh):
+def test_show_attend_and_tell_same_as_equations(image, tanh):
     decoder, weights = build(**SHOW_ATTEND_TELL, pre_output={"type": "deep-output", "tanh": tanh})
     state, attention = first_state(weights, image), "wiring.attention"
     L_h, L_z = np.split(weights["wiring.pre_output.projection.weight"], [CHANNELS], axis=1)
@@ -167,7 +167,7 @@ ADAPTIVE = {
 }
 
 
-def test_adaptive_attention_matches_equations(image):
+def test_adaptive_attention_same_as_equations(image):
     """The paper has its own matrix W_s for the sentinel: any, not a product (section 2.3)."""
     decoder, weights = build(**ADAPTIVE)
     score = "wiring.attention.inner.score"

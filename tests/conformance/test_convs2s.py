@@ -115,7 +115,7 @@ def run_model(encoder, decoder):
     return encoded, decoder(torch.tensor([TARGET]), encoded, need_weights=True)
 
 
-def test_encoder_matches_paper_position_by_position():
+def test_encoder_same_as_paper_position_by_position():
     encoder, decoder = build_model()
     words = embedded(encoder.embedding, SOURCE)
     keys = encode_source(encoder, words)
@@ -124,7 +124,7 @@ def test_encoder_matches_paper_position_by_position():
     torch.testing.assert_close(encoded.states[0], (torch.stack(keys) + torch.stack(words)) * ROOT)
 
 
-def test_decoder_matches_authors_code_position_by_position():
+def test_decoder_same_as_authors_code_position_by_position():
     encoder, decoder = build_model()
     words = embedded(encoder.embedding, SOURCE)
     log_probs, weights = decode_target(decoder, TARGET, encode_source(encoder, words), words, ROOT)
@@ -141,7 +141,7 @@ def test_weights_differ_without_scaling_constants():
     assert (actual.weights[0] - weights).abs().max() > 1e-3
 
 
-def test_one_layer_matches_paper_with_rescaled_keys():
+def test_one_layer_same_as_paper_with_rescaled_keys():
     # softmax(sqrt(0.5) (W h + b + g) . z) equals the paper's with keys times the constant.
     encoder, decoder = build_model()
     words = embedded(encoder.embedding, SOURCE)

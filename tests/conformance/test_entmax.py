@@ -34,7 +34,7 @@ def all_visible(scores):
 
 
 @pytest.mark.parametrize("spread", [0.1, 1.0, 10.0])
-def test_sparsemax_matches_package(spread):
+def test_sparsemax_same_as_package(spread):
     our_scores, their_scores = score_pair(spread)
     check_agreement(
         SparsemaxAlignment().normalize(our_scores, all_visible(our_scores)),
@@ -45,7 +45,7 @@ def test_sparsemax_matches_package(spread):
 
 
 @pytest.mark.parametrize("spread", [0.1, 1.0, 10.0])
-def test_entmax15_matches_package(spread):
+def test_entmax15_same_as_package(spread):
     our_scores, their_scores = score_pair(spread)
     check_agreement(
         EntmaxAlignment(1.5).normalize(our_scores, all_visible(our_scores)),
@@ -56,7 +56,7 @@ def test_entmax15_matches_package(spread):
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
-def test_entmax_with_any_alpha_matches_package(alpha):
+def test_entmax_with_any_alpha_same_as_package(alpha):
     our_scores, their_scores = score_pair()
     theirs = reference.entmax_bisect(their_scores, alpha, dim=-1, n_iter=80)
     check_agreement(
@@ -68,7 +68,7 @@ def test_entmax_with_any_alpha_matches_package(alpha):
 
 
 @pytest.mark.parametrize("alpha", [1.1, 1.33, 1.5, 1.75])
-def test_alpha_gradient_matches_package(alpha):
+def test_alpha_gradient_same_as_package(alpha):
     our_scores, their_scores = score_pair()
     our_alpha = torch.tensor(alpha, dtype=torch.double, requires_grad=True)
     their_alpha = torch.tensor(alpha, dtype=torch.double, requires_grad=True)
@@ -78,7 +78,7 @@ def test_alpha_gradient_matches_package(alpha):
     torch.testing.assert_close(our_alpha.grad, their_alpha.grad)
 
 
-def test_learned_alpha_gradient_matches_package():
+def test_learned_alpha_gradient_same_as_package():
     our_scores, their_scores = score_pair()
     alignment = EntmaxAlignment(1.3, learned=True).double()
     their_alpha = torch.tensor(1.3, dtype=torch.double, requires_grad=True)
@@ -94,7 +94,7 @@ def test_learned_alpha_gradient_matches_package():
 @pytest.mark.parametrize(
     "alignment", [SparsemaxAlignment(), EntmaxAlignment(1.5), EntmaxAlignment(1.33)], ids=repr
 )
-def test_masking_matches_package_on_shorter_rows(alignment):
+def test_masking_same_as_package_on_shorter_rows(alignment):
     scores, _ = score_pair()
     mask = padding_mask(LENGTHS, 5)
     alpha = getattr(alignment, "alpha", 2.0)

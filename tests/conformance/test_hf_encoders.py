@@ -67,7 +67,7 @@ def test_wordpiece_tokens_match(normalizer, tmp_path):
 
 
 @pytest.mark.parametrize("add_prefix_space", [False, True])
-def test_byte_level_bpe_tokens_match_and_are_decoded_exactly(add_prefix_space, tmp_path):
+def test_byte_level_bpe_tokens_match_and_decoded_exactly(add_prefix_space, tmp_path):
     write_byte_level_bpe(tmp_path, ROBERTA_SPECIAL, add_prefix_space=add_prefix_space)
     tokenizer = our_tokenizer(tmp_path)
     for text in TRICKY_TEXTS:
@@ -159,7 +159,7 @@ def our_rows(folder, model_type, tokenizer):
     return [their_ids[token] for token in (*names, *tokenizer.vocabulary.tokens)]
 
 
-def test_masks_are_filled_as_by_the_original(tmp_path):
+def test_masks_filled_as_by_the_original(tmp_path):
     folder, run = tmp_path / "model", tmp_path / "run"
     model = write_encoder(folder, "roberta")
     import_run(folder, run)

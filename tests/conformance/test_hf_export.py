@@ -112,7 +112,7 @@ NORMALIZATIONS = [{}, {"unicode": "nfkc", "lowercase": True, "strip": True}]
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS, ids=["plain", "normalized"])
 @pytest.mark.parametrize("kind", VOCABULARY_TYPES)
-def test_auto_tokenizer_gives_the_ids_of_the_run(kind, normalization, tmp_path):
+def test_auto_tokenizer_returns_the_ids_of_the_run(kind, normalization, tmp_path):
     from transformers import AutoTokenizer
 
     options = {"strict": False} if kind == "smiles" else {}
@@ -145,7 +145,7 @@ def test_tokenizer_that_transformers_cannot_express_has_no_files(tokenizer, tmp_
     assert not any(tmp_path.iterdir())
 
 
-def test_import_without_the_files_of_heedful_gives_an_equal_model(tmp_path):
+def test_import_without_the_files_of_heedful_returns_an_equal_model(tmp_path):
     """A folder that another program has written anew has only the files of transformers."""
     run = write_random_run(
         tmp_path / "run", transformer_settings(), SOURCE_TEXTS, TARGET_TEXTS, seed=0
@@ -218,7 +218,7 @@ def test_imported_language_model_goes_back_as_it_came(variant, tmp_path):
         assert torch.equal(*(m(torch.tensor([[9, 8, 7, 6]])).logits for m in (model, theirs)))
 
 
-def test_files_of_the_original_are_verified_with_the_run(tmp_path):
+def test_files_of_the_original_verified_with_the_run(tmp_path):
     write_gpt2(tmp_path / "model")
     import_run(tmp_path / "model", tmp_path / "run")
     (tmp_path / "run" / "original" / "config.json").write_text("{}")

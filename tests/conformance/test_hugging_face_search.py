@@ -56,7 +56,7 @@ random_steps = given(seed=st.integers(0, 9999), depth=st.integers(1, 6))
 
 @pytest.mark.parametrize("name", PROCESSORS)
 @random_steps
-def test_processor_matches_hugging_face(name, seed, depth):
+def test_processor_same_as_hugging_face(name, seed, depth):
     """Log-probabilities are negative, and there the repetition penalty multiplies in both."""
     generator = torch.Generator().manual_seed(seed)
     log_probs = torch.randn(NUM_ROWS, VOCABULARY, generator=generator).log_softmax(-1)
@@ -85,7 +85,7 @@ FILTERS = {
 
 @pytest.mark.parametrize("name", FILTERS)
 @given(seed=st.integers(0, 9999))
-def test_sampling_filter_matches_hugging_face(name, seed):
+def test_sampling_filter_same_as_hugging_face(name, seed):
     """The inverse CDF at many points gives the probabilities of what may be sampled."""
     generator = torch.Generator().manual_seed(seed)
     log_probs = torch.randn(VOCABULARY, generator=generator).double().log_softmax(-1)
@@ -132,7 +132,7 @@ class StepwiseMarian:
     ("beam_size", "min_length", "ngram_size"), [(1, 0, 0), (3, 0, 0), (4, 0, 0), (3, 4, 2)]
 )
 @torch.no_grad()
-def test_beam_search_matches_generate(seed, beam_size, min_length, ngram_size):
+def test_beam_search_same_as_generate(seed, beam_size, min_length, ngram_size):
     model, tokens = StepwiseMarian(seed), example_batch().sources.tokens
     generated = model.marian.generate(
         input_ids=tokens,

@@ -49,7 +49,7 @@ def one_query_and_two_keys():
     return queries, keys
 
 
-def test_keras_attention_matches_dot_score(layers):
+def test_keras_attention_same_as_dot_score(layers):
     queries, values, mask = sentences()
     context, weights = run_keras(layers.Attention(dtype="float64"), queries, values, mask)
     ours = attend(DotScore(), queries, values, mask)
@@ -65,7 +65,7 @@ def test_keras_causal_attention_matches(layers):
     assert_close_to_keras(ours.context, context.detach())
 
 
-def test_keras_attention_with_scale_matches_scaled_dot_score(layers):
+def test_keras_attention_with_scale_same_as_scaled_dot_score(layers):
     queries, values, mask = sentences()
     layer = layers.Attention(use_scale=True, dtype="float64")
     layer.build([queries.shape, values.shape])
@@ -98,7 +98,7 @@ def test_keras_additive_attention_has_no_matrices(layers):
 
 
 @pytest.mark.parametrize("use_scale", [False, True], ids=["no scale", "scale"])
-def test_keras_additive_attention_matches_with_identity_matrices(layers, use_scale):
+def test_keras_additive_attention_same_as_with_identity_matrices(layers, use_scale):
     queries, values, mask = sentences()
     layer = layers.AdditiveAttention(use_scale=use_scale, dtype="float64")
     context, weights = run_keras(layer, queries, values, mask)
@@ -158,7 +158,7 @@ def test_keras_concat_adds_and_has_no_score_vector(layers):
     assert not torch.allclose(luong.softmax(dim=-1), keras.softmax(dim=-1))
 
 
-def test_keras_concat_matches_with_identity_matrices_and_scalar_v(layers):
+def test_keras_concat_same_as_with_identity_matrices_and_scalar_v(layers):
     queries, values, mask = sentences()
     layer = layers.Attention(score_mode="concat", dtype="float64")
     layer.build([queries.shape, values.shape])

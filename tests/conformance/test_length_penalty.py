@@ -21,7 +21,7 @@ def fairseq(log_prob, length, alpha):
 
 
 @pytest.mark.parametrize(("length", "divisor"), [(1, 1.0), (7, 2.0), (13, 3.0)])
-def test_length_penalty_matches_paper(length, divisor):
+def test_length_penalty_same_as_paper(length, divisor):
     # (5 + 1) / 6 = 1, (5 + 7) / 6 = 2, (5 + 13) / 6 = 3
     assert LengthPenalty(1.0)(-6.0, length) == pytest.approx(-6.0 / divisor)
     assert LengthPenalty(0.2)(-6.0, length) == pytest.approx(-6.0 / divisor**0.2)

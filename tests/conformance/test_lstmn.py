@@ -45,7 +45,7 @@ def test_last_context_enters_score_as_in_paper():
     assert (weights[1] - code).abs().max() > 0.1
 
 
-def test_score_without_last_context_matches_authors_code():
+def test_score_without_last_context_same_as_authors_code():
     inputs, memory = column(0.5, -0.5), column(1.0, 0.0)
     code = [softmax(math.tanh(x + 1), math.tanh(x)) for x in (0.5, -0.5)]
     torch.testing.assert_close(attention_weights(0.0, inputs, memory), torch.stack(code))

@@ -55,7 +55,7 @@ def test_marian_positions_match_up_to_column_order(side):
 
 
 @pytest.mark.parametrize("activation", ["swish", "gelu", "relu"])
-def test_transformer_matches_marian_in_value_and_gradient(activation):
+def test_transformer_same_as_marian_in_value_and_gradient(activation):
     model = build_model({"feed_forward": [{"intermediate_size": HIDDEN, "activation": activation}]})
     reference = marian(activation)
     with torch.no_grad():

@@ -46,7 +46,7 @@ def test_masking_after_softmax_agrees_for_small_scores(reference):
     torch.testing.assert_close(weights[:, :2], single)
 
 
-def test_neural_transducer_gives_padding_weight():
+def test_neural_transducer_returns_padding_weight():
     scores = torch.zeros(1, 4)
     # 1/4 each, and half of the sum is kept: 1e-7 / (1/2 + 4e-7) for a position of padding.
     expected = torch.tensor(LEAST / (0.5 + 4 * LEAST))

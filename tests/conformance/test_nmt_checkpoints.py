@@ -228,7 +228,7 @@ def refused(path):
     return str(caught.value)
 
 
-def test_unknown_settings_of_opennmt_are_rejected_by_name(tmp_path):
+def test_unknown_settings_of_opennmt_raise_by_name(tmp_path):
     path = tmp_path / "m.pt"
     for change, message in (
         ({"copy_attn": True}, "opt.copy_attn is True, which heedful has no counterpart of"),
@@ -256,7 +256,7 @@ def test_unknown_settings_of_opennmt_are_rejected_by_name(tmp_path):
         ("", {"add_estimator": True}, "model.add_estimator is True"),
     ],
 )
-def test_unknown_settings_of_eole_are_rejected_by_name(tmp_path, section, change, message):
+def test_unknown_settings_of_eole_raise_by_name(tmp_path, section, change, message):
     model = transformer_settings({})
     model |= {section: model[section] | change} if section else change
     folder = write_eole(tmp_path, {"generator.bias": torch.ones(2)}, model)
@@ -265,7 +265,7 @@ def test_unknown_settings_of_eole_are_rejected_by_name(tmp_path, section, change
     assert "which heedful has no counterpart of" in found
 
 
-def test_eole_folder_without_weights_is_reported(tmp_path):
+def test_eole_folder_without_weights_raises(tmp_path):
     folder, _ = eole_transformer(tmp_path, {})
     (folder / "model.00.safetensors").unlink()
     assert refused(folder) == (
@@ -273,7 +273,7 @@ def test_eole_folder_without_weights_is_reported(tmp_path):
     )
 
 
-def test_subword_codes_of_an_eole_folder_are_carried_over(tmp_path):
+def test_subword_codes_of_an_eole_folder_carried_over(tmp_path):
     folder, _ = eole_transformer(tmp_path, {})
     config = json.loads((folder / "config.json").read_text())
     config |= {"share_vocab": True, "transforms": ["bpe", "prefix"]}
@@ -287,7 +287,7 @@ def test_subword_codes_of_an_eole_folder_are_carried_over(tmp_path):
     assert (run.recipe.decoding.max_length_ratio, run.recipe.info.name) == (2.0, folder.name)
 
 
-def test_unknown_settings_of_joeynmt_are_rejected_by_name(tmp_path):
+def test_unknown_settings_of_joeynmt_raise_by_name(tmp_path):
     case = JOEY_TRANSFORMERS[1]
     path, _ = joey_transformer(tmp_path, case)
     config = (tmp_path / "config.yaml").read_text()
@@ -304,7 +304,7 @@ def test_unknown_settings_of_joeynmt_are_rejected_by_name(tmp_path):
     )
 
 
-def test_missing_and_misshapen_tensors_are_reported(tmp_path):
+def test_missing_and_misshapen_tensors_reported(tmp_path):
     path, _ = joey_recurrent(tmp_path, JOEY_RECURRENT[0])
     checkpoint = torch.load(path)
     state = checkpoint["model_state"]
@@ -323,7 +323,7 @@ def test_missing_and_misshapen_tensors_are_reported(tmp_path):
     assert refused(path) == f"{path}: {message}\n  {hint}"
 
 
-def test_missing_files_and_other_checkpoints_are_reported(tmp_path):
+def test_missing_files_and_other_checkpoints_reported(tmp_path):
     path, _ = joey_recurrent(tmp_path, JOEY_RECURRENT[0])
     (tmp_path / "trg_vocab.txt").unlink()
     assert refused(path) == (
@@ -350,7 +350,7 @@ def test_nothing_is_written_for_a_checkpoint_with_code(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_subword_models_are_carried_over(tmp_path):
+def test_subword_models_carried_over(tmp_path):
     """Codes of subword-nmt beside a checkpoint of JoeyNMT, and those that OpenNMT-py names."""
     codes = "#version: 0.2\nw 1</w>\n"
     path, _ = joey_recurrent(tmp_path / "joey", JOEY_RECURRENT[0])

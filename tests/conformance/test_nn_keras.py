@@ -115,13 +115,13 @@ def compare_single_head(theirs, ours, call):
 
 
 @given(use_scale=st.booleans(), score_mode=st.sampled_from(["dot", "concat"]), call=calls)
-def test_attention_matches_keras_over_all_options(layers, use_scale, score_mode, call):
+def test_attention_same_as_keras_over_all_options(layers, use_scale, score_mode, call):
     options = {"use_scale": use_scale, "score_mode": score_mode}
     compare_single_head(layers.Attention(**options), nn.Attention(**options), call)
 
 
 @given(use_scale=st.booleans(), call=calls)
-def test_additive_attention_matches_keras_over_all_options(layers, use_scale, call):
+def test_additive_attention_same_as_keras_over_all_options(layers, use_scale, call):
     theirs, ours = layers.AdditiveAttention(use_scale), nn.AdditiveAttention(use_scale)
     compare_single_head(theirs, ours, call)
 
@@ -139,7 +139,7 @@ attention_masks = st.sampled_from([None, (3, 5), (BATCH, 3, 5), (BATCH, 2, 3, 5)
 
 
 @given(settings=options, call=calls, mask_shape=attention_masks, has_key_mask=st.booleans())
-def test_multi_head_attention_matches_keras_over_all_options(
+def test_multi_head_attention_same_as_keras_over_all_options(
     layers, settings, call, mask_shape, has_key_mask
 ):
     query, value, key = draw(BATCH, 3, SIZE), draw(BATCH, 5, 6), draw(BATCH, 5, 7)
@@ -218,7 +218,7 @@ def test_dropout_scales_what_it_keeps_as_in_keras(layers):
         torch.testing.assert_close(layer([query, value, key], training=False), weights)
 
 
-def test_weights_are_returned_before_dropout_and_by_keras_attention_after_it(layers):
+def test_weights_returned_before_dropout_and_by_keras_attention_after_it(layers):
     states = torch.randn(2, 9, SIZE)
     ones = torch.ones(2, 9)
     arguments = {"training": True, "return_attention_scores": True}
@@ -290,7 +290,7 @@ def test_mask_attached_to_a_tensor_is_used_by_keras_only(layers):
     torch.testing.assert_close(sums[1], torch.ones(1, 2, 3))
 
 
-def test_mask_of_heads_and_value_mask_are_confused_by_keras_only(layers):
+def test_mask_of_heads_and_value_mask_confused_by_keras_only(layers):
     # Keras lines up the rows (B, 1, S) of the value mask with heads: two of each, as here.
     query, value = draw(2, 3, SIZE), draw(2, 5, SIZE)
     theirs, ours = build_many_heads(layers, query, value)

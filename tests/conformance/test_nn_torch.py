@@ -97,7 +97,7 @@ def run(layer, inputs, arguments):
 
 
 @given(settings=options, call=calls)
-def test_multihead_attention_matches_torch_over_all_options(settings, call):
+def test_multihead_attention_same_as_torch_over_all_options(settings, call):
     theirs, ours = both(**settings)
     inputs, masks = random_inputs(theirs, call)
     names = ("need_weights", "average_attn_weights")
@@ -108,7 +108,7 @@ def test_multihead_attention_matches_torch_over_all_options(settings, call):
 
 
 @given(settings=options, call=calls)
-def test_multihead_attention_matches_native_kernel_of_torch(settings, call):
+def test_multihead_attention_same_as_native_kernel_of_torch(settings, call):
     # torch runs another kernel in eval mode without gradients, with an even number of heads.
     theirs, ours = both(**{**settings, "batch_first": True, "num_heads": 2})
     inputs, masks = random_inputs(theirs, {**call, "is_batched": True, "is_self": True})
@@ -121,7 +121,7 @@ def test_multihead_attention_matches_native_kernel_of_torch(settings, call):
 
 @pytest.mark.parametrize("need_weights", [False, True])
 @pytest.mark.parametrize("has_padding", [False, True])
-def test_causal_hint_matches_torch(need_weights, has_padding):
+def test_causal_hint_same_as_torch(need_weights, has_padding):
     theirs, ours = both(2, batch_first=True)
     states = torch.randn(2, 4, 4).double().requires_grad_()
     arguments = {
@@ -137,7 +137,7 @@ def test_causal_hint_matches_torch(need_weights, has_padding):
 
 
 @pytest.mark.parametrize("need_weights", [False, True])
-def test_dropout_matches_torch_with_the_same_seed(need_weights):
+def test_dropout_same_as_torch_with_the_same_seed(need_weights):
     theirs, ours = both(2, dropout=0.5, batch_first=True)
     states = torch.randn(2, 4, 4).double()
     outputs = []
@@ -160,7 +160,7 @@ def test_dropout_is_set_in_the_attention_and_in_torch_in_the_layer():
     assert not torch.equal(ours(inputs, inputs, inputs)[0], before)
 
 
-def test_weights_are_returned_before_dropout_and_in_torch_after_it():
+def test_weights_returned_before_dropout_and_in_torch_after_it():
     theirs, ours = both(2, dropout=0.5, batch_first=True)
     states = torch.randn(2, 4, 4).double()
     (_, expected), (_, actual) = theirs(states, states, states), ours(states, states, states)
@@ -198,7 +198,7 @@ def test_fully_masked_row_has_context_zero_and_is_nan_or_zero_in_torch():
     assert expected[0].isnan().all()
 
 
-def test_causal_without_mask_is_rejected_by_torch_and_works_here():
+def test_causal_without_mask_is_reported_by_torch_and_works_here():
     theirs, ours = both(2, batch_first=True)
     states = torch.randn(2, 4, 4).double()
     with pytest.raises(RuntimeError, match="Need attn_mask"):

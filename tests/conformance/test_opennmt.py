@@ -77,14 +77,14 @@ def reference_log_probs(tokens):
     return (logits - ties).log_softmax(dim=0)
 
 
-def test_beam_search_matches_opennmt_reference_case():
+def test_beam_search_same_as_opennmt_reference_case():
     for hypotheses in TableModel(reference_log_probs).search(3, options=FIVE_FINISHED):
         assert [tuple(hypothesis.tokens) for hypothesis in hypotheses] == list(FINISHED)
         scores = [hypothesis.score for hypothesis in hypotheses]
         assert scores == pytest.approx(list(FINISHED.values()), abs=5e-5)
 
 
-def test_mean_length_penalty_matches_opennmt_but_for_bos():
+def test_mean_length_penalty_same_as_opennmt_but_for_bos():
     # Their lengths, 3 after the second step and so on, count BOS; ours are one less.
     mean = LengthPenalty(1.0, "power")
     (hypotheses,) = TableModel(reference_log_probs).search(
@@ -110,7 +110,7 @@ def sparse_log_probs(scores, default=-math.inf):
     return log_probs
 
 
-def test_min_length_matches_opennmt():
+def test_min_length_same_as_opennmt():
     # EOS is the best token of the first row at every step, but blocked before the sixth.
     eos_score, *scores = torch.tensor([6.0, 5, 4, 3, 2, 1]).double().log_softmax(0).tolist()
     tokens = [47, 51, 13, 88, 99]
@@ -140,7 +140,7 @@ def repeating_log_probs(prefix):
     return sparse_log_probs({47 if prefix[-1] == 47 else prefix[-1] % 99 + 1: 0.0}, UNLIKELY)
 
 
-def test_repeated_trigrams_are_blocked_as_in_opennmt():
+def test_repeated_trigrams_blocked_as_in_opennmt():
     search = TableModel(repeating_log_probs).search
     (free,) = search()
     assert [hypothesis.tokens for hypothesis in free[:2]] == [[47] * 7, [*range(48, 55)]]
@@ -189,7 +189,7 @@ def test_coverage_affects_scores_here_but_not_in_opennmt():
     assert (weights[1] - opennmt[1]).abs().max() > 0.1
 
 
-def test_coverage_with_zero_weight_matches_opennmt():
+def test_coverage_with_zero_weight_same_as_opennmt():
     queries, values = column(0.0, 0.0), column(1.0, 0.0)
     attention = with_coverage(0.0)
     weights = attention(queries, attention.build_memory(values, visible(values))).weights[0]

@@ -144,14 +144,14 @@ def run_decoder(name):
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_decoder_gives_the_means_that_tfa_tests_expect(name):
+def test_decoder_returns_the_means_that_tfa_tests_expect(name):
     actual, expected = run_decoder(name), EXPECTED[name]
     for field, value in expected._asdict().items():
         if value is not None:
             assert getattr(actual, field) == pytest.approx(value, abs=1e-6), field
 
 
-def test_tfa_hard_monotonic_attention_matches_inference():
+def test_tfa_hard_monotonic_attention_same_as_inference():
     # Its mode "hard": the first position from the last one on with probability above 1/2, or none.
     scores = torch.randn(20, 4, 6, dtype=torch.double)
     actual = (

@@ -61,7 +61,7 @@ def test_separate_keys_and_head_dimension_match_torch_sdpa():
     torch.testing.assert_close(attention(queries, memory).context, expected)
 
 
-def test_fully_masked_row_gives_zeros_as_in_torch_sdpa():
+def test_fully_masked_row_returns_zeros_as_in_torch_sdpa():
     queries, values, _ = sentences()
     nothing = torch.zeros(2, 1, 5, dtype=torch.bool)
     expected = scaled_dot_product_attention(
@@ -101,7 +101,7 @@ def beside_torchs(reference, *, bias):
 
 
 @pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
-def test_multi_head_matches_torch(bias):
+def test_multi_head_same_as_torch(bias):
     reference = nn.MultiheadAttention(WIDTH, NUM_HEADS, bias=bias, batch_first=True).double()
     if bias:  # torch starts them at zero
         nn.init.normal_(reference.in_proj_bias)
@@ -137,7 +137,7 @@ def test_fully_masked_row_is_nan_in_torch_multi_head_only():
     assert (actual.weights == 0).all()
 
 
-def test_lstm_with_cell_state_size_matches_torch_lstm_with_proj_size():
+def test_lstm_with_cell_state_size_same_as_torch_lstm_with_proj_size():
     theirs = nn.LSTM(3, 7, proj_size=4, batch_first=True, bidirectional=True).double()
     cells = [LSTMCellConfig(cell_state_size=7).build(input_size=3, hidden_size=4) for _ in range(2)]
     ours = RecurrentLayer(forward_cell=cells[0], backward_cell=cells[1]).double()

@@ -117,7 +117,7 @@ def torchs_log_probs(reference, model, examples: Batch):
 
 @all_forms
 @pytest.mark.parametrize("need_weights", [True, False], ids=["weights", "no weights"])
-def test_transformer_matches_torch_in_value_and_gradient(norm_order, activation, need_weights):
+def test_transformer_same_as_torch_in_value_and_gradient(norm_order, activation, need_weights):
     model, reference = ours(norm_order, activation), torchs(norm_order, activation)
     names = dict(model.named_parameters())
     taken = by_our_names(dict(reference.named_parameters()))
@@ -141,7 +141,7 @@ def test_transformer_matches_torch_in_value_and_gradient(norm_order, activation,
     torch.testing.assert_close(learned, by_our_names(wanted_gradients) | separate)
 
 
-def test_pre_norm_stack_without_final_norm_matches_torch():
+def test_pre_norm_stack_without_final_norm_same_as_torch():
     """With pre-norm the residual stream is not normalized at the end."""
     reference = torchs("pre", "relu")
     inputs = torch.randn(1, 4, SIZE, dtype=torch.double)

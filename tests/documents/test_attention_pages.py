@@ -188,7 +188,7 @@ def test_figures_match_current_code(page):
         assert [float(weight) for weight in shown] == pytest.approx(current, abs=TOLERANCE)
 
 
-def test_sines_are_drawn_dimension_against_position():
+def test_sines_drawn_dimension_against_position():
     ((path, drawing),) = value_figures(PAGES / "positions" / "sinusoidal.md")
     assert path.read_text(encoding="utf-8") == drawing
     cells = re.findall(r'd="M(\d+) (\d+)h8v8h-8z" fill="(\S+)" opacity="(\S+)"', drawing)

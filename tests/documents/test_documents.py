@@ -124,7 +124,7 @@ def docstrings(path: Path) -> list[str]:
     "command",
     ["heedful teach", "heedful train --rune", "make tests", "tool test", "python -m benchmarks.no"],
 )
-def test_unknown_inline_commands_are_found(command):
+def test_unknown_inline_commands_found(command):
     assert [*inline_commands(f"run `{command}` now")] == [command]
     assert inline_mistakes(command)
 

@@ -102,7 +102,7 @@ def test_every_format_trains_the_same_model(home, files):
     assert weights == (home / "runs" / "train.la" / "weights.safetensors").read_bytes()
 
 
-def test_minutes_give_a_model_that_translates_and_pages_that_open(home):
+def test_minutes_return_a_model_that_translates_and_pages_that_open(home):
     files = ["--source", "train.la", "--target", "train.en"]
     said = run(home, "train", *files, "--minutes", "0.4", "--run", "runs/latin")
     assert said.startswith("runs/latin: reached max_minutes=0.4; try: ")

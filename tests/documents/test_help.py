@@ -39,14 +39,14 @@ def printed_examples(name):
 
 
 @each_command
-def test_examples_are_printed_whole_on_80_columns(name):
+def test_examples_printed_whole_on_80_columns(name):
     command = next(command for command in _COMMANDS if command.__name__.rstrip("_") == name)
     written = re.findall(r"Example: (.+)", command.__doc__)
     assert printed_examples(name) == written
     assert max(map(len, written)) <= 80 - len("    ")
 
 
-def test_commands_are_listed_with_whole_sentences():
+def test_commands_listed_with_whole_sentences():
     shown = CliRunner(env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"}).invoke(app, ["-h"]).output
     assert "..." not in shown.split("Commands:")[1]
     words = " ".join(shown.split())

@@ -92,7 +92,7 @@ def test_command_of_page_has_help(name, monkeypatch, capsys):
     assert f"Example: python -m {command}" in capsys.readouterr().out
 
 
-def test_gradients_table_matches_chart():
+def test_gradients_table_same_as_chart():
     charts = ["gradients", "gradients-initialization"]
     for table, name in zip(tables(page("gradients")), charts, strict=True):
         lines = chart_points(LAB / "images" / f"{name}.svg")
@@ -126,7 +126,7 @@ def test_markov_tables_match_charts():
             assert expected == {k: pytest.approx(v, abs=0.0000501) for k, v in lines[line].items()}
 
 
-def test_features_table_matches_chart():
+def test_features_table_same_as_chart():
     lines = chart_points(LAB / "images" / "features.svg")
     table = tables(page("features"))[0]
     assert list(lines) == list(table) == list(features.SYSTEMS)
@@ -157,7 +157,7 @@ def test_charts_of_systems_page_exist_with_description(name):
 
 
 @pytest.mark.parametrize("name", ["multi30k", "transformers"])
-def test_length_table_of_systems_matches_chart(name):
+def test_length_table_of_systems_same_as_chart(name):
     (table,) = [table for table in tables(page(name)) if "all" in table]
     del table["all"]
     for line, points in chart_points(LAB / "images" / f"{name}-length.svg").items():
@@ -470,12 +470,12 @@ def test_bleu_chart_has_the_given_name(texts):
     ],
 )
 @pytest.mark.usefixtures("texts")
-def test_unusable_files_are_errors(options, message):
+def test_unusable_files_raise(options, message):
     result = run_texts(*options.pop("outputs"), **options)
     assert (result.exit_code, result.stderr) == (2, message)
 
 
-def test_unknown_system_is_an_error():
+def test_unknown_system_raises():
     result = run(length, "--only", "final-stat")
     assert result.exit_code == 2
     assert result.stderr == (

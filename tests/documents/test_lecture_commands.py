@@ -61,8 +61,8 @@ def write_files(folder):
     vector = " ".join(["0.1"] * 300)
     (folder / "vectors.txt").write_text(f"cat {vector}\nrose {vector}\n")
     (folder / "train.conllu").write_text(conll_text(tagged_sentences(60)))
-    (folder / "pictures").mkdir()
-    Image.new("RGB", (32, 32), (200, 10, 10)).save(folder / "pictures" / "red.png")
+    (folder / "images").mkdir()
+    Image.new("RGB", (32, 32), (200, 10, 10)).save(folder / "images" / "red.png")
     digits = BuiltInDigitsConfig(num_examples=4).read()
     for kind, values in {
         "images-idx3": np.stack([digit.pixels for digit in digits]),

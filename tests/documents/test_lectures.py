@@ -68,7 +68,7 @@ def test_wirings_and_cells_exist():
     assert named_cells - cells == set()
 
 
-def test_folders_are_used_once():
+def test_folders_used_once():
     trainings = [command for command in COMMANDS if "--run runs/" in command]
     folders = [re.findall(r"--run (\S+)", command)[0] for command in trainings]
     assert sorted(folders) == sorted(set(folders))

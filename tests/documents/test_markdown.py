@@ -39,14 +39,14 @@ def test_python_keeps_line_numbers():
     assert (program[5], program[14], "".join(program)) == ("x = 1", "y = x", "x = 1y = x")
 
 
-def test_console_output_is_skipped_and_continued_lines_are_joined():
+def test_console_output_is_skipped_and_continued_lines_joined():
     assert [line.split() for line in shell_lines(DOCUMENT)] == [
         ["heedful", "demo"],
         ["heedful", "train", "reverse-tiny", "--run", "runs/copy"],
     ]
 
 
-def test_links_in_code_are_ignored():
+def test_links_in_code_ignored():
     assert links(DOCUMENT) == ["docs/there.md#part"]
 
 
@@ -65,5 +65,5 @@ def test_anchors_of_headings():
         ("cat a.txt | heedful translate runs/a --beem 3", ["heedful translate --beem"]),
     ],
 )
-def test_unknown_commands_and_options_are_found(line, expected):
+def test_unknown_commands_and_options_found(line, expected):
     assert mistakes(line) == expected

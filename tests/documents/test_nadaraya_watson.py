@@ -1,4 +1,4 @@
-"""The picture of docs/attention/nadaraya-watson.md is what its code draws."""
+"""The image of docs/attention/nadaraya-watson.md is what its code draws."""
 
 import pytest
 

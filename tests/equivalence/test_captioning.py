@@ -46,7 +46,7 @@ def test_caption_score_is_independent_of_the_batch(name):
 
 @each_captioner
 @torch.no_grad()
-def test_stepwise_decoding_matches_known_captions_at_once(name):
+def test_stepwise_decoding_same_as_known_captions_at_once(name):
     model, batch = build_captioner(name), caption_batch(name)
     expected = model(batch, need_weights=True)
     state = model.initial_state(batch.sources)

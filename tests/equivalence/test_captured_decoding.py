@@ -217,7 +217,7 @@ def test_models_on_a_gpu_have_captured_steps():
     assert type(accelerate(model, GPU)) is CapturedEncoderDecoderModel
 
 
-def test_shapes_are_captured_at_once_after_a_few_batches(on_cpu, monkeypatch):
+def test_shapes_captured_at_once_after_a_few_batches(on_cpu, monkeypatch):
     monkeypatch.setattr(tuning, "NUM_PLAIN_BATCHES", 2)
     model, captured = build_pair(NAMES[0])
     for rows in ([0, 1, 2], [0, 1], [0]):

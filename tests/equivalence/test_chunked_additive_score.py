@@ -160,7 +160,7 @@ def test_vector_is_rounded_to_the_dtype_of_the_projections():
     torch.testing.assert_close(scores, plain_additive_score(queries, keys, vector))
 
 
-def test_second_derivative_is_an_error():
+def test_second_derivative_raises():
     arguments = inputs(((), 2, 3))
     scores = chunked_additive_score(*arguments)
     first = torch.autograd.grad(scores.square().sum(), arguments, create_graph=True)
@@ -219,7 +219,7 @@ def test_no_tensor_is_larger_than_a_chunk_an_input_or_the_scores(shape):
     assert largest.elements == scores.numel() * WIDTH
 
 
-def test_only_inputs_are_saved_for_backward():
+def test_only_inputs_saved_for_backward():
     arguments, kept = inputs(((2,), 8, 6)), []
     with torch.autograd.graph.saved_tensors_hooks(lambda each: kept.append(each) or each, id):
         chunked_additive_score(*arguments, max_elements=30)

@@ -58,7 +58,7 @@ def test_dropout_repeats_with_the_state_of_the_generator():
     assert not torch.equal(first, second)
 
 
-def test_dropout_elements_are_uncorrelated():
+def test_dropout_elements_uncorrelated():
     torch.manual_seed(0)
     noise = training.dropout_noise(torch.empty(2**20, dtype=torch.float64), 0.3)
     noise = (noise - noise.mean()) / noise.std()
@@ -101,7 +101,7 @@ def heads(is_causal):
 
 
 @pytest.mark.parametrize("is_causal", [True, False])
-def test_attention_matches_reference_where_dropout_keeps_all(monkeypatch, is_causal):
+def test_attention_same_as_reference_where_dropout_keeps_all(monkeypatch, is_causal):
     monkeypatch.setattr(training, "dropout_noise", lambda inputs, _: torch.ones_like(inputs))
     queries, memory = heads(is_causal)
     assert kernel_name(softmax_context, queries, memory, 2.0, 0.1) == "16-bit"
@@ -139,7 +139,7 @@ def loss_and_gradients(projection, inputs, targets, label_smoothing, *, is_plain
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("num_padded", [0, 2, 4])
-def test_deferred_loss_matches_plain_loss(label_smoothing, bias, num_padded):
+def test_deferred_loss_same_as_plain_loss(label_smoothing, bias, num_padded):
     torch.manual_seed(0)
     projection = nn.Linear(6, 11, bias=bias, dtype=torch.float64)
     inputs = 5 * torch.randn(3, 4, 6, dtype=torch.float64)
@@ -168,7 +168,7 @@ def test_frozen_projection_gets_no_gradient():
     assert projection.weight.grad is None
 
 
-def test_log_probs_are_computed_at_once_without_gradients():
+def test_log_probs_computed_at_once_without_gradients():
     projection = nn.Linear(6, 11)
     with torch.no_grad():
         assert type(deferred_log_softmax(torch.randn(3, 4, 6), projection)) is torch.Tensor

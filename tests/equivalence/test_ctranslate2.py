@@ -95,7 +95,7 @@ def test_int8_search_agrees_on_most_tokens():
 
 
 @needs_ct2
-def test_activation_and_embedding_norm_are_converted():
+def test_activation_and_embedding_norm_converted():
     settings = {"feed_forward": [{"intermediate_size": 64, "activation": "swish"}]}
     model = build_transformer(embedding_norm=True, **settings)
     sources, options = random_sources(), ct2.BeamOptions(1, LengthPenalty(0.0), heuristic_stopping)
@@ -104,12 +104,12 @@ def test_activation_and_embedding_norm_are_converted():
     assert actual == own_search(model, sources, limits, options)
 
 
-def test_inexact_searches_are_named():
+def test_inexact_searches_named():
     assert not ct2.BeamOptions(4, LengthPenalty(0.6), heuristic_stopping).is_exact
     assert not ct2.BeamOptions(4, LengthPenalty(0.0), FIRST_FINISHED).is_exact
 
 
-def test_accelerated_models_are_supported_and_other_layers_are_not():
+def test_accelerated_models_supported_and_other_layers_are_not():
     assert ct2.unsupported_reason(accelerate_for_inference(build_transformer(), "cpu")) is None
     plain = "layers must have full multi-head softmax attention and one plain feed-forward layer"
     assert ct2.unsupported_reason(build("transformer, score relative-key")) == plain
@@ -154,7 +154,7 @@ def test_translate_and_evaluate_print_the_same_with_each_backend(
             calls.clear()
 
 
-def test_missing_package_is_reported(monkeypatch):
+def test_missing_package_raises(monkeypatch):
     monkeypatch.setattr(ct2, "is_installed", lambda: False)
     with pytest.raises(ConfigError) as raised:
         TextBackend(build_transformer(), DecodingConfig(backend="ct2"), "cpu")
@@ -176,7 +176,7 @@ def test_missing_package_is_reported(monkeypatch):
         ),
     ],
 )
-def test_models_that_ct2_cannot_run_are_reported(monkeypatch, change, device, message):
+def test_models_that_ct2_cannot_run_reported(monkeypatch, change, device, message):
     monkeypatch.setattr(ct2, "is_installed", lambda: True)
     model = build("gru, attend-then-step").float() if change == "gru" else build_transformer()
     if change == "bf16":
@@ -187,7 +187,7 @@ def test_models_that_ct2_cannot_run_are_reported(monkeypatch, change, device, me
     assert not TextBackend(model, DecodingConfig(), device).is_available
 
 
-def test_setting_that_ct2_does_not_have_is_reported(monkeypatch):
+def test_setting_that_ct2_does_not_have_raises(monkeypatch):
     monkeypatch.setattr(ct2, "is_installed", lambda: True)
     config = DecodingConfig(backend="ct2", repetition_penalty=1.5)
     backend = TextBackend(build_transformer(), config, "cpu")

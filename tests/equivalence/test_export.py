@@ -132,7 +132,7 @@ KINDS = ["reverse-tiny", "transformer-2017-tiny", "convs2s-2017-small"]
 @pytest.mark.wide
 @pytest.mark.parametrize("larger", ["source", "target"])
 @pytest.mark.parametrize("name", KINDS)
-def test_vocabularies_of_different_sizes_are_exported(name, larger, tmp_path):
+def test_vocabularies_of_different_sizes_exported(name, larger, tmp_path):
     run_dir = write_recipe_run(name, tmp_path / "run", larger=larger)
     assert len({*map(len, load_run(run_dir).tokenizers)}) == 2
     export(run_dir, "torch", tmp_path / "torch")
@@ -140,13 +140,13 @@ def test_vocabularies_of_different_sizes_are_exported(name, larger, tmp_path):
 
 @needs_onnx
 @pytest.mark.parametrize("larger", ["source", "target"])
-def test_vocabularies_of_different_sizes_are_exported_to_onnx(larger, tmp_path):
+def test_vocabularies_of_different_sizes_exported_to_onnx(larger, tmp_path):
     run_dir = write_recipe_run("reverse-tiny", tmp_path / "run", larger=larger)
     export(run_dir, "onnx", tmp_path / "onnx")
 
 
 @needs_ct2
-def test_ct2_gives_equal_tokens_for_200_sentences(transformer_run, tmp_path):
+def test_ct2_returns_equal_tokens_for_200_sentences(transformer_run, tmp_path):
     export_run(transformer_run, "ct2", tmp_path / "out")
     run = load_run(transformer_run)
     compared = get_exporter("ct2").compare(run, tmp_path / "out", sentences(run))
@@ -155,7 +155,7 @@ def test_ct2_gives_equal_tokens_for_200_sentences(transformer_run, tmp_path):
 
 @needs_onnx
 @pytest.mark.parametrize("name", ["transformer_run", "gru_run"])
-def test_onnx_gives_equal_tokens_for_200_sentences(name, tmp_path, request):
+def test_onnx_returns_equal_tokens_for_200_sentences(name, tmp_path, request):
     run_dir = request.getfixturevalue(name)
     export(run_dir, "onnx", tmp_path / "out")
     run = load_run(run_dir)

@@ -140,7 +140,7 @@ def test_likelihoods_of_all_targets_sum_to_one(alignment):
 
 
 @all_alignments
-def test_stepwise_decoding_matches_whole_sequence(alignment):
+def test_stepwise_decoding_same_as_whole_sequence(alignment):
     decoder, encoded = build(alignment), sources(4, 2)
     inputs, _ = examples()
     whole = decoder(inputs, encoded)

@@ -20,7 +20,7 @@ from tests.shape_checking import unchecked
 
 
 @pytest.mark.parametrize("name", quick_or_wide(SYSTEMS | TAGGERS))
-def test_mps_matches_cpu(name):
+def test_mps_same_as_cpu(name):
     corpus = tagged_store() if name in TAGGERS else store()
     model, examples = build(name).float(), batch(corpus, [0, 3])
     with unchecked(), torch.no_grad():

@@ -125,14 +125,14 @@ def _interrupt_at(step):
         *("experts with projected LSTMs", "guided alignment", "copying of hidden words"),
     ],
 )
-def test_resumed_training_matches_uninterrupted_bitwise(overrides, steps, tmp_path, monkeypatch):
+def test_resumed_training_same_as_uninterrupted_bitwise(overrides, steps, tmp_path, monkeypatch):
     recipe = load_recipe(str(write_recipe(tmp_path, steps=10, every=5)), overrides)
     assert_resuming_changes_nothing(recipe, steps, tmp_path, monkeypatch)
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("overrides", [DROPOUT, EVERYTHING], ids=["plain", "everything"])
-def test_training_resumed_after_any_step_matches_uninterrupted_bitwise(
+def test_training_resumed_after_any_step_same_as_uninterrupted_bitwise(
     overrides, tmp_path, monkeypatch
 ):
     recipe = load_recipe(str(write_recipe(tmp_path, steps=10, every=4)), overrides)
@@ -141,20 +141,20 @@ def test_training_resumed_after_any_step_matches_uninterrupted_bitwise(
 
 @pytest.mark.wide
 @pytest.mark.parametrize("model", TEXT_MODELS)
-def test_resumed_language_model_matches_uninterrupted_bitwise(model, tmp_path, monkeypatch):
+def test_resumed_language_model_same_as_uninterrupted_bitwise(model, tmp_path, monkeypatch):
     larger = ["data.lm_batching.batch_size=8"]  # about 9 batches per epoch
     recipe = load_recipe(str(write_text_recipe(tmp_path, model, steps=14, every=7)), larger)
     assert_resuming_changes_nothing(recipe, (11,), tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("backbone", [name for name in BACKBONES if name != "gru"])
-def test_resumed_forecaster_matches_uninterrupted_bitwise(backbone, tmp_path, monkeypatch):
+def test_resumed_forecaster_same_as_uninterrupted_bitwise(backbone, tmp_path, monkeypatch):
     recipe = load_recipe(str(write_series_recipe(tmp_path, backbone, steps=10, every=5)))
     assert_resuming_changes_nothing(recipe, (8,), tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("write", [write_labeled_recipe, write_tagging_recipe])
-def test_resumed_labeler_matches_uninterrupted_bitwise(write, tmp_path, monkeypatch):
+def test_resumed_labeler_same_as_uninterrupted_bitwise(write, tmp_path, monkeypatch):
     recipe, data = write(tmp_path, steps=6, every=3)
     kind = "conll" if data.suffix == ".conll" else "tsv"
     columns = ["source_column: 2", "target_column: 1"] if kind == "tsv" else []
@@ -224,7 +224,7 @@ def test_finished_run_is_extended_with_message(tmp_path, capsys):
     heedful.load(run)  # the recipe in the folder was replaced, and still belongs to it
 
 
-def test_extended_run_with_constant_rate_matches_uninterrupted(tmp_path):
+def test_extended_run_with_constant_rate_same_as_uninterrupted(tmp_path):
     recipe = str(write_recipe(tmp_path, steps=20, every=10))
     constant = "training.lr_scheduler={type: constant}"
     heedful.train(recipe, tmp_path / "whole", settings=[constant, "training.max_steps=30"])

@@ -42,7 +42,7 @@ def sources():
 
 
 @all_decoders
-def test_zero_teacher_forcing_with_argmax_matches_greedy_search(name):
+def test_zero_teacher_forcing_with_argmax_same_as_greedy_search(name):
     decoder, encoded = build(name), sources()
     wrong_tokens = torch.full((4, MAX_LENGTH + 1), 7)
     wrong_tokens[:, 0] = BOS
@@ -60,7 +60,7 @@ def test_zero_teacher_forcing_with_argmax_matches_greedy_search(name):
 
 
 @all_decoders
-def test_teacher_forcing_ratio_near_one_matches_teacher_forcing(name):
+def test_teacher_forcing_ratio_near_one_same_as_teacher_forcing(name):
     """Stepwise decoding equals parallel decoding, in value and gradient."""
     decoder, encoded = build(name), sources()
     tokens = torch.randint(3, VOCABULARY, (4, MAX_LENGTH))

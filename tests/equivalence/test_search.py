@@ -98,7 +98,7 @@ def test_beam_size_1_is_greedy_search_for_every_system(name):
 @each_system
 @pytest.mark.parametrize("beam_size", [1, 3])
 @pytest.mark.wide
-def test_batched_search_matches_one_sentence_at_a_time(name, beam_size):
+def test_batched_search_same_as_one_sentence_at_a_time(name, beam_size):
     model, sequences = accelerated(name), texts(4)
     batched = run_search(model, collate_sources(sequences), beam_size)
     for sequence, expected in zip(sequences, batched, strict=True):

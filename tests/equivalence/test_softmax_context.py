@@ -122,7 +122,7 @@ def test_dtype_is_kept_and_error_is_at_most_twice_the_references(mask, dtype):
 
 @each_precision
 @pytest.mark.parametrize("heads", [(), (2,)], ids=["no heads", "heads"])
-def test_fully_masked_row_gives_zeros_in_value_and_gradient(dtype, heads):
+def test_fully_masked_row_returns_zeros_in_value_and_gradient(dtype, heads):
     queries, values = inputs(2, *heads, dtype=dtype)
     mask = torch.ones(SIZE, SIZE, dtype=torch.bool)
     mask[2], mask[:, 4] = False, False
@@ -160,7 +160,7 @@ def test_masked_keys_are_not_read(dtype, spoiled):
     torch.testing.assert_close(actual, sdpa_context(queries, values, values, mask))
 
 
-def test_visible_nan_key_gives_nan():
+def test_visible_nan_key_returns_nan():
     queries, values = (each.detach() for each in inputs(ROWS))
     keys = values.clone()
     keys[1, 4] = torch.nan
@@ -240,7 +240,7 @@ class LargestTensor(TorchDispatchMode):
         return produced
 
 
-def test_weights_are_never_stored():
+def test_weights_never_stored():
     heads, size = 8, 64
     queries, values = inputs(2, heads, times=size, places=size, dtype=torch.float)
     with LargestTensor() as largest:

@@ -137,7 +137,7 @@ def test_embeddings_are_those_of_the_plain_decoder(settings, monkeypatch):
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.15), (torch.float16, 0.02)])
 @torch.inference_mode()
-def test_narrow_parameters_give_steps_within_rounding(dtype, tolerance):
+def test_narrow_parameters_return_steps_within_rounding(dtype, tolerance):
     if DEVICE.type == "cpu" and dtype == torch.float16:
         pytest.skip("half precision is for GPUs")
     check_steps(*build_pair({}, dtype), ORDERS["greedy"], tolerance)
@@ -159,7 +159,7 @@ def test_state_can_be_continued_more_than_once():
 
 
 @torch.inference_mode()
-def test_caches_are_not_copied_when_the_first_continuation_was_dropped(monkeypatch):
+def test_caches_not_copied_when_the_first_continuation_was_dropped(monkeypatch):
     monkeypatch.setattr(tuning, "STATIC_CACHE_CAPACITY", 2)
     _, cached = build_pair({})
     state = cached.step(draw_tokens(2), cached.initial_state(encode())).state
@@ -187,7 +187,7 @@ def test_search_continues_with_plain_steps(reason):
 
 
 @pytest.mark.parametrize("settings", OTHER.values(), ids=OTHER)
-def test_other_layers_are_decoded_as_before(settings):
+def test_other_layers_decoded_as_before(settings):
     decoder, _ = build_pair(settings)
     assert type(accelerate(decoder, torch.device("cuda"))) is not StaticCacheDecoder
 

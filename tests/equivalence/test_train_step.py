@@ -79,7 +79,7 @@ def test_micro_batches_of_series_match_one_large_batch(backbone):
 ONE_OF_32 = [(list(range(32)), 0)]
 
 
-def test_one_batch_of_32_matches_eight_of_4():
+def test_one_batch_of_32_same_as_eight_of_4():
     eight = [(list(range(first, first + 4)), first % 3) for first in range(0, 32, 4)]
     _, whole = train_once(ONE_OF_32, size=32)
     _, parts = train_once(eight, size=32)
@@ -88,7 +88,7 @@ def test_one_batch_of_32_matches_eight_of_4():
 
 
 @pytest.mark.faults
-def test_one_batch_of_32_matches_two_ranks_with_16_each(tmp_path):
+def test_one_batch_of_32_same_as_two_ranks_with_16_each(tmp_path):
     """With SGD, equal parameters mean equal gradients."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -264,7 +264,7 @@ def test_linear_cross_entropy_of_extreme_logits_is_finite():
     assert torch.autograd.grad(loss, inputs)[0].isfinite().all()
 
 
-def test_deferred_log_probs_are_computed_by_any_use():
+def test_deferred_log_probs_computed_by_any_use():
     projection = nn.Linear(8, 37, device=DEVICE)
     inputs = normal(2, 4, 8)
     expected = log_softmax(projection(inputs))
@@ -280,7 +280,7 @@ def test_deferred_log_probs_are_computed_by_any_use():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_deferred_log_probs_are_computed_under_the_autocast_of_their_time(dtype):
+def test_deferred_log_probs_computed_under_the_autocast_of_their_time(dtype):
     projection, inputs = nn.Linear(8, 37, device=DEVICE), normal(2, 8, dtype=dtype)
     with torch.autocast(DEVICE, dtype=torch.bfloat16):
         expected = log_softmax(projection(inputs))
@@ -298,7 +298,7 @@ def test_kernels_skip_meta_tensors():
     assert for_gpu(connection).add_residual(inputs, inputs).is_meta
 
 
-def test_log_probs_are_not_deferred_in_evaluation():
+def test_log_probs_not_deferred_in_evaluation():
     projection = nn.Linear(8, 37, device=DEVICE)
     with torch.no_grad():
         assert type(deferred_log_softmax(normal(2, 8), projection)) is torch.Tensor
@@ -307,7 +307,7 @@ def test_log_probs_are_not_deferred_in_evaluation():
 
 @pytest.mark.parametrize("norm_order", ["pre", "post"])
 @pytest.mark.parametrize("name", ["norm", "dropout"])
-def test_modules_with_hooks_are_called(name, norm_order):
+def test_modules_with_hooks_called(name, norm_order):
     connection = SublayerConnection(nn.LayerNorm(8), norm_order=norm_order, dropout=0.1).to(DEVICE)
     calls = []
     connection.get_submodule(name).register_forward_hook(lambda *_: calls.append(name))
@@ -316,7 +316,7 @@ def test_modules_with_hooks_are_called(name, norm_order):
     assert calls == [name]
 
 
-def test_hooked_feed_forward_layers_are_called():
+def test_hooked_feed_forward_layers_called():
     layer, calls = FeedForward(8, 16).to(DEVICE), []
     layer.activation.register_forward_hook(lambda *_: calls.append("activation"))
     for_gpu(layer)(normal(2, 3, 8))
@@ -381,7 +381,7 @@ class LaunchRecorder:
         return value == 1, value % 16 == 0
 
 
-def test_kernels_are_compiled_for_few_of_many_batch_shapes(monkeypatch):
+def test_kernels_compiled_for_few_of_many_batch_shapes(monkeypatch):
     monkeypatch.undo()  # tiles as they are
     monkeypatch.setattr(training, "TRITON_DEVICE_TYPE", DEVICE)
     kernels = {}

@@ -78,7 +78,7 @@ def test_triton_scores_equal_reference_in_value_and_gradient(shape):
     [(torch.float32, 1e-5), (torch.float16, 2e-2), (torch.bfloat16, 1e-1)],
     ids=str,
 )
-def test_narrow_inputs_are_summed_in_float32(dtype, tolerance):
+def test_narrow_inputs_summed_in_float32(dtype, tolerance):
     assert_equals_reference(inputs((1,), 5, 9, 5, dtype=dtype), rtol=tolerance, atol=tolerance)
 
 
@@ -89,7 +89,7 @@ def test_production_tiles_equal_reference(monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.double, torch.float32], ids=str)
 @pytest.mark.parametrize("scale", [MAX_IN_FOURS.value, LIMIT, 100.0, 1000.0])
-def test_large_projections_do_not_overflow_and_are_not_clamped(scale, dtype):
+def test_large_projections_do_not_overflow_and_not_clamped(scale, dtype):
     queries, keys, vector = inputs((1,), 5, 3, 5, dtype=dtype, scale=scale)
     # Large elements that cancel: tanh must see their difference.
     opposite = (1.0 - queries[:, :1]).detach().expand(-1, 3, -1)
@@ -199,7 +199,7 @@ def test_masked_pairs_do_not_change_scores_or_gradients(name):
     torch.testing.assert_close([actual[0] * mask, *actual[1:]], [expected[0] * mask, *expected[1:]])
 
 
-def test_masked_tiles_are_not_computed():
+def test_masked_tiles_not_computed():
     queries, keys, vector = inputs((2,), 5, 9, 5)
     with torch.no_grad():
         keys[1] = torch.nan
@@ -236,7 +236,7 @@ def test_any_alignment_of_triton_scores_equals_its_reference(alignment, monkeypa
         )
 
 
-def test_second_derivative_is_an_error():
+def test_second_derivative_raises():
     arguments = inputs((), 2, 3, 4)
     scores = triton_additive_score(*arguments)
     first = torch.autograd.grad(scores.square().sum(), arguments, create_graph=True)

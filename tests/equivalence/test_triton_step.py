@@ -104,14 +104,14 @@ def test_features_are_part_of_the_score(name, monkeypatch):
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 4e-2)])
-def test_narrow_inputs_are_summed_in_float32(dtype, tolerance, monkeypatch):
+def test_narrow_inputs_summed_in_float32(dtype, tolerance, monkeypatch):
     attention = build_attention(features=FEATURES["coverage"], dtype=dtype)
     inputs = random_inputs(dtype=dtype)
     assert_kernel_equals_reference(monkeypatch, attention, inputs, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.gpu
-def test_autocast_gives_the_dtypes_of_the_reference(monkeypatch):
+def test_autocast_returns_the_dtypes_of_the_reference(monkeypatch):
     attention = build_attention(features=FEATURES["coverage"], dtype=torch.float32)
     inputs = random_inputs(dtype=torch.float32)
     with torch.autocast(DEVICE, dtype=torch.bfloat16):
@@ -212,7 +212,7 @@ def test_gradient_of_only_context_or_only_weights():
         )
 
 
-def test_no_rows_give_no_rows():
+def test_no_rows_return_no_rows():
     attention, (queries, values, mask) = build_attention(), random_inputs()
     memory = attention.build_memory(values[:0], mask[:0])
     output = attention(queries[:0, :1], memory, attention.initial_state(memory))

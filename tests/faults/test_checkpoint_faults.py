@@ -190,7 +190,7 @@ def assert_damage_is_noticed(folder, spoiled):
 
 
 @pytest.mark.parametrize("are_strengthened", [True, False], ids=["sha-256", "quick hashes"])
-def test_flipped_bytes_are_detected(tmp_path, saved, monkeypatch, are_strengthened):
+def test_flipped_bytes_detected(tmp_path, saved, monkeypatch, are_strengthened):
     if not are_strengthened:
         monkeypatch.setattr("heedful.storage.manifest.add_sha256", lambda place: None)
         checkpoints = CheckpointManager(saved, CheckpointConfig(), pytest.fail)
@@ -211,7 +211,7 @@ def test_flipped_bytes_are_detected(tmp_path, saved, monkeypatch, are_strengthen
     assert count > 500
 
 
-def test_truncated_extended_or_missing_files_are_detected(saved):
+def test_truncated_extended_or_missing_files_detected(saved):
     for path in sorted((saved / "step-00000002").iterdir()):
         contents = path.read_bytes()
         for spoiled in (contents[:-1], contents[: len(contents) // 2], b"", contents + b"\0"):
@@ -244,7 +244,7 @@ def small_disk(tmp_path):
 MEGABYTES_8 = 8_000_000 // (3 * 4 + 4 * 8)  # numbers a tensor of a snapshot of that size
 
 
-def test_full_disk_is_an_error_before_any_file_is_written(small_disk):
+def test_full_disk_raises_before_any_file_is_written(small_disk):
     checkpoints = CheckpointManager(
         small_disk / "checkpoints", CheckpointConfig(keep_last=9), pytest.fail
     )

@@ -77,7 +77,7 @@ def test_interrupted_comparison_is_resumed(start, tmp_path):
     assert [system["cost"]["steps"]["mean"] for system in saved["systems"]] == [60, 60]
 
 
-def test_killed_training_is_reported(start, tmp_path):
+def test_killed_training_raises(start, tmp_path):
     process = start("30steps")
     wait_for_steps(tmp_path / "comparison" / "runs" / "one-0", 10)
     os.kill(child_of(process), signal.SIGKILL)

@@ -18,7 +18,7 @@ def run(*words, **options):
     return process.returncode, err
 
 
-def test_too_little_address_space_is_reported():
+def test_too_little_address_space_raises():
     limit = 200_000_000
 
     def lower_limit():
@@ -31,7 +31,7 @@ def test_too_little_address_space_is_reported():
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_output_that_the_encoding_lacks_is_reported(trained, encoding):
+def test_output_that_the_encoding_lacks_raises(trained, encoding):
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
     code, err = run("show", trained, "a \u03b2 c", env=environment, encoding=encoding)
     assert code == 2
@@ -39,7 +39,7 @@ def test_output_that_the_encoding_lacks_is_reported(trained, encoding):
     assert err.endswith("\n  set the environment variable PYTHONIOENCODING=utf-8\n")
 
 
-def test_deleted_working_directory_is_reported(tmp_path):
+def test_deleted_working_directory_raises(tmp_path):
     folder = tmp_path / "gone"
     folder.mkdir()
     program = "import os, sys; os.rmdir(os.getcwd()); from heedful.cli.main import main; main()"

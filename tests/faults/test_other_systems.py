@@ -76,7 +76,7 @@ with lock_folder(Path(sys.argv[1])):
 
 
 @pytest.mark.faults
-def test_folders_are_locked_without_flock(tmp_path):
+def test_folders_locked_without_flock(tmp_path):
     folder, command = tmp_path / "run", [sys.executable, "-c", HIDE + LOCK, str(tmp_path / "run")]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **pipes) as holder:

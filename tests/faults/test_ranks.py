@@ -311,7 +311,7 @@ def test_torchrun_restarts_after_a_kill(parallel, recipe, tmp_path):
     assert_no_step_is_told_twice(run)
 
 
-def test_corrupt_shards_are_detected(recipe, tmp_path):
+def test_corrupt_shards_detected(recipe, tmp_path):
     run = train(recipe, tmp_path / "run", SHARDED)
     whole = train(recipe, tmp_path / "whole", SHARDED)
     listing = last_checkpoint(run) / "shards" / ".metadata"
@@ -341,7 +341,7 @@ while not Path(done).exists():  # rank 0 lives on
 """
 
 
-def test_folder_of_another_trainer_is_an_error_on_every_rank(recipe, tmp_path):
+def test_folder_of_another_trainer_raises_on_every_rank(recipe, tmp_path):
     """Also if rank 0 lives on, so that no closed connection ends the others."""
     run, script, done = tmp_path / "run", tmp_path / "script.py", tmp_path / "done"
     script.write_text(HELD)
@@ -360,7 +360,7 @@ def test_folder_of_another_trainer_is_an_error_on_every_rank(recipe, tmp_path):
     assert said(run, "stderr", rank=1) == message
 
 
-def test_sequence_objective_with_fsdp_is_an_error(recipe, tmp_path):
+def test_sequence_objective_with_fsdp_raises(recipe, tmp_path):
     run = tmp_path / "run"
     process = start(recipe, run, SHARDED, "training.objective.type=minimum-risk")
     process.communicate(timeout=60)

@@ -111,7 +111,7 @@ def test_corrupt_checkpoint_falls_back_to_the_previous_one(tmp_path, capsys):
     assert_same_end(tmp_path / "whole", run)
 
 
-def test_damaged_logs_are_repaired_on_resume(tmp_path, capsys):
+def test_damaged_logs_repaired_on_resume(tmp_path, capsys):
     recipe, run = str(write_recipe(tmp_path, steps=20, every=10)), tmp_path / "run"
     heedful.train(recipe, run, settings=["training.max_steps=10"])
     for name in ("metrics.jsonl", "samples.jsonl"):
@@ -148,7 +148,7 @@ def num_lines(path):
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def test_second_trainer_in_a_folder_is_an_error(tmp_path):
+def test_second_trainer_in_a_folder_raises(tmp_path):
     recipe = write_recipe(tmp_path, steps=100_000, every=50_000)
     run = tmp_path / "run"
     first = start_heedful("train", recipe, "--run", run, stderr=subprocess.DEVNULL)
@@ -207,7 +207,7 @@ def test_training_continues_on_a_full_disk_if_configured(tmp_path):
         assert_nothing_is_broken(run)
 
 
-def test_best_weights_are_saved_as_soon_as_the_disk_has_space(tmp_path, monkeypatch):
+def test_best_weights_saved_as_soon_as_the_disk_has_space(tmp_path, monkeypatch):
     """The disk is full at the best validation of all, and has space again at the second."""
     recipe, losses, num_validations = str(write_recipe(tmp_path, steps=12, every=3)), {}, 4
 
@@ -251,7 +251,7 @@ def test_last_checkpoint_is_not_saved_without_the_best_weights(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_weights_are_saved_though_the_first_dev_loss_is_not_finite(tmp_path, monkeypatch, loss):
+def test_weights_saved_though_the_first_dev_loss_is_not_finite(tmp_path, monkeypatch, loss):
     recipe, losses = str(write_recipe(tmp_path, steps=6, every=2)), iter([loss, 2.0, 3.0])
     monkeypatch.setattr(
         Validator, "validate", lambda *args: ({"loss": next(losses), "accuracy": 0.0}, [])
@@ -317,7 +317,7 @@ class TestAPoisonedRow:
         weights["encoder.embedding.embedding.weight"][row] = torch.finfo(torch.float32).max
         Run(run).save_model(weights, step=10)
 
-    def test_nonfinite_steps_are_skipped_counted_and_dumped(self, poisoned, tmp_path):
+    def test_nonfinite_steps_skipped_counted_and_dumped(self, poisoned, tmp_path):
         recipe, clean, _ = poisoned
         self.poison(clean, row=4 + 7)  # the rarest letter
         run = tmp_path / "run"

@@ -228,7 +228,9 @@ def test_workers_do_not_outlive_the_command(translating, tmp_path, signal_number
     [(), ("--nbest", "2"), ("--set", "decoding.sampling={temperature: 2}")],
     ids=["beam", "nbest", "sampling"],
 )
-def test_several_processes_give_the_output_of_one(capsys, monkeypatch, trained, tmp_path, options):
+def test_several_processes_return_the_output_of_one(
+    capsys, monkeypatch, trained, tmp_path, options
+):
     generator = random.Random(5)
     source = tmp_path / "in.txt"
     lines = (" ".join(generator.choices(LETTERS, k=generator.randint(0, 6))) for _ in range(700))
@@ -244,7 +246,7 @@ def test_several_processes_give_the_output_of_one(capsys, monkeypatch, trained, 
     assert translate("--num-workers", "2", "--device", "cpu") == translate()
 
 
-def test_missing_run_is_reported_once_by_several_processes(capsys, monkeypatch, tmp_path):
+def test_missing_run_raises_once_by_several_processes(capsys, monkeypatch, tmp_path):
     source = tmp_path / "in.txt"
     source.write_text("a\n" * 600)
     absent = tmp_path / "absent" / "run"

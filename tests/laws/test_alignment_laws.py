@@ -174,7 +174,7 @@ def test_leading_dimensions_are_independent(alignment):
 
 @all_alignments
 @both_modes
-def test_fully_masked_row_gives_zeros_and_finite_gradient(alignment, training):
+def test_fully_masked_row_returns_zeros_and_finite_gradient(alignment, training):
     alignment.train(training)
     scores = torch.randn(2, 1, 4, requires_grad=True)
     mask = torch.tensor([[[True] * 4], [[False] * 4]])

@@ -121,7 +121,7 @@ def test_nan_stays_in_its_row(name, training):
 
 
 @all_cells
-def test_project_inputs_of_sequence_matches_single_inputs(name):
+def test_project_inputs_of_sequence_same_as_single_inputs(name):
     cell, inputs = build(name), random_inputs(2, 5, 3)
     separate = torch.stack([cell.project_inputs(column) for column in inputs.unbind(1)], dim=1)
     torch.testing.assert_close(cell.project_inputs(inputs), separate)
@@ -233,7 +233,7 @@ def test_padding_gets_no_gradient(name):
 
 
 @all_cells
-def test_batch_matches_single_rows(name):
+def test_batch_same_as_single_rows(name):
     layer, inputs, lengths = (
         forward_bidirectional(name),
         random_inputs(3, 5, 3),
@@ -249,7 +249,7 @@ def test_batch_matches_single_rows(name):
 
 
 @all_cells
-def test_continuing_from_final_state_matches_longer_input(name):
+def test_continuing_from_final_state_same_as_longer_input(name):
     layer, lengths = RecurrentLayer(forward_cell=build(name)), torch.tensor([2, 4, 1])
     inputs, continuation = random_inputs(3, 4, 3), random_inputs(3, 3, 3)
     (actual,) = continue_from(

@@ -71,7 +71,7 @@ def test_every_task_is_compared_here():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
-def test_systems_of_a_task_are_compared(task, tmp_path, capsys, monkeypatch):
+def test_systems_of_a_task_compared(task, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     recipe, suffixes = WRITERS[task](tmp_path / "data")
     for name, suffix in suffixes.items():

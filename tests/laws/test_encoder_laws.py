@@ -132,7 +132,7 @@ def test_padding_tokens_have_no_influence(name):
 
 
 @all_settings
-def test_batch_matches_single_rows(name):
+def test_batch_same_as_single_rows(name):
     encoder = build(name)
     positions, rows = position_and_row_outputs(encoder(TOKENS, LENGTHS))
     for row, length in enumerate(LENGTHS.tolist()):

@@ -95,14 +95,14 @@ all_masks = pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 @all_scores
 @all_kv_heads
 @all_masks
-def test_stepwise_attention_matches_parallel_for_every_score(score, num_kv_heads, mask):
+def test_stepwise_attention_same_as_parallel_for_every_score(score, num_kv_heads, mask):
     check_steps(with_score(score, num_kv_heads), mask)
 
 
 @all_alignments
 @with_and_without_heads
 @all_masks
-def test_stepwise_attention_matches_parallel_for_every_alignment(alignment, num_kv_heads, mask):
+def test_stepwise_attention_same_as_parallel_for_every_alignment(alignment, num_kv_heads, mask):
     check_steps(with_alignment(alignment, num_kv_heads), mask)
 
 
@@ -150,7 +150,7 @@ def test_grouped_heads_match_heads_with_repeated_keys_and_values(score, num_kv_h
 
 @all_scores
 @all_kv_heads
-def test_fully_masked_source_gives_zeros_and_finite_gradients(score, num_kv_heads):
+def test_fully_masked_source_returns_zeros_and_finite_gradients(score, num_kv_heads):
     module = with_score(score, num_kv_heads)
     queries, values = (
         vectors(2, NUM_QUERIES).requires_grad_(),
@@ -179,7 +179,7 @@ def test_attention_keeps_half_precision(score):
 
 
 @all_kv_heads
-def test_detached_memory_gives_same_context(num_kv_heads):
+def test_detached_memory_returns_same_context(num_kv_heads):
     module = with_score("additive", num_kv_heads)
     memory = module.build_memory(vectors(2, NUM_KEYS), MASKS["padding"][:2])
     queries = vectors(2, NUM_QUERIES)

@@ -69,7 +69,7 @@ def test_padded_cells_have_no_influence(name):
 
 @pytest.mark.parametrize("cells", [{}, {"hidden_size": 8, "activation": "relu"}])
 @pytest.mark.parametrize("has_layers", [False, True])
-def test_permuted_cells_give_permuted_states(cells, has_layers):
+def test_permuted_cells_return_permuted_states(cells, has_layers):
     settings = {**FEATURES, **cells}
     if has_layers:
         over_cells = {"type": "transformer", "cells": settings, "positional_encoding": None}
@@ -93,7 +93,7 @@ def test_positions_are_the_same_within_a_row_and_within_a_column(positions):
     assert not torch.allclose(of_columns[:, 0], of_columns[:, 1])
 
 
-def test_codes_of_four_bits_are_unpacked_low_half_first():
+def test_codes_of_four_bits_unpacked_low_half_first():
     codes = torch.tensor([[[0x21, 0x43]]], dtype=torch.uint8)
     assert unpack_codes(codes, 4).tolist() == [[[1, 2, 3, 4]]]
     assert unpack_codes(codes, 3).tolist() == [[[1, 2, 3]]]
@@ -101,7 +101,7 @@ def test_codes_of_four_bits_are_unpacked_low_half_first():
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-def test_feature_codes_are_dequantized(bits):
+def test_feature_codes_dequantized(bits):
     _, encoder = build_encoder(FEATURES)
     generator = torch.Generator().manual_seed(0)
     codes = torch.randint(2**bits, (3, 6, 6), generator=generator)
@@ -119,7 +119,7 @@ def test_feature_codes_are_dequantized(bits):
 
 
 @pytest.mark.parametrize("name", ["cnn", "patches"])
-def test_bytes_are_mapped_to_the_range_from_minus_one_to_one(name):
+def test_bytes_mapped_to_the_range_from_minus_one_to_one(name):
     _, encoder = build_encoder(ENCODERS[name])
     tokens, lengths = images(ENCODERS[name])
     scaled = tokens.double() / 127.5 - 1
@@ -140,7 +140,7 @@ def test_stride_is_every_nth_output_of_the_convolution():
     torch.testing.assert_close(strided(tokens, lengths).states, expected.flatten(1, 2))
 
 
-def test_stride_with_an_even_kernel_is_reported():
+def test_stride_with_an_even_kernel_raises():
     settings = {**ENCODERS["cnn, stride"], "kernel_size": 4}
     message = "a stride needs an odd kernel_size, but it is 4"
     with pytest.raises(ValueError, match=message):

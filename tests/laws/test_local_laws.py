@@ -155,7 +155,7 @@ def test_leading_dimensions_are_independent_and_mask_broadcasts(member, leading)
 
 
 @all_members
-def test_fully_masked_row_gives_zeros_and_finite_gradients(member):
+def test_fully_masked_row_returns_zeros_and_finite_gradients(member):
     alignment, (scores, queries) = build(member), case_of(1, num_queries=2)
     mask = torch.tensor([[[True] * 9, [False] * 9]])
     inputs = [scores.requires_grad_(), queries.requires_grad_()]
@@ -168,7 +168,7 @@ def test_fully_masked_row_gives_zeros_and_finite_gradients(member):
 
 
 @all_members
-def test_fully_masked_window_gives_zeros(member):
+def test_fully_masked_window_returns_zeros(member):
     alignment, scores, queries = build(member), torch.randn(1, 4, 40), torch.zeros(1, 4, QUERY)
     centers = alignment(scores, torch.ones(1, 1, 40, dtype=torch.bool), queries).centers
     mask = ~window(centers, 40)  # the far end stays visible, so that centers do not move

@@ -37,7 +37,7 @@ def test_leading_dimensions_are_independent(name, leading):
 
 
 @all_combiners
-def test_encoding_in_pieces_matches_encoding_at_once(name):
+def test_encoding_in_pieces_same_as_encoding_at_once(name):
     combiner, vectors = build(name), random_vectors(2, 7)
     pieces = [
         combiner(vectors[:, :3]),

@@ -114,7 +114,7 @@ def case(request, tmp_path_factory):
     return Case(request.param, run)
 
 
-def test_batch_gives_the_results_of_requests_one_by_one_in_order(case):
+def test_batch_returns_the_results_of_requests_one_by_one_in_order(case):
     together = case.predict(case.requests)
     alone = [case.predict([r], start_index=i)[0] for i, r in enumerate(case.requests, 1)]
     assert together == alone
@@ -139,13 +139,13 @@ def test_results_have_layers_on_request(case):
             assert layer.weights.shape[1:] == (len(layer.queries.tokens), len(layer.keys.tokens))
 
 
-def test_unknown_option_is_an_error_that_names_it(case):
+def test_unknown_option_raises_that_names_it(case):
     with pytest.raises(ConfigError, match="beam_sice"):
         case.predictor.parse_options({"beam_sice": 3})
 
 
 @pytest.mark.parametrize("value", [5, None, 2.5])
-def test_json_of_another_type_is_an_error(case, value):
+def test_json_of_another_type_raises(case, value):
     with pytest.raises(DataError, match=r"^request: must be an? .*, but is "):
         case.predictor.parse_json(value)
 

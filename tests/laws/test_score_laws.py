@@ -76,7 +76,7 @@ def test_score_of_pair_is_independent_of_other_pairs(type_name, length):
 
 
 @content_scores
-def test_content_scores_are_permuted_with_keys(type_name):
+def test_content_scores_permuted_with_keys(type_name):
     module = build(type_name)
     queries, keys = vectors(3), vectors(4)
     order = torch.tensor([2, 0, 3, 1])
@@ -144,7 +144,7 @@ def test_prepared_key_rows_can_be_selected_and_repeated(type_name):
 
 @all_scores
 @pytest.mark.parametrize("dtype", [torch.float, torch.float16, torch.bfloat16], ids=str)
-def test_zero_vectors_give_finite_scores_and_gradients(type_name, dtype):
+def test_zero_vectors_return_finite_scores_and_gradients(type_name, dtype):
     module = build(type_name).to(dtype)
     queries = torch.zeros(2, SIZE, dtype=dtype, requires_grad=True)
     keys = torch.zeros(3, SIZE, dtype=dtype, requires_grad=True)

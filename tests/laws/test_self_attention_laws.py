@@ -142,7 +142,7 @@ def test_need_weights_does_not_change_outputs(span, attention_name):
 
 
 @all_members
-def test_queries_without_visible_keys_give_zeros_and_finite_gradient(span, attention_name):
+def test_queries_without_visible_keys_return_zeros_and_finite_gradient(span, attention_name):
     module, inputs = build(span, attention_name), vectors(ROWS, 7).requires_grad_()
     output = run(module, inputs, need_weights=True)
     is_blind = output.weights[..., :7].sum(dim=-1) == 0

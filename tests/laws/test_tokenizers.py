@@ -180,7 +180,7 @@ def test_typed_special_tokens_are_plain_text(config):
 @each_tokenizer
 @given(texts=st.lists(texts_with_edge_cases, max_size=5))
 @settings(deadline=None)
-def test_encode_batch_matches_encode(config, texts):
+def test_encode_batch_same_as_encode(config, texts):
     tokenizer = trained(config)
     assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
 
@@ -204,7 +204,7 @@ def test_tokens_show_the_text(config):
 
 
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])
-def test_subwords_are_marked_where_a_word_begins(model_type):
+def test_subwords_marked_where_a_word_begins(model_type):
     config = SubwordTokenizerConfig(model_type=model_type, vocab_size=280)
     tokenizer = config.train(["in horto est", "hortus in via"] * 9)
     for text in ("in horto est", "hortus", "est est  in"):
@@ -272,7 +272,7 @@ def test_long_line_round_trips(config, text, length):
 @each_tokenizer
 @given(before=st.text("ab\u6f22", max_size=5), surrogate=st.characters(categories=["Cs"]))
 @settings(deadline=None)
-def test_lone_surrogate_is_rejected_with_position(config, before, surrogate):
+def test_lone_surrogate_raises_with_position(config, before, surrogate):
     with pytest.raises(DataError) as caught:
         trained(config).encode(before + surrogate + "b")
     assert caught.value.location == "text"

@@ -45,7 +45,7 @@ def check_beats_seasonal_naive(scores):
     ("recipe", "name"),
     [*(("deepar-2020-small", name) for name in SYSTEMS), (TRANSFORMER, "heavy-tailed")],
 )
-def test_quantiles_are_calibrated_on_known_processes(recipe, name, tmp_path):
+def test_quantiles_calibrated_on_known_processes(recipe, name, tmp_path):
     data = {"type": "built-in-series", "name": name, "length": 400}
     settings = {"data.train": data, "data.test": None, **SYSTEMS[name]}
     settings["training.validate_every"] = 400  # validations take longer than the steps

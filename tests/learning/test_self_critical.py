@@ -12,7 +12,7 @@ pytestmark = pytest.mark.learning
 
 
 def test_reward_increases_within_60_steps(tmp_path):
-    images = {"type": "captions", "path": str(write_images(tmp_path / "pictures"))}
+    images = {"type": "captions", "path": str(write_images(tmp_path / "images"))}
 
     def train(name, steps, learning_rate, **training):
         settings = {

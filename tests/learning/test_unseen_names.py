@@ -19,7 +19,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("kind", SETTINGS)
-def test_names_never_seen_in_training_are_copied(kind, tmp_path):
+def test_names_never_seen_in_training_copied(kind, tmp_path):
     sentences = (item for item in sentences_with_unseen_names() if not item.is_inflected)
     examples, settings = list(islice(sentences, 200)), [*SHORT, *SETTINGS[kind]]
     with unchecked():

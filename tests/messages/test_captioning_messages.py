@@ -40,7 +40,7 @@ def test_captions_need_one_tokenizer(call, tmp_path, features):
     assert train(call, tmp_path, recipe) == (2, expected)
 
 
-def test_output_head_that_copies_is_rejected(call, tmp_path, features):
+def test_output_head_that_copies_raises(call, tmp_path, features):
     recipe = caption_recipe(features)
     recipe["model"]["decoder"] = {"output_head": {"type": "pointer-generator"}}
     code, error = train(call, tmp_path, recipe)
@@ -62,9 +62,9 @@ def single_cell_recipe(tmp_path, max_tokens):
 def test_batch_norm_rejects_batch_with_a_single_value_per_channel(call, tmp_path):
     expected = (
         "heedful: model.encoder: BatchNorm needs two values per channel in training, but this "
-        "batch has one picture, which is a single cell here\n"
-        "  raise training.batching.max_tokens or give more pictures; or choose the norm 'group', "
-        "larger pictures, or less pooling\n"
+        "batch has one image, which is a single cell here\n"
+        "  raise training.batching.max_tokens or give more images; or choose the norm 'group', "
+        "larger images, or less pooling\n"
     )
     assert train(call, tmp_path, single_cell_recipe(tmp_path, 6)) == (2, expected)
 
@@ -75,7 +75,7 @@ def test_no_batch_of_one_image_is_left_over(call, tmp_path):
     assert call("train", path, "--run", "run", "-q").code == 0
 
 
-def test_features_of_another_grid_are_rejected(call, tmp_path, features):
+def test_features_of_another_grid_raise(call, tmp_path, features):
     recipe = caption_recipe(features)
     recipe["model"]["encoder"] |= {"grid": [3, 3], "num_channels": 8}
     expected = (
@@ -86,25 +86,25 @@ def test_features_of_another_grid_are_rejected(call, tmp_path, features):
     assert train(call, tmp_path, recipe) == (2, expected)
 
 
-def test_images_for_an_encoder_of_features_are_rejected(call, tmp_path):
-    path = write_images(tmp_path / "pictures")
+def test_images_for_an_encoder_of_features_raise(call, tmp_path):
+    path = write_images(tmp_path / "images")
     recipe = caption_recipe({"type": "captions", "path": str(path)})
     recipe["model"]["encoder"] = {"type": "features", "num_channels": 6, "grid": [2, 2]}
     expected = (
         "heedful: data.train: the encoder reads features of 2 x 2 cells with 6 channels, but the "
-        "data are pictures\n"
+        "data are images\n"
         "  extract features with `heedful features`, or choose model.encoder.type 'cnn'\n"
     )
     assert train(call, tmp_path, recipe) == (2, expected)
 
 
-def test_features_for_an_encoder_of_images_are_rejected(call, tmp_path, features):
+def test_features_for_an_encoder_of_images_raise(call, tmp_path, features):
     recipe = caption_recipe(features)
     recipe["model"]["encoder"] = {"type": "patches", "image_size": [8, 8]}
     expected = (
         "heedful: data.train: the encoder reads 8 x 8 pixels with 3 channels, but the data are "
         "features\n"
-        "  set model.encoder.type to 'features', or give pictures\n"
+        "  set model.encoder.type to 'features', or give images\n"
     )
     assert train(call, tmp_path, recipe) == (2, expected)
 
@@ -127,7 +127,7 @@ def test_encoder_settings_that_contradict_one_another(encoder, message, call, tm
     assert message in error
 
 
-def test_features_without_captions_are_rejected(call, tmp_path, features):
+def test_features_without_captions_raise(call, tmp_path, features):
     ended = call("train", "show-and-tell-2015", "--features", features["features"])
     expected = "heedful: --features: given without --captions\n  add --captions FILE\n"
     assert (ended.code, ended.err) == (2, expected)
@@ -150,26 +150,26 @@ def run(tmp_path, features):
 
 
 def test_run_on_features_does_not_read_images(call, run, tmp_path):
-    write_images(tmp_path / "pictures")
-    ended = call("caption", run, "pictures")
+    write_images(tmp_path / "images")
+    ended = call("caption", run, "images")
     expected = (
-        "heedful: pictures/0.png: this run reads features (2 x 2 cells with 6 channels), not "
-        "pictures\n"
+        "heedful: images/0.png: this run reads features (2 x 2 cells with 6 channels), not "
+        "images\n"
         "  extract them with `heedful features`, and name FILE.npy#ROW\n"
     )
     assert (ended.code, ended.err) == (2, expected)
 
 
-def test_all_images_that_cannot_be_captioned_are_listed(call, tmp_path):
-    images = {"type": "captions", "path": str(write_images(tmp_path / "pictures"))}
+def test_all_images_that_cannot_be_captioned_listed(call, tmp_path):
+    images = {"type": "captions", "path": str(write_images(tmp_path / "images"))}
     package.train(caption_recipe(images), tmp_path / "trained")
     for name, content in {"1.png": b"", "10.png": b"<!doctype html><html>"}.items():
-        (tmp_path / "pictures" / name).write_bytes(content)
-    ended = call("caption", "trained", "pictures")
+        (tmp_path / "images" / name).write_bytes(content)
+    ended = call("caption", "trained", "images")
     expected = (
         "heedful: 2 of 12 images: cannot be read\n"
-        "  pictures/1.png: the file is empty\n"
-        "  pictures/10.png: not a picture but a web page\n"
+        "  images/1.png: the file is empty\n"
+        "  images/10.png: not an image but a web page\n"
         "  replace or remove them\n"
     )
     assert (ended.code, ended.out, ended.err) == (2, "", expected)
@@ -193,14 +193,12 @@ def test_row_that_a_file_does_not_have(call, run, features):
 def test_folder_without_images(call, run, tmp_path):
     (tmp_path / "empty").mkdir()
     ended = call("caption", run, "empty")
-    expected = (
-        "heedful: empty: contains no pictures\n  name a folder with pictures, or the pictures\n"
-    )
+    expected = "heedful: empty: contains no images\n  name a folder with images, or the images\n"
     assert (ended.code, ended.err) == (2, expected)
 
 
 def test_members_of_an_ensemble_read_the_same_images(call, run, tmp_path):
-    images = {"type": "captions", "path": str(write_images(tmp_path / "pictures"))}
+    images = {"type": "captions", "path": str(write_images(tmp_path / "images"))}
     package.train(caption_recipe(images), tmp_path / "other")
     ended = call("caption", run, "x.npy#0", "--ensemble-with", "other")
     expected = (

@@ -44,7 +44,7 @@ def test_unknown_setting(call, tmp_path):
     )
 
 
-def test_two_files_as_arguments_are_answered_with_their_options(call, tmp_path):
+def test_two_files_as_arguments_answered_with_their_options(call, tmp_path):
     files = [tmp_path / "a.de", tmp_path / "a.en"]
     for file in files:
         file.write_text("a\n")
@@ -135,7 +135,7 @@ def test_missing_data_file(call):
     assert ended.err.startswith("heedful: a.txt: no such file")
 
 
-def test_files_of_different_length_are_reported_before_training(call, tmp_path):
+def test_files_of_different_length_reported_before_training(call, tmp_path):
     (tmp_path / "a.txt").write_text("one\ntwo\nthree\n")
     (tmp_path / "b.txt").write_text("eins\nzwei\n")
     ended = call("train", "--source", "a.txt", "--target", "b.txt", "--run", "run")
@@ -237,7 +237,7 @@ BATCHES = "'data.lm_batching.batch_size' or 'data.series_batching.batch_size'"
         ),
     ],
 )
-def test_settings_of_other_toolkits_are_translated(call, override, meant, remedy):
+def test_settings_of_other_toolkits_translated(call, override, meant, remedy):
     ended = call("train", "reverse-tiny", "--set", override)
     setting = override.partition("=")[0]
     name = setting.rpartition(".")[2]

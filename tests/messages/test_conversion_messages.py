@@ -108,7 +108,7 @@ def split_into_shards(model):
     return names
 
 
-def test_shards_are_read_as_one_file(model, exported, capsys, monkeypatch, tmp_path):
+def test_shards_load_as_one_file(model, exported, capsys, monkeypatch, tmp_path):
     split_into_shards(model)
     for source, name in ((model, "sharded"), (exported, "whole")):
         heedful(capsys, monkeypatch, "import", source, "--run", tmp_path / name, "-q")
@@ -153,7 +153,7 @@ class Trap:
         return open, (str(self.path), "w")
 
 
-def test_pickled_weights_are_never_opened(model, refused, tmp_path):
+def test_pickled_weights_never_opened(model, refused, tmp_path):
     (model / "model.safetensors").unlink()
     trap = model / "trapped"
     (model / "pytorch_model.bin").write_bytes(pickle.dumps(Trap(trap)))

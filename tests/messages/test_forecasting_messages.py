@@ -44,7 +44,7 @@ def call(capsys, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_broken_series_are_not_trained_on(name, call, tmp_path):
+def test_broken_series_not_trained_on(name, call, tmp_path):
     text, message, hint = BROKEN[name]
     (tmp_path / "bad.csv").write_text(text)
     ended = call(
@@ -71,7 +71,7 @@ def test_broken_series_are_not_trained_on(name, call, tmp_path):
     ],
     ids=["missing column", "gaps"],
 )
-def test_columns_and_gaps_are_checked(option, setting, message, call, tmp_path):
+def test_columns_and_gaps_checked(option, setting, message, call, tmp_path):
     (tmp_path / "bad.csv").write_text("time,value\n1,5\n2,6\n5,7\n")
     files = ("--series", "bad.csv", "--run", "run", "-q")
     ended = call("train", write_series_recipe(tmp_path), *files, option, setting)

@@ -1,4 +1,4 @@
-"""The full text of every error that pictures, features and caption files can cause."""
+"""The full text of every error that images, features and caption files can cause."""
 
 import gzip
 import io
@@ -53,42 +53,42 @@ def image(form="PNG", size=(64, 48)):
     return stream.getvalue()
 
 
-# ----- picture files
+# ----- image files
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"", f"the file is empty\n  {COPY}"),
-        (b"hello, world\n", "not a picture but text\n  name a picture"),
-        (b"<html><body>404</body>", "not a picture but a web page\n  download the picture itself"),
-        (b"<?xml version='1.0'?><svg/>", f"not a picture but SVG or XML\n  {CONVERT}"),
-        (b"%PDF-1.7\n", f"not a picture but PDF\n  {CONVERT}"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n", f"not a picture but PostScript\n  {CONVERT}"),
+        (b"hello, world\n", "not an image but text\n  name an image"),
+        (b"<html><body>404</body>", "not an image but a web page\n  download the image itself"),
+        (b"<?xml version='1.0'?><svg/>", f"not an image but SVG or XML\n  {CONVERT}"),
+        (b"%PDF-1.7\n", f"not an image but PDF\n  {CONVERT}"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n", f"not an image but PostScript\n  {CONVERT}"),
         (
             b"PK\x03\x04abc",
-            "not a picture but a zip archive\n  unpack it and name the pictures in it",
+            "not an image but a zip archive\n  unpack it and name the images in it",
         ),
         (
             b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
-            "not a picture but a pointer of Git LFS\n  fetch it with `git lfs pull`",
+            "not an image but a pointer of Git LFS\n  fetch it with `git lfs pull`",
         ),
         (
             b"\0\0\0\x18ftypheic\0\0\0\0",
-            f"not a picture but HEIC, the format of iPhones\n  {CONVERT}",
+            f"not an image but HEIC, the format of iPhones\n  {CONVERT}",
         ),
         (
             b"\0\0\0\x18ftypisom\0\0\0\0",
-            "not a picture but a video\n  save one of its frames as a picture",
+            "not an image but a video\n  save one of its frames as an image",
         ),
-        (gzip.compress(b"x", mtime=0), "not a picture but gz data\n  decompress it with gunzip"),
+        (gzip.compress(b"x", mtime=0), "not an image but gz data\n  decompress it with gunzip"),
         (
             b"\x00\x01\x02\x03" * 20,
-            "not a picture, or broken, or in a format that Pillow cannot read\n  " + CONVERT,
+            "not an image, or broken, or in a format that Pillow cannot read\n  " + CONVERT,
         ),
         (
             b"\x89PNG\r\n\x1a\n",
-            "not a picture, or broken, or in a format that Pillow cannot read\n  " + CONVERT,
+            "not an image, or broken, or in a format that Pillow cannot read\n  " + CONVERT,
         ),
     ],
 )
@@ -100,7 +100,7 @@ def test_files_that_are_no_images(content, message):
 def test_truncated_image(form):
     data = image(form)
     text = message_of(load_image, write("a.jpg", data[: len(data) * 2 // 3]))
-    assert text.startswith("a.jpg: broken or truncated (") or "not a picture, or broken" in text
+    assert text.startswith("a.jpg: broken or truncated (") or "not an image, or broken" in text
     assert text.endswith((COPY, CONVERT))
 
 
@@ -117,14 +117,14 @@ def png_header(width, height):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + pixels + chunk(b"IEND", b"")
 
 
-def test_large_images_are_rejected_before_decoding():
+def test_large_images_raise_before_decoding():
     assert message_of(load_image, write("a.png", png_header(10_000, 6_000))) == (
         "a.png: 10000 x 6000 pixels; the limit is 50,000,000\n"
         "  make it smaller, for example with `magick INPUT -resize 2000x2000 OUTPUT.png`"
     )
     assert message_of(load_image, write("a.png", png_header(60_000, 60_000))) == (
         "a.png: has far more pixels than the limit of 50,000,000\n"
-        "  make it smaller, if it is a picture at all"
+        "  make it smaller, if it is an image at all"
     )
 
 
@@ -147,7 +147,7 @@ def test_paths_that_are_no_files():
     assert message_of(load_image, "d") == expected
     assert message_of(load_image, "x/y.png") == "x/y.png: there is no folder 'x'\n  check the path"
     os.mkfifo("pipe")
-    assert message_of(load_image, "pipe") == "pipe: not a regular file\n  name a picture"
+    assert message_of(load_image, "pipe") == "pipe: not a regular file\n  name an image"
     assert message_of(load_image, "a\0b") == "'a\\x00b': not a path\n  check the path"
 
 
@@ -155,7 +155,7 @@ def test_missing_pillow_suggests_the_install_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     expected = (
-        "a.png: reading pictures needs the package Pillow\n"
+        "a.png: reading images needs the package Pillow\n"
         "  install it with: pip install 'heedful[vision]'"
     )
     assert message_of(load_image, "a.png") == expected
@@ -242,7 +242,7 @@ def test_odd_safetensors_headers(entry):
     assert message_of(open_array_file, "f.safetensors") == expected
 
 
-def test_arrays_of_objects_are_rejected():
+def test_arrays_of_objects_raise():
     np.save("o.npy", np.array([{"a": 1}, None], dtype=object))
     assert message_of(open_array_file, "o.npy") == (
         "o.npy: contains Python objects, which could run code when they are loaded\n"
@@ -298,8 +298,8 @@ def test_tensors_of_other_types():
 def test_arrays_that_are_no_sheets(array, message):
     np.save("s.npy", array)
     assert message_of(ImageArray.open, "s.npy") == (
-        f"s.npy: {message} is not a sheet of pictures\n"
-        "  save uint8 as (pictures, rows, columns) or (pictures, rows, columns, channels)"
+        f"s.npy: {message} is not a sheet of images\n"
+        "  save uint8 as (images, rows, columns) or (images, rows, columns, channels)"
     )
 
 
@@ -326,8 +326,8 @@ def test_palettes_and_rows_of_sheets():
 def test_features_without_a_grid_of_vectors():
     np.save("f.npy", np.zeros((10, 320), np.float32))
     assert message_of(ImageFeatures.open, "f.npy") == (
-        "f.npy: an array of shape (10, 320), not a grid of features for each picture\n"
-        "  save (pictures, cells, channels) or (pictures, rows, columns, channels)"
+        "f.npy: an array of shape (10, 320), not a grid of features for each image\n"
+        "  save (images, cells, channels) or (images, rows, columns, channels)"
     )
     np.save("i.npy", np.zeros((10, 4, 8), np.int32))
     assert message_of(ImageFeatures.open, "i.npy") == (
@@ -381,7 +381,7 @@ def test_rows_of_features():
     np.save("f.npy", values)
     features = ImageFeatures.open("f.npy")
     assert message_of(features.read, [1, 7]) == (
-        "f.npy: row 7 contains NaN or infinity\n  extract the features of this picture again"
+        "f.npy: row 7 contains NaN or infinity\n  extract the features of this image again"
     )
     assert message_of(features.read, [-1]) == (
         "f.npy: there is no row -1; rows are 0 to 9\n  give the file that the captions belong to"
@@ -431,7 +431,7 @@ JSON = 'each line must be an object such as {"image": "a.jpg", "captions": ["...
             "c.tsv",
             " \tx\n",
             {},
-            "c.tsv:1: the image is empty\n  name a picture, or remove the line",
+            "c.tsv:1: the image is empty\n  name an image, or remove the line",
         ),
         (
             "c.tsv",
@@ -485,7 +485,7 @@ JSON = 'each line must be an object such as {"image": "a.jpg", "captions": ["...
             "c.jsonl",
             '{"picture": "a", "caption": "x"}\n',
             {},
-            f"c.jsonl:1: no key is called 'image'\n  {COLUMNS}; keys found: 'caption', 'picture'",
+            f"c.jsonl:1: no key is called 'image'\n  {COLUMNS}; keys found: 'caption', 'image'",
         ),
         (
             "c.jsonl",
@@ -514,7 +514,7 @@ def test_missing_images_and_folders():
     assert captions("c.tsv", "a.jpg\tx\nb.png\ty\nb\tz\n") == (
         "c.tsv: 2 of 3 images missing in '.'\n"
         "  a.jpg\n"
-        "  b: several pictures: b.jpg, b.png\n"
+        "  b: several images: b.jpg, b.png\n"
         "  copy them there, remove their lines, or name their folder with `images` (--images)"
     )
 
@@ -577,7 +577,7 @@ def test_folders():
         ".apng, .avif, .bmp, .dib, .gif, .heic, .heif, .j2k, .jfif, .jp2, .jpe, .jpeg, .jpg, "
     )
     suffixes += ".pbm, .pgm, .png, .pnm, .ppm, .tga, .tif, .tiff, .webp"
-    expected = f"p: contains no pictures\n  add some: {suffixes}"
+    expected = f"p: contains no images\n  add some: {suffixes}"
     assert message_of(ImageFolderConfig(path="p").read) == expected
     write("p/a.png", image())
     write("p/b.png", image())
@@ -590,7 +590,7 @@ def test_folders():
     write("f", b"x")
     assert message_of(ImageFolderConfig(path="f").read) == (
         "f: this is a file, not a folder\n"
-        "  name a folder of pictures, or give the file with `type: captions`"
+        "  name a folder of images, or give the file with `type: captions`"
     )
     assert message_of(ImageFolderConfig(path="q").read) == "q: no such folder\n  check the path"
 

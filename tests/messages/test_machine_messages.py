@@ -129,7 +129,7 @@ def test_command_with_one_closed_stream(capsys, monkeypatch, run, name, words):
     assert ended.value.code == 0
 
 
-def test_escape_sequences_in_names_are_shown(call):
+def test_escape_sequences_in_names_shown(call):
     ended = call("translate", "\x1b[31mrun\x1b]0;title\x07\n\u202e", "text")
     assert ended.code == 2
     assert ended.err.startswith("heedful: \\x1b[31mrun\\x1b]0;title\\x07\\n\\u202e")

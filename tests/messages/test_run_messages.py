@@ -220,7 +220,7 @@ def test_a_damaged_checkpoint_is_not_trained_from(call, tmp_path):
     )
 
 
-def test_limit_below_the_step_reached_is_reported(call, copied, trained):
+def test_limit_below_the_step_reached_raises(call, copied, trained):
     ended = call("train", trained.parent / "letters.yaml", "--run", copied, "--steps", 100)
     assert ended.code == 2
     assert ended.err.endswith(
@@ -289,7 +289,7 @@ def test_a_disk_that_cannot_be_written(call, tmp_path):
     )
 
 
-def test_file_instead_of_a_folder_is_reported(call, tmp_path):
+def test_file_instead_of_a_folder_raises(call, tmp_path):
     recipe = write_recipe(tmp_path, steps=2, every=2)
     (tmp_path / "run").write_text("something else")
     ended = call("train", recipe, "--run", tmp_path / "run")

@@ -56,7 +56,7 @@ def test_training_settings_that_need_a_decoder(setting, value):
     )
 
 
-def test_tags_are_not_smoothed():
+def test_tags_not_smoothed():
     assert message(tokenizers=WORDS, training={"label_smoothing": 0.1}) == (
         "training.label_smoothing: is 0.1, but the tags of a sentence are not smoothed\n"
         "  set training.label_smoothing to 0"

@@ -23,7 +23,7 @@ def describe(
     return texts, count, rate, names, unit, files
 
 
-def test_valid_arguments_are_passed_on_unchanged():
+def test_valid_arguments_passed_on_unchanged():
     count = np.int64(3)
     result = describe(["a"], count=count, rate=2, names=("b",), unit="s", path="c")
     assert result == (["a"], count, 2, ("b",), "s", {"path": "c"})

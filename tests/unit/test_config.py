@@ -76,7 +76,7 @@ def test_yaml_strings_that_resemble_numbers(text):
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "\ufeff"])
-def test_empty_file_gives_empty_settings(text):
+def test_empty_file_returns_empty_settings(text):
     assert read_yaml(text, location="a") == {}
 
 
@@ -123,7 +123,7 @@ BILLION = "a0: &a0 [0, 0]\n" + "".join(
     ],
     ids=lambda value: value[:20],
 )
-def test_unusual_yaml_is_an_error_that_fits_on_a_screen(value, monkeypatch):
+def test_unusual_yaml_raises_that_fits_on_a_screen(value, monkeypatch):
     monkeypatch.setattr(yaml_files, "MAX_VALUES", 1000)
     with pytest.raises(ConfigError) as caught:
         parse_override(f"model={value}")
@@ -146,7 +146,7 @@ def test_message_length_is_limited_for_any_input(text, count):
     assert sum(1 + len(line) // 80 for line in lines) <= 24
 
 
-def test_settings_are_read_as_utf8(tmp_path):
+def test_settings_load_as_utf8(tmp_path):
     (tmp_path / "recipe.yaml").write_bytes("name: \u0100\n".encode())
     assert read_settings(tmp_path / "recipe.yaml") == {"name": "\u0100"}
 
@@ -204,7 +204,7 @@ def test_boolean_accepts_yes_and_no():
     assert validated("shuffle: no").shuffle is False
 
 
-def test_types_are_resolved_in_nested_sections_and_lists():
+def test_types_resolved_in_nested_sections_and_lists():
     text = "model: {score: {type: local, inner: {type: additive}}, layers: [{type: dot}]}"
     assert validated(text).model == ModelConfig(
         score=LocalConfig(inner=AdditiveConfig()), layers=(DotConfig(),)

@@ -131,7 +131,7 @@ def test_results_of_several_workers_are_in_order_and_no_process_is_left():
     assert_all_end(pids)
 
 
-def test_no_tasks_give_no_results():
+def test_no_tasks_return_no_results():
     with worker_pool(SquareJob(), num_workers=2) as map_tasks:
         assert list(map_tasks([])) == []
 
@@ -180,7 +180,7 @@ def test_result_does_not_wait_for_the_next_task():
         assert next(results)[0] == 36
 
 
-def test_worker_that_exits_is_reported():
+def test_worker_that_exits_raises():
     with (
         worker_pool(ExitJob(), num_workers=2) as map_tasks,
         pytest.raises(WorkerDiedError) as caught,
@@ -300,7 +300,7 @@ def test_fixed_size_chunks_are_full_but_for_the_last(items, max_size):
 
 
 @each_chunking
-def test_items_before_an_error_are_yielded_first(chunking):
+def test_items_before_an_error_yielded_first(chunking):
     def lines():
         yield from "abc"
         raise DataError("here", "broken", "fix it")
@@ -343,7 +343,7 @@ def test_line_waits_at_most_max_wait_however_often_others_arrive():
 
 
 @each_chunking
-def test_endless_stream_is_read_only_a_chunk_ahead(chunking):
+def test_endless_stream_loads_only_a_chunk_ahead(chunking):
     read = []
 
     def lines():

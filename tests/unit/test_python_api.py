@@ -50,7 +50,7 @@ def files(folder):
     return {"source": folder / "source", "target": str(folder / "target")}
 
 
-def test_recipe_forms_give_equal_recipes(tmp_path):
+def test_recipe_forms_return_equal_recipes(tmp_path):
     path = write_recipe(tmp_path)
     expected = load_recipe(str(path))
     settings = yaml.safe_load(path.read_text())
@@ -117,7 +117,7 @@ def test_pairs_resume_from_the_same_pairs_or_from_the_run_folder(tmp_path):
     assert [tuple(json.loads(line).values()) for line in written.splitlines()] == PAIRS
 
 
-def test_invalid_pair_is_reported_with_its_index(tmp_path):
+def test_invalid_pair_raises_with_its_index(tmp_path):
     for wrong in ("ab", ("a",), ("a", 1), {"source": "a", "target": "b"}):
         with pytest.raises(ArgumentError, match=r"pairs\[1\]: expected \(source, target\)"):
             heedful.train(TINY, tmp_path / "run", pairs=[("a", "b"), wrong])
@@ -125,7 +125,7 @@ def test_invalid_pair_is_reported_with_its_index(tmp_path):
         heedful.train(TINY, tmp_path / "run", pairs=[])
 
 
-def test_conflicting_arguments_are_reported_by_python_name(tmp_path):
+def test_conflicting_arguments_reported_by_python_name(tmp_path):
     run = tmp_path / "run"
     with pytest.raises(ArgumentError, match=r"^source: given without target"):
         heedful.train(TINY, run, source="a")
@@ -162,7 +162,7 @@ def test_captions_and_images_are_keywords_of_train(tmp_path):
     assert captioner.caption(tmp_path / "images" / "0.png").image.endswith("0.png")
 
 
-def test_wrong_file_keywords_are_reported_by_python_name(tmp_path):
+def test_wrong_file_keywords_reported_by_python_name(tmp_path):
     with pytest.raises(ArgumentError, match=r"^dev_source: given without dev_target"):
         heedful.train(TINY, tmp_path / "run", **files(tmp_path), dev_source="a")
     message = r"^captionz: no argument has this name; did you mean 'captions'\?"
@@ -212,13 +212,13 @@ WRONG_TYPES = {
 
 
 @pytest.mark.parametrize(("call", "message"), WRONG_TYPES.values(), ids=WRONG_TYPES)
-def test_argument_of_wrong_type_is_reported(trained, call, message):
+def test_argument_of_wrong_type_raises(trained, call, message):
     with pytest.raises(ArgumentError) as error:
         call(trained)
     assert str(error.value).startswith(message)
 
 
-def test_evaluate_gives_the_scores_of_the_command(trained, tmp_path, capsys, monkeypatch):
+def test_evaluate_returns_the_scores_of_the_command(trained, tmp_path, capsys, monkeypatch):
     lines = ["a b c", "b a", "c c a b"]
     (tmp_path / "texts").write_text("".join(f"{line}\n" for line in lines))
     names = ["--source", tmp_path / "texts", "--target", tmp_path / "texts", "--json"]
@@ -328,7 +328,7 @@ def test_repr_names_type_size_and_device(predictors, name):
     assert text.endswith(", on cpu>")
 
 
-def test_one_text_gives_one_translation(predictors):
+def test_one_text_returns_one_translation(predictors):
     translator, _ = predictors["transformer"]
     texts = [source for source, _ in PAIRS[:3]]
     one_by_one = [translator.translate(text).text for text in texts]
@@ -336,7 +336,7 @@ def test_one_text_gives_one_translation(predictors):
     assert isinstance(translator.translate(texts[:1]), list)
 
 
-def test_one_text_gives_one_classification(monkeypatch):
+def test_one_text_returns_one_classification(monkeypatch):
     classifier = Classifier.__new__(Classifier)
     monkeypatch.setattr(Classifier, "predict", lambda self, texts: (text.upper() for text in texts))
     assert classifier.classify("a text") == "A TEXT"

@@ -72,6 +72,6 @@ def test_select_rows_keeps_the_given_order():
     assert kept.cache[0].tolist() == [[3], [1], [3]]
 
 
-def test_lists_are_not_nested_tuples():
+def test_lists_not_nested_tuples():
     with pytest.raises(AssertionError, match="not a nested tuple: list"):
         map_tensors(lambda tensor: tensor, [torch.zeros(1)])

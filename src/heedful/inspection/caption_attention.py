@@ -26,12 +26,12 @@ class CaptionAttention(ImageAttention):
     """Attention of a caption that can be drawn."""
 
     def to_terminal(self, console: Console) -> None:
-        """Print a small picture for each word; without colors, grids of shades."""
+        """Print a small image for each word; without colors, grids of shades."""
         has_color = console.color_system is not None
         console.print(terminal_sheet(self, width=console.width, has_color=has_color))
 
     def to_svg(self) -> str:
-        """Return a contact sheet: a picture for each word."""
+        """Return a contact sheet: an image for each word."""
         return render_svg(self)
 
     def to_png(self, path: Path) -> None:
@@ -39,7 +39,7 @@ class CaptionAttention(ImageAttention):
         write_figures([path], self.to_svg)
 
     def to_html(self) -> str:
-        """Return a self-contained page with a word scrubber over the picture."""
+        """Return a self-contained page with a word scrubber over the image."""
         return render_html([self], title=self.title or "Caption")
 
     def _repr_html_(self) -> str:
@@ -53,7 +53,7 @@ class CaptionAttention(ImageAttention):
 def render_html(
     attentions: Sequence[CaptionAttention], *, title: str, page_type: str = "page"
 ) -> str:
-    """Return a self-contained page of captions, each with a scrubber over its picture.
+    """Return a self-contained page of captions, each with a scrubber over its image.
 
     Consecutive attentions of one caption (equal titles and captions) share a card, which shows one
     of them at a time.

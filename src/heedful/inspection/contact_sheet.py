@@ -1,6 +1,6 @@
-"""Contact sheets: a picture for each word of a caption, as SVG.
+"""Contact sheets: an image for each word of a caption, as SVG.
 
-Invariant: where they show a picture, they mix its colors as `blend_attention` does.
+Invariant: where they show an image, they mix its colors as `blend_attention` does.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ LEGEND_HEIGHT = 30
 LABEL_ADVANCE = 9.2  # pixels per terminal cell, enough in every common font
 _ADVANCES = {"title": 10.2, "note": 7.4}
 PIXELATED_BELOW = 100
-"""A picture with shorter sides is enlarged without smoothing."""
+"""An image with shorter sides is enlarged without smoothing."""
 MAX_MASK_SIDE = 160
 
 
 class SheetLayout:
-    """Positions of the tiles of a contact sheet; the first tile is the picture, if there is one."""
+    """Positions of the tiles of a contact sheet; the first tile is the image, if there is one."""
 
     def __init__(self, attention: ImageAttention) -> None:
         height, width = attention.size
@@ -78,12 +78,12 @@ class SheetLayout:
         return x, self.top + row * (self.tile_height + GAP)
 
     def image_box(self, tile: int) -> svg.Box:
-        """Return the box of the picture of a tile."""
+        """Return the box of the image of a tile."""
         x, y = self.corner(tile)
         return x, y + WORD_HEIGHT, self.image_size[1], self.image_size[0]
 
     def cell_box(self, tile: int, cell: tuple[int, int], grid: tuple[int, int]) -> svg.Box:
-        """Return the box of a cell of the grid over the picture of a tile."""
+        """Return the box of a cell of the grid over the image of a tile."""
         x, y, width, height = self.image_box(tile)
         (row, column), (rows, columns) = cell, grid
         return x + width * column / columns, y + height * row / rows, width / columns, height / rows
@@ -154,7 +154,7 @@ def _id_prefix(attention: ImageAttention) -> str:
 
 
 def _define_image(root: Element, image: Int[np.ndarray, "height width 3"], prefix: str) -> None:
-    """Add the picture in colors and in gray, to be used by the tiles."""
+    """Add the image in colors and in gray, to be used by the tiles."""
     definitions = SubElement(root, "defs")
     css_class = "pixelated" if max(image.shape[:2]) < PIXELATED_BELOW else ""
     for name, pixels in (("picture", image), ("gray", raster.to_gray(image))):

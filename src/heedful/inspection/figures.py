@@ -1,6 +1,6 @@
 """Figures of attention over texts and over images: terminal, SVG, and a page with both.
 
-An attention map with a `grid` is drawn as pictures (`caption_attention`), any other as a heat map
+An attention map with a `grid` is drawn as images (`caption_attention`), any other as a heat map
 or as lines between tokens (`attention_lines`).
 """
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from heedful.shapes import Float, Int  # at run time it would import torch
 
 MAX_IMAGE_SIDE = 512
-"""A larger picture is shrunk before it becomes part of a figure or a page."""
+"""A larger image is shrunk before it becomes part of a figure or a page."""
 
 
 class PeakCell(NamedTuple):
@@ -36,18 +36,18 @@ class PeakCell(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ImageAttention:
-    """Attention weights of the words of a caption over the grid of a picture."""
+    """Attention weights of the words of a caption over the grid of an image."""
 
     image: Int[np.ndarray, "height width *channels"] | None
-    """The picture as the encoder gets it, uint8: the grid covers all of it. None: only the grid."""
+    """The image as the encoder gets it, uint8: the grid covers all of it. None: only the grid."""
     words: Sequence[str]
     """The words or tokens as shown."""
     weights: Float[np.ndarray, "T rows columns"]
     gates: Sequence[float] | None = None
-    """How much of the picture each word uses, 0 to 1: the gate of the readout, or one minus the
+    """How much of the image each word uses, 0 to 1: the gate of the readout, or one minus the
     weight of a sentinel; None if the model has neither."""
     title: str = ""
-    """Name of the picture."""
+    """Name of the image."""
     caption: str = ""
     """The whole caption; by default the words."""
     label: str = ""
@@ -86,14 +86,14 @@ class ImageAttention:
 
     @cached_property
     def rgb(self) -> Int[np.ndarray, "height width 3"] | None:
-        """The picture as RGB, shrunk to `MAX_IMAGE_SIDE`."""
+        """The image as RGB, shrunk to `MAX_IMAGE_SIDE`."""
         if self.image is None:
             return None
         return raster.shrink(raster.to_rgb(self.image), MAX_IMAGE_SIDE)
 
     @property
     def size(self) -> tuple[int, int]:
-        """Height and width of the picture, or rows and columns of the grid."""
+        """Height and width of the image, or rows and columns of the grid."""
         height, width = (self.weights[0] if self.rgb is None else self.rgb).shape[:2]
         return height, width
 
@@ -123,7 +123,7 @@ class ImageAttention:
 
     @property
     def heading(self) -> tuple[str, str, str]:
-        """The name of the picture, the caption and what the weights are, each on one line."""
+        """The name of the image, the caption and what the weights are, each on one line."""
         caption = self.caption or " ".join(self.words)
         return escape_line(self.title), escape_line(caption), escape_line(self.label)
 

@@ -1,4 +1,4 @@
-"""Pictures of a caption's attention in the terminal: half blocks, or shades without colors.
+"""Images of a caption's attention in the terminal: half blocks, or shades without colors.
 
 Invariant: no line is wider than the terminal, and the largest weight of each word is readable
 without color.
@@ -77,7 +77,7 @@ def _legend(attention: ImageAttention, has_color: bool) -> str:
 
 
 def _tiles(attention: ImageAttention, width: int, has_color: bool) -> Iterator[list[Text]]:
-    """Yield for each word its label, its note and the lines of its picture, all of equal number."""
+    """Yield for each word its label, its note and the lines of its image, all of equal number."""
     height, columns = _tile_size(attention, width, has_color)
     image = attention.rgb if has_color else None
     small = None if image is None else raster.to_pixels(raster.resize(image, height, columns))

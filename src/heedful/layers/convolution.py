@@ -1,4 +1,4 @@
-"""Convolutional layers: gated ones for ConvS2S, dilated ones for ByteNet; batch norm of pictures.
+"""Convolutional layers: gated ones for ConvS2S, dilated ones for ByteNet; batch norm of images.
 
 (Gehring et al. 2017; Kalchbrenner et al. 2016; Ioffe and Szegedy 2015.) Invariant: padding has no
 influence, and a causal layer gives the same outputs for a sequence read at once and in pieces, from
@@ -302,7 +302,7 @@ class DilatedConfigBase(BaseConfig):
 
 
 class ImageBatchNorm(nn.BatchNorm2d):
-    """BatchNorm over pictures and cells, in training with at least two values per channel.
+    """BatchNorm over images and cells, in training with at least two values per channel.
 
     The variance of a single value is zero, and running statistics would hide that.
     """
@@ -311,12 +311,12 @@ class ImageBatchNorm(nn.BatchNorm2d):
     def forward(self, input: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
         num_values = input.numel() // input.size(1)
         message = (
-            "BatchNorm needs two values per channel in training, but this batch has one picture, "
+            "BatchNorm needs two values per channel in training, but this batch has one image, "
             "which is a single cell here"
         )
         hint = (
-            "raise training.batching.max_tokens or give more pictures; or choose the norm 'group', "
-            "larger pictures, or less pooling"
+            "raise training.batching.max_tokens or give more images; or choose the norm 'group', "
+            "larger images, or less pooling"
         )
         check(num_values > 1 or not self.training, "model.encoder", message, hint)
         return super().forward(input)

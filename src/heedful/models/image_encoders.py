@@ -187,7 +187,7 @@ class FeatureEncoderConfig(BaseConfig):
         )
 
 
-# ----- pictures
+# ----- images
 
 
 def normalize_pixels(pixels: Shaped[Tensor, "B C H W"], like: Tensor) -> Float[Tensor, "B C H W"]:
@@ -298,11 +298,11 @@ class CNNEncoder(ImageEncoder):
 
 
 class ImageEncoderConfigBase(BaseConfig):
-    """Common settings of encoders of pictures."""
+    """Common settings of encoders of images."""
 
     type: str
     image_size: Grid = (224, 224)
-    """Height and width that pictures are resized to, in pixels."""
+    """Height and width that images are resized to, in pixels."""
     num_channels: Literal[1, 3] = 3
     """3 for color, 1 for gray."""
     fit: ImageFit = "pad"

@@ -104,11 +104,11 @@ class TransformerImageEncoderConfigBase(TransformerConfigBase):
 
 
 class PatchEncoderConfig(ImageEncoderConfigBase, TransformerImageEncoderConfigBase):
-    """Transformer layers over patches of a picture (Dosovitskiy et al. 2021)."""
+    """Transformer layers over patches of an image (Dosovitskiy et al. 2021)."""
 
     type: Literal["patches"] = "patches"
     patch_size: Grid = (16, 16)
-    """Height and width of a patch; pictures are padded to a multiple."""
+    """Height and width of a patch; images are padded to a multiple."""
 
     @property
     def grid(self) -> tuple[int, int]:

@@ -42,7 +42,7 @@ def render_png(svg: str, location: str = "figure") -> bytes:
 
 @cache
 def _has_fonts() -> bool:
-    """Return whether text leaves any trace on a picture."""
+    """Return whether text leaves any trace on an image."""
     import resvg_py
 
     text = "<text y='16' font-family='\"DejaVu Sans\", \"Noto Sans\", Helvetica, Arial'>x</text>"

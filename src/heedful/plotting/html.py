@@ -128,7 +128,7 @@ def render_page(
     """Return a page with `content`, which is already escaped, and JSON data by element id.
 
     `styles` and `scripts` are assets, which `extra_style` and parts.js precede; `page_type`: class
-    of the body; `has_images`: whether the page shows pictures, which must be contained in it as
+    of the body; `has_images`: whether the page shows images, which must be contained in it as
     `data:` URIs.
     """
     style = css_variables() + extra_style + "".join(map(read_asset, styles))

@@ -1,7 +1,7 @@
-"""Pictures as pixels: resizing, attention blended into them, PNG, and half blocks in a terminal.
+"""Images as pixels: resizing, attention blended into them, PNG, and half blocks in a terminal.
 
 Pixels are uint8 (rows, columns, RGB); nothing here needs Pillow. Invariant: where attention is zero
-a picture is gray and faded into the background, where it is largest the picture has its own colors,
+an image is gray and faded into the background, where it is largest the image has its own colors,
 tinted with the color of a full cell; in between it is their mixture.
 """
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from heedful.shapes import Float, Int  # at run time it would import torch
 
 FADED = 0.35
-"""How much of its gray a picture keeps where nothing attends to it."""
+"""How much of its gray an image keeps where nothing attends to it."""
 TINT = 0.25
-"""How much of the color of a full cell a picture gets where attention is largest."""
+"""How much of the color of a full cell an image gets where attention is largest."""
 
 _LUMA = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601, as Pillow's mode "L"
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -35,10 +35,10 @@ UPPER_HALF_BLOCK = "\u2580"
 
 
 def to_rgb(image: Int[np.ndarray, "rows columns *channels"]) -> Int[np.ndarray, "rows columns 3"]:
-    """Return a gray or color picture as RGB."""
+    """Return a gray or color image as RGB."""
     shape = image.shape
     is_image = image.ndim == 2 or (image.ndim == 3 and shape[2] in {1, 3})
-    message = f"a picture must be uint8 pixels, but is {image.dtype} of shape {shape}"
+    message = f"an image must be uint8 pixels, but is {image.dtype} of shape {shape}"
     hint = "give an array (height, width), (height, width, 1) or (height, width, 3) of 0 to 255"
     check(
         is_image and image.dtype == np.uint8 and image.size > 0, "image", message, hint, DataError
@@ -95,7 +95,7 @@ def fit_size(height: int, width: int, *, max_height: float, max_width: float) ->
 def shrink(
     rgb: Int[np.ndarray, "rows columns 3"], max_side: int
 ) -> Int[np.ndarray, "height width 3"]:
-    """Return a picture with no side longer than `max_side`."""
+    """Return an image with no side longer than `max_side`."""
     height, width = rgb.shape[:2]
     if max(height, width) <= max_side:
         return rgb
@@ -118,7 +118,7 @@ def blend_attention(
     strength: Float[np.ndarray, "rows columns"],
     palette: Palette = LIGHT,
 ) -> Int[np.ndarray, "rows columns 3"]:
-    """Return a picture with its colors where `strength` is one, faded where it is zero."""
+    """Return an image with its colors where `strength` is one, faded where it is zero."""
     background, full = hex_to_rgb(palette.background), hex_to_rgb(palette.full_cell)
     faded = background + FADED * (to_gray(rgb)[..., None] - background)
     attended = rgb + TINT * (full - rgb)
@@ -142,7 +142,7 @@ def encode_png(pixels: Int[np.ndarray, "rows columns *channels"]) -> bytes:
 
 
 def to_data_uri(pixels: Int[np.ndarray, "rows columns *channels"]) -> str:
-    """Return pixels as the address of a PNG picture that is contained in it."""
+    """Return pixels as the address of a PNG image that is contained in it."""
     return "data:image/png;base64," + base64.b64encode(encode_png(pixels)).decode()
 
 

@@ -93,7 +93,7 @@ def test_backward_uses_the_autocast_of_forward():
     torch.testing.assert_close(*results, rtol=0.02, atol=0.1)
 
 
-def test_gradients_are_summed_in_float32(monkeypatch):
+def test_gradients_summed_in_float32(monkeypatch):
     monkeypatch.setattr(tuning, "QUERY_CHUNK_SIZE", 1)
     keys = torch.zeros(1, 1, SIZE, dtype=torch.bfloat16, requires_grad=True)
     queries = torch.full((1, 1000, SIZE), 1.0, dtype=torch.bfloat16)

@@ -69,7 +69,7 @@ def test_int8_map_of_zeros_is_the_bias():
     torch.testing.assert_close(outputs, linear.bias.expand(3, -1))
 
 
-def test_int8_linear_is_plain_while_gradients_are_recorded():
+def test_int8_linear_is_plain_while_gradients_recorded():
     with torch.inference_mode(mode=False):
         linear = nn.Linear(20, 18)
         inputs = torch.randn(2, 3, 20)
@@ -149,7 +149,7 @@ def search(model):
         ("bf16", "cuda", "--dtype: the GPU has no bfloat16 instructions\n  choose fp32"),
     ],
 )
-def test_dtype_that_the_device_lacks_is_rejected(monkeypatch, dtype, device, message):
+def test_dtype_that_the_device_lacks_raises(monkeypatch, dtype, device, message):
     monkeypatch.setattr(precision, "has_bf16", lambda device: False)
     monkeypatch.setattr(precision, "has_int8", lambda: False)
     with pytest.raises(ConfigError) as raised:

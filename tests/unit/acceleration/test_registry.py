@@ -64,7 +64,7 @@ def test_accelerating_twice_is_accelerating_once():
     assert accelerate_for_inference(accelerated, CPU) is accelerated
 
 
-def test_subclasses_are_not_replaced():
+def test_subclasses_not_replaced():
     head = OwnHead(3, 4)
     assert accelerate_for_inference(head, CPU) is head
 

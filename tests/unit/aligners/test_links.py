@@ -61,7 +61,7 @@ def test_symmetrization_equals_matrix_implementation(method, forward, backward):
     assert forward & backward <= links <= forward | backward
 
 
-def test_grow_diag_matches_hand_calculation():
+def test_grow_diag_same_as_hand_calculation():
     forward, backward = {Link(0, 0), Link(1, 1), Link(3, 4)}, {Link(0, 0), Link(1, 0), Link(2, 4)}
     grown = {Link(0, 0), Link(1, 0), Link(1, 1)}  # 1-0 brings word 1, then 1-1 brings target 1
     assert symmetrize(forward, backward, "grow-diag") == grown
@@ -74,7 +74,7 @@ def test_pharaoh_format_round_trips(links):
     assert parse_alignment(format_pharaoh(links)).sure == links
 
 
-def test_malformed_link_is_reported():
+def test_malformed_link_raises():
     with pytest.raises(DataError) as caught:
         parse_alignment("0-0 1:1", location="links.txt:3")
     assert str(caught.value) == (

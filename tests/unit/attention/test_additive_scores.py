@@ -118,7 +118,7 @@ def test_context_feature_equals_context_concatenated_to_query():
     )
 
 
-def test_chunked_additive_score_with_features_matches_naive_score():
+def test_chunked_additive_score_with_features_same_as_naive_score():
     positions, hidden_size = 2**16 + 1, 64
     features = all_features(hidden_size)
     score = AdditiveScore(QUERY, KEY, hidden_size=hidden_size, features=features).double()

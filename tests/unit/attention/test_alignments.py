@@ -21,7 +21,7 @@ def build_alignment(settings):
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
-def test_softmax_matches_formula_with_temperature(temperature):
+def test_softmax_same_as_formula_with_temperature(temperature):
     scores = [0.3, -1.2, 2.0]
     powers = [math.exp(score / temperature) for score in scores]
     expected = torch.tensor([[[power / sum(powers) for power in powers]]])
@@ -81,7 +81,7 @@ SCHEMA = "`heedful recipes --schema` lists every setting and its values"
         ),
     ],
 )
-def test_invalid_alignment_setting_is_reported(settings, message):
+def test_invalid_alignment_setting_raises(settings, message):
     with pytest.raises(ConfigError) as error:
         build_alignment(settings)
     assert str(error.value) == message

@@ -19,7 +19,7 @@ def all_visible(rows, positions):
     return torch.ones(rows, 1, positions, dtype=torch.bool)
 
 
-def test_dot_softmax_attention_matches_torch_sdpa():
+def test_dot_softmax_attention_same_as_torch_sdpa():
     queries, values = torch.randn(2, 3, 4), torch.randn(2, 5, 4)
     mask = padding_mask(torch.tensor([5, 2]), 5)
     ours = DOT_ATTENTION(queries, DOT_ATTENTION.build_memory(values, mask)).context
@@ -34,7 +34,7 @@ def test_context_is_weighted_sum_of_values():
     torch.testing.assert_close(context[0, 0], by_hand)
 
 
-def test_keys_are_prepared_once_per_memory():
+def test_keys_prepared_once_per_memory():
     calls = []
 
     class CountingScore(DotScore):
@@ -60,7 +60,7 @@ def test_memory_rows_can_be_selected_and_repeated():
         torch.testing.assert_close(part, whole[rows])
 
 
-def test_empty_source_is_reported():
+def test_empty_source_raises():
     with pytest.raises(DataError) as error:
         DOT_ATTENTION.build_memory(torch.zeros(2, 0, 4), torch.ones(2, 1, 0, dtype=torch.bool))
     assert str(error.value) == (
@@ -123,7 +123,7 @@ def test_fused_kernel_returns_context_without_weights():
     torch.testing.assert_close(output.context, DOT_ATTENTION(queries, memory).context)
 
 
-def test_weights_are_computed_with_state_or_without_fused_kernel():
+def test_weights_computed_with_state_or_without_fused_kernel():
     memory = DOT_ATTENTION.build_memory(torch.randn(2, 3, 4), padding_mask(torch.tensor([3, 2]), 3))
     queries = torch.randn(2, 2, 4)
     carried = DOT_ATTENTION(

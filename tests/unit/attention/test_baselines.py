@@ -8,7 +8,7 @@ from heedful.attention.hard_alignment import Baseline, LearnedBaseline, MovingAv
 REAL = torch.tensor([[True, True, True], [True, False, False]])
 
 
-def test_moving_average_baseline_matches_recursion():
+def test_moving_average_baseline_same_as_recursion():
     """b_1 = .1 (-4), b_2 = .9 b_1 + .1 (-8), means over the real targets by hand."""
     baseline = MovingAverageBaseline(0.9)
     nothing = torch.zeros(2, 3)

@@ -55,7 +55,7 @@ def test_alignment_has_no_parameters():
     assert list(FixedAlignmentConfig().build(query_size=3).parameters()) == []
 
 
-def test_unknown_pattern_is_reported():
+def test_unknown_pattern_raises():
     with pytest.raises(ConfigError) as error:
         validate_settings(FixedAlignmentConfig, {"pattern": "diagnal"}, location="recipe.yaml")
     message = "recipe.yaml: pattern: 'diagnal' is not allowed; did you mean 'diagonal'?"

@@ -181,7 +181,7 @@ def test_center_gradient_is_that_of_gaussian():
 
 
 @pytest.mark.parametrize("gaussian", ["before", "after"])
-def test_center_gradient_matches_finite_differences(gaussian):
+def test_center_gradient_same_as_finite_differences(gaussian):
     alignment, scores = local(4.3, 0.2, 8.7, gaussian=gaussian), scores_of(2, 3, 9)
 
     def weights(_):
@@ -226,7 +226,7 @@ def test_config_passes_settings_to_local_alignment():
     assert predictive.projection.weight.shape == (7, 3)
 
 
-def test_predictive_center_without_gaussian_is_reported():
+def test_predictive_center_without_gaussian_raises():
     with pytest.raises(ConfigError) as error:
         build(gaussian="none")
     assert str(error.value) == (

@@ -71,7 +71,7 @@ def test_square_masks_broadcast_with_padding_mask(square):
         assert not joined[row, :, length:].any()
 
 
-def test_masks_are_created_on_requested_device():
+def test_masks_created_on_requested_device():
     device = torch.device("meta")
     for mask in (
         padding_mask(LENGTHS.to(device), SIZE),
@@ -85,7 +85,7 @@ ATTENTION = SingleHeadAttention(ScaledDotScore(), SoftmaxAlignment(), WeightedSu
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8])
-def test_mask_of_numbers_is_rejected_with_reason(dtype):
+def test_mask_of_numbers_raises_with_reason(dtype):
     with pytest.raises(ArgumentError) as caught:
         ATTENTION.build_memory(torch.randn(2, 5, 4), torch.ones(2, 5, dtype=dtype))
     assert str(caught.value) == (
@@ -98,7 +98,7 @@ def test_mask_of_numbers_is_rejected_with_reason(dtype):
 @pytest.mark.parametrize(
     "shape", [(5,), (5, 5), (2, 4), (2, 1), (3, 1, 5), (2, 3, 4), (2, 1, 1), (2, 1, 1, 5)]
 )
-def test_mask_of_wrong_shape_is_rejected_with_both_shapes(shape):
+def test_mask_of_wrong_shape_raises_with_both_shapes(shape):
     with pytest.raises(ArgumentError) as caught:
         ATTENTION.build_memory(torch.randn(2, 5, 4), torch.ones(shape, dtype=torch.bool))
     assert str(caught.value) == (
@@ -108,7 +108,7 @@ def test_mask_of_wrong_shape_is_rejected_with_both_shapes(shape):
 
 
 @pytest.mark.parametrize("need_weights", [False, True])
-def test_mask_for_another_number_of_queries_is_rejected(need_weights):
+def test_mask_for_another_number_of_queries_raises(need_weights):
     memory = ATTENTION.build_memory(torch.randn(2, 5, 4), torch.ones(2, 3, 5, dtype=torch.bool))
     with pytest.raises(ArgumentError, match=r"has shape \(2, 3, 5\), but .*, \(2, 4, 5\)"):
         ATTENTION(torch.randn(2, 4, 4), memory, need_weights=need_weights)

@@ -79,7 +79,7 @@ def test_row_sums_decrease_with_each_query():
     assert (sums.diff(dim=-1) <= 1e-12).all()
 
 
-def test_linear_recurrence_matches_loop():
+def test_linear_recurrence_same_as_loop():
     gains, decays = torch.rand(2, 3, 11, dtype=torch.double).unbind(0)
     total, expected = torch.zeros(3, dtype=torch.double), []
     for position in range(11):
@@ -164,7 +164,7 @@ def test_gain_multiplies_scores_before_bias(gain):
 
 @pytest.mark.parametrize("gain", [0.1, 10.0, -2.0])
 @pytest.mark.parametrize("masked", [NAN, float("inf"), 5.0])
-def test_masked_positions_give_gain_no_gradient(gain, masked):
+def test_masked_positions_return_gain_no_gradient(gain, masked):
     alignment = MonotonicAlignment(gain=gain, inference="expected").eval()
     visible_scores = torch.tensor([[1.0, 2.0]])
     alignment(visible_scores, all_visible(visible_scores)).weights.square().sum().backward()

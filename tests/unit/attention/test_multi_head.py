@@ -60,7 +60,7 @@ def torch_with_same_parameters(ours):
 
 @pytest.mark.parametrize("is_causal", [False, True], ids=["all", "causal"])
 @pytest.mark.parametrize("need_weights", [True, False], ids=["weights", "no weights"])
-def test_multi_head_matches_torch_in_value_and_gradient(is_causal, need_weights):
+def test_multi_head_same_as_torch_in_value_and_gradient(is_causal, need_weights):
     ours = multi_head(bias=True)
     theirs = torch_with_same_parameters(ours)
     queries, values = vectors(BATCH_SIZE, NUM_QUERIES, SIZE), vectors(BATCH_SIZE, NUM_KEYS, SIZE)
@@ -105,7 +105,7 @@ def test_projection_gradients_match_torch():
 
 @pytest.mark.parametrize("num_kv_heads", [1, HEADS])
 @pytest.mark.parametrize("need_weights", [True, False], ids=["weights", "no weights"])
-def test_grouped_query_attention_matches_torch(num_kv_heads, need_weights):
+def test_grouped_query_attention_same_as_torch(num_kv_heads, need_weights):
     ours = multi_head(num_kv_heads=num_kv_heads)
     queries, values = vectors(BATCH_SIZE, NUM_QUERIES, SIZE), vectors(BATCH_SIZE, 5, SIZE)
     mask = padding_mask(torch.tensor([5, 2]), 5)
@@ -256,7 +256,7 @@ def test_leading_dimensions_are_independent():
         torch.testing.assert_close(batched.context[row], identity_head.context)
 
 
-def test_scores_without_parameters_are_shared_by_heads():
+def test_scores_without_parameters_shared_by_heads():
     assert isinstance(build_per_head_score(ScaledDotScore, HEADS), ScaledDotScore)
     assert isinstance(build_per_head_score(bilinear, None), BilinearScore)
     head_queries = build_per_head_score(bilinear, HEADS)
@@ -279,7 +279,7 @@ def test_per_head_score_supports_nested_prepared_keys():
     torch.testing.assert_close(inner(queries, prepared), expected)
 
 
-def test_empty_source_is_reported():
+def test_empty_source_raises():
     with pytest.raises(DataError) as error:
         multi_head().build_memory(vectors(2, 0, SIZE), torch.ones(2, 1, 0, dtype=torch.bool))
     assert str(error.value) == (

@@ -58,21 +58,21 @@ def test_auxiliary_losses_are_built_with_and_without_heads():
         assert [loss.name for loss in inner.auxiliary_losses] == ["coverage"]
 
 
-def test_indivisible_memory_size_is_reported():
+def test_indivisible_memory_size_raises():
     assert error_message(multi_head={"num_heads": 4}) == (
         "multi_head.num_heads: the memory size 6 is not divisible by 4 heads\n"
         "  choose a divisor of the memory size, or set head_dim"
     )
 
 
-def test_per_position_readout_with_heads_is_reported():
+def test_per_position_readout_with_heads_raises():
     assert error_message(multi_head={"num_heads": 3}, readout={"type": "per-position"}) == (
         "multi_head: the readout 'per-position' does not work with several heads: its contexts "
         "cannot be merged\n  remove multi_head, or choose another readout"
     )
 
 
-def test_indivisible_num_kv_heads_is_reported():
+def test_indivisible_num_kv_heads_raises():
     with pytest.raises(
         ValidationError, match="must be a multiple of num_kv_heads, but they are 6 and 4"
     ):

@@ -164,7 +164,7 @@ def test_relative_buckets_are_not_in_state_dict():
     assert set(relative_bias().state_dict()) == {"bias"}
 
 
-def test_gaussian_score_matches_formula():
+def test_gaussian_score_same_as_formula():
     score = GaussianScore(2.0, keys_per_query=1.5)
     expected = by_hand(
         lambda query_position, position: -((position - 1.5 * query_position) ** 2) / (2 * 2.0**2),
@@ -242,7 +242,7 @@ def test_config_passes_settings_to_scores():
         ),
     ],
 )
-def test_invalid_bucket_settings_are_reported(settings, message):
+def test_invalid_bucket_settings_reported(settings, message):
     score = {"type": "relative-position-bias", **settings}
     with pytest.raises(ConfigError) as error:
         validate_settings(AttentionConfig, {"score": score}, location="recipe.yaml")

@@ -27,7 +27,7 @@ def sinusoids(positions, size):
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 8])
-def test_sinusoidal_encoding_matches_formula(size):
+def test_sinusoidal_encoding_same_as_formula(size):
     def entry(position, column):
         angle = position / 10000 ** (2 * (column // 2) / size)
         return math.cos(angle) if column % 2 else math.sin(angle)
@@ -67,7 +67,7 @@ def test_sinusoidal_encoding_has_no_state():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_sinusoids_in_half_precision_are_rounded_once(dtype):
+def test_sinusoids_in_half_precision_rounded_once(dtype):
     actual = SinusoidalEncoding(8)(torch.tensor(POSITIONS), dtype)
     assert torch.equal(actual, sinusoids(POSITIONS, 8).to(dtype))
 
@@ -154,7 +154,7 @@ def test_config_passes_settings_to_encoding(settings, size, output_size):
         ({"type": "index", "size": 2}, "should be less than or equal to 1, got 2"),
     ],
 )
-def test_impossible_combination_is_reported(settings, message):
+def test_impossible_combination_raises(settings, message):
     class ExampleConfig(BaseConfig):
         positional_encoding: PositionalEncodingConfig = SinusoidalEncodingConfig()
 

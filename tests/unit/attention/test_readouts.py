@@ -20,7 +20,7 @@ VALUES = torch.tensor([[1.0, 2.0], [3.0, 5.0], [7.0, 11.0]])
 WEIGHTS = torch.tensor([[0.25, 0.75, 0.0], [0.1, 0.2, 0.7], [0.0, 0.0, 0.0]])
 
 
-def test_weighted_sum_readout_matches_formula():
+def test_weighted_sum_readout_same_as_formula():
     expected = [[0.25 * 1 + 0.75 * 3, 0.25 * 2 + 0.75 * 5], [5.6, 8.9], [0.0, 0.0]]
     torch.testing.assert_close(WeightedSumReadout()(WEIGHTS, VALUES), torch.tensor(expected))
 

@@ -43,7 +43,7 @@ def _angles(position, size, base):
     return [position * base ** (-2 * i / size) for i in range(size // 2)]
 
 
-def test_relative_key_plus_scaled_dot_matches_shaw_2018():
+def test_relative_key_plus_scaled_dot_same_as_shaw_2018():
     score = (ScaledDotScore() + RelativeKeyScore(4, 2)).double()
     queries, keys = vectors(5, 4), vectors(7, 4)
     table = score.terms[1].projection.weight.detach()
@@ -71,7 +71,7 @@ def test_distant_keys_share_clipped_vector():
     assert scores[998:1003].unique().numel() == 5
 
 
-def test_relative_key_vectors_are_shared_by_heads():
+def test_relative_key_vectors_shared_by_heads():
     score = RelativeKeyScore(4, 2).double()
     queries, keys, num_queries = (
         vectors(3, 2, 5, 4),
@@ -168,7 +168,7 @@ def test_rotary_score_wraps_per_head_scores():
 
 
 @pytest.mark.parametrize(("query_size", "key_size"), [(3, 3), (4, 5), (5, 4)])
-def test_odd_size_for_rotary_is_reported(query_size, key_size):
+def test_odd_size_for_rotary_raises(query_size, key_size):
     with pytest.raises(ConfigError) as error:
         RotaryScoreConfig().build(query_size=query_size, key_size=key_size, num_heads=None)
     assert str(error.value) == (

@@ -120,7 +120,7 @@ def visible_values(memory):
     return [values[:length].tolist() for values, length in zip(memory.values, LENGTHS, strict=True)]
 
 
-def test_coverage_attention_matches_loop_of_see_2017():
+def test_coverage_attention_same_as_loop_of_see_2017():
     attention = build_attention(CoverageFeature(HIDDEN), bias=True)
     queries, memory = queries_and_memory(attention)
     output = attention(queries, memory, attention.initial_state(memory))
@@ -135,7 +135,7 @@ def test_coverage_attention_matches_loop_of_see_2017():
 
 
 @pytest.mark.parametrize("width", [1, 3, 7])
-def test_location_attention_matches_loop_of_chorowski_2015(width):
+def test_location_attention_same_as_loop_of_chorowski_2015(width):
     attention = build_attention(
         LocationFeature(HIDDEN, num_filters=2, kernel_size=width), bias=True
     )
@@ -148,7 +148,7 @@ def test_location_attention_matches_loop_of_chorowski_2015(width):
         )
 
 
-def test_context_attention_matches_loop_of_cheng_2016():
+def test_context_attention_same_as_loop_of_cheng_2016():
     attention = build_attention(ContextFeature(HIDDEN, value_size=KEY))
     queries, memory = queries_and_memory(attention)
     output = attention(queries, memory)

@@ -142,7 +142,7 @@ def test_config_builds_features_with_their_sizes():
     assert built[2].projection.weight.shape == (HIDDEN, VALUE)
 
 
-def test_even_kernel_size_in_config_is_reported():
+def test_even_kernel_size_in_config_raises():
     with pytest.raises(ConfigError) as error:
         additive({"type": "location-convolution", "kernel_size": 4})
     assert str(error.value) == (

@@ -37,12 +37,12 @@ def weight(layer):
     return layer.weight.detach()
 
 
-def test_dot_score_matches_formula():
+def test_dot_score_same_as_formula():
     queries, keys = torch.randn(3, 4), torch.randn(5, 4)
     torch.testing.assert_close(scores_of(DotScore(), queries, keys), by_hand(dot, queries, keys))
 
 
-def test_scaled_dot_score_matches_formula():
+def test_scaled_dot_score_same_as_formula():
     queries, keys = torch.randn(3, 4), torch.randn(5, 4)
     expected = by_hand(lambda q, k: dot(q, k) / 2, queries, keys)
     torch.testing.assert_close(scores_of(ScaledDotScore(), queries, keys), expected)
@@ -53,7 +53,7 @@ def test_scaled_dot_of_normal_vectors_has_unit_variance():
     assert 0.9 < scores_of(ScaledDotScore(), queries, keys).var().item() < 1.1
 
 
-def test_bilinear_score_matches_formula():
+def test_bilinear_score_same_as_formula():
     score = BilinearScore(3, 4)
     queries, keys = torch.randn(2, 3), torch.randn(5, 4)
     matrix = weight(score.projection)
@@ -61,7 +61,7 @@ def test_bilinear_score_matches_formula():
     torch.testing.assert_close(scores_of(score, queries, keys), expected)
 
 
-def test_projected_dot_score_matches_formula():
+def test_projected_dot_score_same_as_formula():
     score = ProjectedDotScore(3, 4, hidden_size=2)
     queries, keys = torch.randn(2, 3), torch.randn(5, 4)
     query_matrix, key_matrix = weight(score.query_projection), weight(score.key_projection)
@@ -79,7 +79,7 @@ def test_projected_dot_equals_bilinear_with_product_matrix():
     )
 
 
-def test_tanh_dot_score_matches_formula():
+def test_tanh_dot_score_same_as_formula():
     score = TanhDotScore(3, 4, hidden_size=2)
     queries, keys = torch.randn(2, 3), torch.randn(5, 4)
     vector = weight(score.score_vector)[0]
@@ -97,7 +97,7 @@ def test_tanh_dot_score_matches_formula():
     torch.testing.assert_close(scores_of(score, queries, keys), by_hand(formula, queries, keys))
 
 
-def test_cosine_score_matches_formula():
+def test_cosine_score_same_as_formula():
     queries, keys = torch.randn(3, 4), torch.randn(5, 4)
 
     def formula(q, k):
@@ -137,7 +137,7 @@ def test_learned_cosine_scale_stays_positive():
         assert score.scale.item() == pytest.approx(math.exp(step))
 
 
-def test_trilinear_score_matches_formula():
+def test_trilinear_score_same_as_formula():
     score = TrilinearScore(4)
     queries, keys = torch.randn(3, 4), torch.randn(5, 4)
     vector = weight(score.reduction)[0]
@@ -145,7 +145,7 @@ def test_trilinear_score_matches_formula():
     torch.testing.assert_close(scores_of(score, queries, keys), expected)
 
 
-def test_linear_score_matches_formula():
+def test_linear_score_same_as_formula():
     score = LinearScore(3, 4)
     queries, keys = torch.randn(2, 3), torch.randn(5, 4)
     vector = torch.cat([weight(score.query_projection)[0], weight(score.key_projection)[0]])
@@ -162,7 +162,7 @@ def test_softmax_of_linear_score_ignores_query():
     torch.testing.assert_close(one, other)
 
 
-def test_additive_score_matches_formula():
+def test_additive_score_same_as_formula():
     score = AdditiveScore(3, 4, hidden_size=2)
     queries, keys = torch.randn(2, 3), torch.randn(5, 4)
     query_matrix, key_matrix = weight(score.query_projection), weight(score.key_projection)
@@ -181,7 +181,7 @@ def test_additive_score_has_no_bias_by_default(name):
     assert getattr(AdditiveScore(3, 4, hidden_size=2), name).bias is None
 
 
-def test_concat_score_matches_formula():
+def test_concat_score_same_as_formula():
     score = ConcatScore(3, 4, hidden_size=2)
     queries, keys = torch.randn(2, 3), torch.randn(5, 4)
     matrix, vector = weight(score.projection), weight(score.score_vector)[0]
@@ -202,7 +202,7 @@ def test_concat_score_equals_additive_with_joined_matrices():
     torch.testing.assert_close(scores_of(concat, queries, keys), scores_of(additive, queries, keys))
 
 
-def test_location_score_matches_formula():
+def test_location_score_same_as_formula():
     score = LocationScore(3, max_positions=8)
     queries, positions = torch.randn(2, 3), range(5)
     rows = weight(score.projection)
@@ -224,7 +224,7 @@ def test_positions_beyond_maximum_share_last_location_score():
 
 
 @pytest.mark.parametrize("type_name", ["dot", "scaled-dot", "cosine", "trilinear"])
-def test_elementwise_score_with_unequal_sizes_is_reported(type_name):
+def test_elementwise_score_with_unequal_sizes_raises(type_name):
     with pytest.raises(ConfigError) as error:
         SCORES[type_name].build(query_size=3, key_size=4, num_heads=None)
     assert str(error.value) == (

@@ -72,7 +72,7 @@ def test_entmax_satisfies_optimality_conditions(alpha):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("spread", [0.01, 1.0, 100.0])
 @pytest.mark.parametrize("positions", [1, 2, 500])
-def test_exact_entmax_matches_bisection(positions, spread, dtype):
+def test_exact_entmax_same_as_bisection(positions, spread, dtype):
     scores = random_scores(positions=positions, spread=spread).to(dtype)
     torch.testing.assert_close(entmax15(scores), entmax_bisect(scores, 1.5))
     torch.testing.assert_close(sparsemax(scores), entmax_bisect(scores, 2.0))
@@ -141,7 +141,7 @@ def test_entmax_gradients_match_finite_differences(alpha):
 
 
 @pytest.mark.parametrize("alpha", [1.5, 2.0])
-def test_exact_entmax_gradient_matches_bisection(alpha):
+def test_exact_entmax_gradient_same_as_bisection(alpha):
     one = leaf_scores(4, 6)
     other = one.detach().clone().requires_grad_()
     grad_outputs = torch.randn(4, 6).double()
@@ -150,7 +150,7 @@ def test_exact_entmax_gradient_matches_bisection(alpha):
     torch.testing.assert_close(one.grad, other.grad)
 
 
-def test_sparsemax_gradient_matches_autograd():
+def test_sparsemax_gradient_same_as_autograd():
     one = leaf_scores(4, 6)
     other = one.detach().clone().requires_grad_()
     entmax(one, 2.0).square().sum().backward()
@@ -179,7 +179,7 @@ def test_learned_alpha_reaches_target_between_one_and_two():
     assert alignment.alpha.item() == pytest.approx(1.9, abs=0.01)
 
 
-def test_masked_rows_give_alpha_no_gradient():
+def test_masked_rows_return_alpha_no_gradient():
     alignment = EntmaxAlignment(1.5, learned=True)
     alignment.normalize(
         torch.randn(1, 2, 3), torch.zeros(1, 2, 3, dtype=torch.bool)

@@ -38,7 +38,7 @@ def test_center_of_masked_source_is_zero():
     assert center(torch.randn(1, 2, QUERY), lengths_of(0, queries=2), None).tolist() == [[0, 0]]
 
 
-def test_predictive_center_matches_formula():
+def test_predictive_center_same_as_formula():
     center = PredictiveCenter(QUERY, hidden_size=2)
     queries = torch.randn(2, 3, QUERY)
     matrix, vector = center.projection.weight, center.reduction.weight[0]

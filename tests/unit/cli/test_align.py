@@ -22,7 +22,7 @@ def call(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("model", ["ibm1", "fast-align", "hmm"])
-def test_links_are_written_line_by_line(call, tmp_path, model):
+def test_links_written_line_by_line(call, tmp_path, model):
     ended = call("--source", "s", "--target", "t", "--model", model, "-o", "links")
     assert (ended.code, ended.out) == (0, "")
     assert (tmp_path / "links").read_text().split("\n") == [*GOLD, ""]
@@ -30,7 +30,7 @@ def test_links_are_written_line_by_line(call, tmp_path, model):
     assert "iteration 5/5" in ended.err
 
 
-def test_pairs_and_files_give_the_same_links(call):
+def test_pairs_and_files_return_the_same_links(call):
     ended = call("--source", "s", "--target", "t", "-q")
     assert ended.err == ""
     assert call("--pairs", "pairs.tsv", "-q").out == ended.out
@@ -38,7 +38,7 @@ def test_pairs_and_files_give_the_same_links(call):
     assert call("--pairs", "pairs.tsv", "-q", *more).out.split("\n") == [*GOLD, ""]
 
 
-def test_gold_links_are_scored(call):
+def test_gold_links_scored(call):
     ended = call("--source", "s", "--target", "t", "--gold", "gold", "-q")
     assert ended.out.startswith("41 pairs, ")
     assert [line.split()[-2] for line in ended.out.splitlines()[1:]] == ["0.00", "100.00", "100.00"]
@@ -89,7 +89,7 @@ def test_gold_links_are_scored(call):
         (["--source", "s", "--target", "missing"], "missing: no such file\n  check the path"),
     ],
 )
-def test_bad_input_is_reported(call, tmp_path, words, message):
+def test_bad_input_raises(call, tmp_path, words, message):
     files = {"short": ["0-0"], "malformed": [*GOLD[:1], "0-0 1:2", *GOLD[2:]], "none": []}
     files["outside"] = [*GOLD[:2], "0-9", *GOLD[3:]]
     for name, lines in files.items():

@@ -39,7 +39,7 @@ def test_average_prints_members_and_writes_a_run(capsys, monkeypatch, run, tmp_p
     assert ended.code == 0
 
 
-def test_num_best_with_num_last_is_an_error(capsys, monkeypatch, run, tmp_path):
+def test_num_best_with_num_last_raises(capsys, monkeypatch, run, tmp_path):
     words = ("--num-last", "2", "--num-best", "2", "--output-dir", tmp_path / "mean")
     ended = heedful(capsys, monkeypatch, "average", run, *words)
     assert ended.code == 2

@@ -49,7 +49,7 @@ def test_suggestions_name_the_slowest_parts():
     assert "training.cuda_graphs=true" in advice(GPU, {"cuda_graphs": False})[0]
 
 
-def test_suggestions_have_the_reason_why_steps_are_not_captured():
+def test_suggestions_have_the_reason_why_steps_not_captured():
     assert "the objective decodes" in advice(GPU, plain_reason="the objective decodes")[0]
 
 
@@ -103,7 +103,7 @@ def test_shapes_are_those_of_one_epoch():
     assert (cut.num_steps, cut.is_whole_epoch) == (1, False)
 
 
-def test_only_steps_of_warm_shapes_are_measured():
+def test_only_steps_of_warm_shapes_measured():
     data_module = SimpleNamespace(train_batches=lambda cursor: Stream([2, 3, 2, 5]))
     trainer, is_spent = RecordingTrainer(), lambda text, share: trainer.counts.total() > 20
     warm = warm_up(trainer, [[Batch(torch.ones(2, 2))]], is_spent)

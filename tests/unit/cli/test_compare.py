@@ -123,7 +123,7 @@ def test_trained_plan_is_compared_without_training(call, tmp_path):
     assert "means +- standard deviations of 2 runs" in ended.out
 
 
-def test_missing_runs_are_reported(message_of):
+def test_missing_runs_reported(message_of):
     assert message_of() == (
         "RUN: there is nothing to compare\n"
         "  name runs, or train them: --data D --recipes A,B --budget 2m"
@@ -153,14 +153,14 @@ def test_training_options_with_runs_are_an_error(message_of, words, given):
         (["--num-seeds", "2"], "--num-seeds", "--recipes"),
     ],
 )
-def test_incomplete_training_options_are_reported(message_of, words, given, missing):
+def test_incomplete_training_options_reported(message_of, words, given, missing):
     assert message_of(*words) == (
         f"{given}: given without {missing}\n"
         "  to train: --data D --recipes A,B --budget 2m; to compare runs, name them"
     )
 
 
-def test_missing_test_set_is_reported(message_of, trained):
+def test_missing_test_set_raises(message_of, trained):
     assert message_of(trained) == (
         "run: its recipe names no test set\n  give --source FILE --target FILE"
     )
@@ -195,7 +195,7 @@ def test_additional_tests_are_columns(call, message_of, trained, tmp_path):
     )
 
 
-def test_different_test_sets_are_reported(message_of, trained, tmp_path):
+def test_different_test_sets_reported(message_of, trained, tmp_path):
     for name in ("one", "two"):
         copy_with_data(trained, tmp_path / name, test={"type": "tsv", "path": f"{name}.tsv"})
     assert message_of("one", "two") == (
@@ -204,7 +204,7 @@ def test_different_test_sets_are_reported(message_of, trained, tmp_path):
     )
 
 
-def test_unknown_metric_or_baseline_is_reported(message_of, trained, test_set):
+def test_unknown_metric_or_baseline_raises(message_of, trained, test_set):
     assert message_of(trained, *test_set, "--metrics", "blue").startswith(
         "--metrics: no metric is called 'blue'; did you mean 'bleu'?\n"
     )
@@ -213,13 +213,13 @@ def test_unknown_metric_or_baseline_is_reported(message_of, trained, test_set):
     )
 
 
-def test_source_without_target_is_reported(message_of, trained):
+def test_source_without_target_raises(message_of, trained):
     assert message_of(trained, "--source", "src") == (
         "--source: given without --target\n  add --target FILE with one line per line of --source"
     )
 
 
-def test_text_for_translation_systems_is_rejected(message_of, trained):
+def test_text_for_translation_systems_raises(message_of, trained):
     assert message_of(trained, "--text", "a") == (
         "--text: run translates\n  give --source FILE --target FILE"
     )
@@ -231,19 +231,19 @@ class TestLanguageModels:
     WORDS = ("--data", "latin", "--recipes", "gpt-tiny", "--budget", "1steps")
 
     @pytest.mark.parametrize("option", ["--source", "--target"])
-    def test_parallel_files_are_rejected(self, message_of, option):
+    def test_parallel_files_raise(self, message_of, option):
         assert message_of(*self.WORDS, option, "1") == (
             f"{option}: gpt-tiny is a language model: it continues a text\n  give --text FILE"
         )
 
     @pytest.mark.parametrize("option", ["--metrics", "--beam"])
-    def test_options_without_effect_are_rejected(self, message_of, option):
+    def test_options_without_effect_raise(self, message_of, option):
         assert message_of(*self.WORDS, option, "1") == (
             f"{option}: has no effect: gpt-tiny is a language model: it continues a text\n"
             "  leave it out"
         )
 
-    def test_language_models_are_compared_by_perplexity(self, call, tmp_path):
+    def test_language_models_compared_by_perplexity(self, call, tmp_path):
         recipe = write_text_recipe(tmp_path / "text", steps=2)
         (tmp_path / "test.txt").write_text("\n".join(LINES) + "\n")
         with unchecked():

@@ -35,12 +35,12 @@ def test_pairs_depend_only_on_the_seed(capsys, monkeypatch):
     assert all(target.split() == source.split()[::-1] for source, target in rows)
 
 
-def test_pairs_are_printed_as_json_lines(capsys, monkeypatch):
+def test_pairs_printed_as_json_lines(capsys, monkeypatch):
     output = heedful(capsys, monkeypatch, "data", "dates", "--size", "2", "--format", "jsonl").out
     assert [set(json.loads(line)) for line in output.splitlines()] == [{"source", "target"}] * 2
 
 
-def test_images_are_written_with_their_captions(capsys, monkeypatch, tmp_path):
+def test_images_written_with_their_captions(capsys, monkeypatch, tmp_path):
     folder = tmp_path / "icons"
     words = ("data", "icons", "--split", "test", "--size", "12")
     heedful(capsys, monkeypatch, *words, "-o", folder)
@@ -59,7 +59,7 @@ def test_images_are_written_with_their_captions(capsys, monkeypatch, tmp_path):
     )
 
 
-def test_folder_for_texts_is_reported(capsys, monkeypatch):
+def test_folder_for_texts_raises(capsys, monkeypatch):
     ended = heedful(capsys, monkeypatch, "data", "latin", "-o", "x")
     assert ended.code == 2
     assert ended.err == "heedful: -o: has no effect on latin\n  leave it out\n"

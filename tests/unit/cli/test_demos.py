@@ -88,7 +88,7 @@ def test_attention_on_the_modifier_is_summed_over_its_pixels():
     ]
 
 
-def test_wrong_and_single_names_are_skipped():
+def test_wrong_and_single_names_skipped():
     name = known_icon()
     uniform = [np.full(36, 1 / 36)] * 2
     assert list(format_modifier_attention([caption("account off", uniform)], [name])) == []
@@ -96,7 +96,7 @@ def test_wrong_and_single_names_are_skipped():
 
 
 @pytest.mark.parametrize("name", ["icons", "formulas"])
-def test_captions_are_scored_and_drawn(name, tmp_path, capsys, monkeypatch):
+def test_captions_scored_and_drawn(name, tmp_path, capsys, monkeypatch):
     if name == "formulas":
         pytest.importorskip("matplotlib")
     demo, run = DEMOS[name], tmp_path / "run"

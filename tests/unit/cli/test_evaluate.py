@@ -52,7 +52,7 @@ def test_scores_have_signatures(call, trained, tmp_path):
     assert chrf.startswith("chrF")
 
 
-def test_scores_are_printed_as_json(call, trained, tmp_path):
+def test_scores_printed_as_json(call, trained, tmp_path):
     files = write(tmp_path, ["a b"], ["a b"])
     ended = call(trained, *files, "--json", "--beam", "1")
     assert [metric["name"] for metric in json.loads(ended.out)] == [
@@ -63,7 +63,7 @@ def test_scores_are_printed_as_json(call, trained, tmp_path):
     assert json.loads(ended.out)[2]["value"] == 100.0
 
 
-def test_outputs_of_a_file_are_scored(call, files):
+def test_outputs_of_a_file_scored(call, files):
     ended = call("--outputs", "good", "--target", "target", "--metrics", "exact-match,wer")
     assert ended.code == 0
     assert ended.out.splitlines() == [
@@ -73,7 +73,7 @@ def test_outputs_of_a_file_are_scored(call, files):
     ]
 
 
-def test_files_of_pairs_are_scored_as_parallel_files_are(call, files, trained, tmp_path):
+def test_files_of_pairs_scored_as_parallel_files_are(call, files, trained, tmp_path):
     rows = zip(files["source"], files["target"], strict=True)
     (tmp_path / "test.csv").write_text("".join(f"{b},1,{a}\r\n" for a, b in rows))
     columns = "--source-column", "3", "--target-column", "1"
@@ -94,13 +94,13 @@ def test_columns_need_a_file_of_pairs(call, files, trained):
     )
 
 
-def test_outputs_of_standard_input_are_scored(call, files):
+def test_outputs_of_standard_input_scored(call, files):
     text = "\n".join(files["good"])
     ended = call("--outputs", "-", "--target", "target", stdin=text)
     assert ended.out.splitlines()[0] == "3 outputs of standard input against target"
 
 
-def test_outputs_are_scored_against_several_references(call, files):
+def test_outputs_scored_against_several_references(call, files):
     targets = "--target", "target", "--target", "other"
     title, bleu, _, exact = call("--outputs", "good", *targets).out.splitlines()
     assert title == "3 outputs of good against target and other"
@@ -118,7 +118,7 @@ def test_run_is_scored_against_several_references(call, trained, tmp_path):
     assert ended.out.splitlines()[1].split()[2] == "100.00"
 
 
-def test_baseline_file_gives_differences(call, files):
+def test_baseline_file_returns_differences(call, files):
     outputs = "--outputs", "good", "--target", "target", "--baseline", "bad"
     lines = call(*outputs, "--metrics", "exact-match", "--confidence").out.splitlines()
     # Two sentences to exchange: with both or neither, which is half the time, 2 differ again.
@@ -134,7 +134,7 @@ def test_baseline_file_gives_differences(call, files):
     assert told["baseline"]["p_value"] == pytest.approx(1 / 2, abs=0.03)
 
 
-def test_baseline_run_gives_differences(call, trained, tmp_path):
+def test_baseline_run_returns_differences(call, trained, tmp_path):
     files = write(tmp_path, ["a b", "c"], ["a b", "c"])
     ended = call(trained, *files, "--baseline", trained, "--json")
     assert [each["baseline"]["p_value"] for each in json.loads(ended.out)] == [
@@ -312,7 +312,7 @@ def test_run_decodes_once_and_only_if_needed(call, trained, tmp_path, requests):
     assert [[request.target for request in texts] for texts in requests] == [REFERENCES]
 
 
-def test_files_of_a_run_are_verified_once(call, trained, tmp_path, monkeypatch):
+def test_files_of_a_run_verified_once(call, trained, tmp_path, monkeypatch):
     verify, verified = manifest._verify, []
 
     def record(path, entry):

@@ -42,7 +42,7 @@ def test_gold_alignments_without_aer_are_an_error(call, trained):
     )
 
 
-def test_aer_without_gold_alignments_is_an_error(call, trained):
+def test_aer_without_gold_alignments_raises(call, trained):
     assert call(trained, "--metrics", "aer") == (
         "--metrics: aer of a run needs gold alignments of the references\n"
         "  add --gold-alignments FILE"
@@ -56,7 +56,7 @@ def test_two_files_from_standard_input_are_an_error(call, trained):
     )
 
 
-def test_perplexity_of_texts_is_an_error(call):
+def test_perplexity_of_texts_raises(call):
     assert call("--outputs", "ref", "--target", "ref", "--metrics", "perplexity") == (
         "line 1 of the outputs: 'a' is not a number\n"
         "  write one number per token, separated by spaces, or evaluate a run"

@@ -13,7 +13,7 @@ from tests.commands import heedful
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Return a folder with two pictures and random weights, and work in it."""
+    """Return a folder with two images and random weights, and work in it."""
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     save_file(EfficientNetLite0().state_dict(), "weights.safetensors")
@@ -45,7 +45,7 @@ def test_features_of_a_folder(folder, extract, bits):
     assert np.isfinite(features.read([0, 1])).all()
 
 
-def test_notes_and_broken_images_are_printed(folder, extract):
+def test_notes_and_broken_images_printed(folder, extract):
     frames = [Image.new("RGB", (50, 50), color) for color in ("red", "blue")]
     frames[0].save("photos/c.gif", save_all=True, append_images=frames[1:])
     (folder / "photos" / "d.png").write_bytes(b"")

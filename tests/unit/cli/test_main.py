@@ -48,7 +48,7 @@ MEMORY_ERRORS = [
 
 
 @pytest.mark.parametrize(("error", "message"), MEMORY_ERRORS, ids=repr)
-def test_lack_of_memory_is_reported(capsys, monkeypatch, error, message):
+def test_lack_of_memory_raises(capsys, monkeypatch, error, message):
     def fail(*arguments):
         raise error
 
@@ -69,7 +69,7 @@ def test_other_errors_keep_their_traceback(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("size", [1_000_000, 10**12])
-def test_model_larger_than_memory_is_reported_with_both_sizes(capsys, monkeypatch, tmp_path, size):
+def test_model_larger_than_memory_raises_with_both_sizes(capsys, monkeypatch, tmp_path, size):
     setting = f"model.encoder.hidden_size={size}"
     words = ["train", write_recipe(tmp_path), "--run", tmp_path / "run", "--set", setting]
     ended = heedful(capsys, monkeypatch, *words, "--device", "cpu")

@@ -77,7 +77,7 @@ def test_running_text_is_prepared(command, tmp_path):
     assert "train: 114 lines, " in trained.err
 
 
-def test_tokenizers_of_a_run_are_reused(command, trained, tmp_path):
+def test_tokenizers_of_a_run_reused(command, trained, tmp_path):
     recipe = write_recipe(tmp_path, "xyz")
     made = command(
         "prepare", recipe, "--output-dir", tmp_path / "tokens", "--tokenizer-from", trained
@@ -119,7 +119,7 @@ def test_prepare_errors(command, tmp_path, words, message):
     assert (result.code, result.err) == (2, f"heedful: {message}\n")
 
 
-def test_locked_folder_is_reported(command, tmp_path):
+def test_locked_folder_raises(command, tmp_path):
     with lock_folder(tmp_path / "tokens"):
         result = command("prepare", write_recipe(tmp_path), "--output-dir", tmp_path / "tokens")
     assert result.code == 2

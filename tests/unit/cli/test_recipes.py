@@ -6,7 +6,7 @@ from heedful.training.config import TrainingConfig
 from tests.commands import heedful
 
 
-def test_recipes_are_listed_with_variants_and_summary(capsys, monkeypatch):
+def test_recipes_listed_with_variants_and_summary(capsys, monkeypatch):
     listed = heedful(capsys, monkeypatch, "recipes").out.split("\n\n")[0].splitlines()
     assert [line.split()[0] for line in listed] == [name for name, _ in recipe_groups()]
     (line,) = (line for line in listed if line.startswith("deepatt-2016 "))

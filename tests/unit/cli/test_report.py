@@ -46,7 +46,7 @@ def test_trained_run_has_curves_and_attention_maps(call, copied):
     assert '"weights":null' not in page
 
 
-def test_report_of_another_folder_is_an_error(call, run):
+def test_report_of_another_folder_raises(call, run):
     ended = call(run.with_name("leters"))
     assert ended.code == 2
     assert ended.err == (
@@ -65,7 +65,7 @@ def test_open_starts_the_browser(run, tmp_path):
     assert opened.read_text().strip() == (run / "report.html").as_uri()
 
 
-def test_missing_browser_is_reported(run, tmp_path):
+def test_missing_browser_raises(run, tmp_path):
     command = [sys.executable, "-m", "heedful", "report", str(run), "--open"]
     without = {**os.environ, "PATH": str(tmp_path), "BROWSER": ""}
     ended = subprocess.run(command, env=without, capture_output=True, text=True, check=True)

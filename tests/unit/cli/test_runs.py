@@ -82,7 +82,7 @@ def test_best_score_has_the_direction_and_unit_of_its_metric(
 
 
 @pytest.mark.parametrize("name", ["missing", "empty"])
-def test_folder_without_runs_is_reported(capsys, monkeypatch, tmp_path, name):
+def test_folder_without_runs_raises(capsys, monkeypatch, tmp_path, name):
     (tmp_path / "empty").mkdir()
     ended = heedful(capsys, monkeypatch, "runs", tmp_path / name)
     assert ended.code == 2

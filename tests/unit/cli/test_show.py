@@ -44,7 +44,7 @@ def test_terminal_shows_both_texts_and_the_weights_of_each_word(show):
     assert [row[0] for row in rows[-3:]] == ["a", "b", "c"]
 
 
-def test_figures_are_written_to_files(show, tmp_path):
+def test_figures_written_to_files(show, tmp_path):
     svg, html = tmp_path / "a.svg", tmp_path / "a.html"
     result = show("a b", "c", "--svg", svg, "--html", html)
     assert result.err == f"wrote {svg}\nwrote {html}\n"
@@ -52,7 +52,7 @@ def test_figures_are_written_to_files(show, tmp_path):
     assert html.read_text().count('"title"') == 2
 
 
-def test_lines_are_drawn_in_terminal_figure_and_page(show, tmp_path):
+def test_lines_drawn_in_terminal_figure_and_page(show, tmp_path):
     svg, html = tmp_path / "a.svg", tmp_path / "a.html"
     result = show("a b c", "--lines", "--svg", svg, "--html", html)
     assert result.code == 0
@@ -92,7 +92,7 @@ def test_ending_decides_the_format_of_a_figure(show, tmp_path):
         ),
     ],
 )
-def test_wrong_ending_is_rejected_before_the_run_is_read(
+def test_wrong_ending_raises_before_the_run_is_read(
     option, name, message, capsys, monkeypatch, tmp_path
 ):
     path = tmp_path / name
@@ -131,7 +131,7 @@ def test_search_tree_is_drawn_in_figure_and_page(show, tmp_path):
     assert html.read_text().count('role="region"') == 2
 
 
-def test_lines_with_a_search_tree_are_rejected(show):
+def test_lines_with_a_search_tree_raise(show):
     result = show("a", "--lines", "--search-tree")
     assert result.code == 2
     assert result.err == (
@@ -156,7 +156,7 @@ def test_search_tree_is_drawn(show):
     assert any("pruned at" in line for line in lines)
 
 
-def test_search_tree_with_sampling_is_reported(capsys, monkeypatch, copied):
+def test_search_tree_with_sampling_raises(capsys, monkeypatch, copied):
     config = copied / "config.yaml"
     config.write_text(config.read_text().replace("sampling: null", "sampling: {}"))
     vouch_for(copied)
@@ -176,7 +176,7 @@ def draw(tokens, tree):
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
-def test_chains_are_one_line_and_side_branches_are_indented():
+def test_chains_are_one_line_and_side_branches_indented():
     assert draw(["a", "c", "[bold]"], TREE) == [
         "horto",
         f"{TEE} (start)",
@@ -286,7 +286,7 @@ def test_json_has_the_selected_maps(show_transformer):
     assert [sum(row) for row in drawn["weights"]] == pytest.approx([1, 1, 1], abs=1e-5)
 
 
-def test_missing_layer_head_and_kind_are_reported(show_transformer):
+def test_missing_layer_head_and_kind_reported(show_transformer):
     ended = show_transformer("--layer", "3")
     assert (ended.code, ended.err.splitlines()[0]) == (
         2,
@@ -342,11 +342,11 @@ def test_image_is_shown_with_the_grid_of_each_word(show_image):
     assert lines[7].count("gate ") == len(fields["tokens"])
 
 
-def test_lines_to_a_image_are_rejected(show_image, tmp_path):
+def test_lines_to_a_image_raise(show_image, tmp_path):
     result = show_image("--lines", "--svg", tmp_path / "a.svg")
     assert result.code == 2
     assert result.err == (
-        "heedful: --lines: the source is a picture, and lines join tokens of texts\n"
+        "heedful: --lines: the source is an image, and lines join tokens of texts\n"
         "  remove --lines\n"
     )
     assert not (tmp_path / "a.svg").exists()
@@ -367,7 +367,7 @@ def test_figures_of_a_caption_are_images(show_image, tmp_path):
     np.testing.assert_allclose(weights, fields["weights"], atol=1e-5)
 
 
-def test_missing_image_is_reported(capsys, monkeypatch, caption_run, tmp_path):
+def test_missing_image_raises(capsys, monkeypatch, caption_run, tmp_path):
     ended = heedful(capsys, monkeypatch, "show", caption_run, tmp_path / "cat.png")
     assert ended.code == 2
     assert "cat.png" in ended.err

@@ -17,7 +17,7 @@ SMALL = [
 ]
 
 
-def test_two_files_are_trained_into_a_run(capsys, monkeypatch, tmp_path):
+def test_two_files_trained_into_a_run(capsys, monkeypatch, tmp_path):
     write_recipe(tmp_path)
     monkeypatch.chdir(tmp_path)
     files = ["--source", "source.txt", "--target", "target.txt"]
@@ -90,7 +90,7 @@ def test_progress_is_plain_lines_without_a_terminal(capsys, monkeypatch, tmp_pat
     assert "\x1b" not in ended.err
 
 
-def test_dev_files_are_used_for_validation(capsys, monkeypatch, tmp_path):
+def test_dev_files_used_for_validation(capsys, monkeypatch, tmp_path):
     recipe = write_recipe(tmp_path, steps=2, every=2)
     for name in ("x", "y"):
         (tmp_path / name).write_text("a b\n" * 7)
@@ -226,7 +226,7 @@ def test_files_of_pairs_train_as_parallel_files_do(capsys, monkeypatch, own_pair
         assert (run.folder / "weights.safetensors").read_bytes() == weights
 
 
-def test_dev_pairs_are_read_with_the_same_columns(capsys, monkeypatch, own_pairs):
+def test_dev_pairs_load_with_the_same_columns(capsys, monkeypatch, own_pairs):
     lines = Path("train.csv").read_text(encoding="utf-8-sig").splitlines()
     Path("dev.csv").write_text("\n".join(lines[:5]) + "\n")
     columns = "--source-column", "fr", "--target-column", "en"

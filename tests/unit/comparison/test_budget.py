@@ -27,7 +27,7 @@ def test_budget_is_parsed(text, words, limit, max_value):
 
 
 @pytest.mark.parametrize("text", ["", "2", "m", "-2m", "0s", "1.5steps", "2 weeks", "1e999flops"])
-def test_invalid_budget_is_reported(text):
+def test_invalid_budget_raises(text):
     with pytest.raises(ConfigError) as caught:
         Budget.parse(text)
     assert str(caught.value) == (

@@ -55,7 +55,7 @@ def test_comparison_has_title_test_set_command_and_environment(runs, comparison)
     assert comparison.environment["device"].startswith("cpu")
 
 
-def test_runs_without_logs_are_compared(runs, tmp_path):
+def test_runs_without_logs_compared(runs, tmp_path):
     old = shutil.copytree(runs / "small-1", tmp_path / "old")
     (old / "metrics.jsonl").unlink()
     shutil.rmtree(old / "checkpoints")
@@ -83,7 +83,7 @@ def test_baseline_is_found_by_name_or_run(runs):
     assert compared([runs / "large", runs / "small-0"], baseline="small-0").baseline == "small-0"
 
 
-def test_unknown_baseline_is_reported(runs):
+def test_unknown_baseline_raises(runs):
     with pytest.raises(ConfigError) as caught:
         find_baseline(group_runs([runs / "large", runs / "small-0"]), "larg")
     assert str(caught.value) == (
@@ -107,7 +107,7 @@ def test_unknown_baseline_is_reported(runs):
         ),
     ],
 )
-def test_systems_of_different_tasks_are_reported(one, other, message):
+def test_systems_of_different_tasks_reported(one, other, message):
     with pytest.raises(ConfigError) as caught:
         check_same_task([(name, load_recipe(name)) for name in (one, one, other)])
     assert caught.value.location == other

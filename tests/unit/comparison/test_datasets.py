@@ -54,7 +54,7 @@ def test_built_in_corpora_are_those_of_the_task(recipe, name, has_dev):
         ("luong-2015-dot-small", "icons", "pairs of texts", "arithmetic, arithmetic-gaps"),
     ],
 )
-def test_built_in_corpus_of_another_task_is_reported(recipe, name, expected, choices):
+def test_built_in_corpus_of_another_task_raises(recipe, name, expected, choices):
     with pytest.raises(ConfigError) as caught:
         on(name, recipe)
     assert caught.value.location == f"--data {name}"
@@ -69,7 +69,7 @@ def test_data_of_a_recipe_replace_those_of_another():
     assert adapted.model == load_recipe("luong-2015-dot-small").model
 
 
-def test_tokenizers_of_the_dataset_are_used_if_set(tmp_path):
+def test_tokenizers_of_the_dataset_used_if_set(tmp_path):
     recipe = write_recipe(tmp_path)
     assert (
         on(str(recipe), "transformer-2017-small").tokenizers == load_recipe(str(recipe)).tokenizers
@@ -104,7 +104,7 @@ def test_lm_batching_of_the_dataset_is_used_if_set(tmp_path):
         (["train.src.xz", "train.tgt.xz", "train.tsv"], ["parallel-files", None, None]),
     ],
 )
-def test_folder_files_are_found_by_split_and_suffix(tmp_path, files, types):
+def test_folder_files_found_by_split_and_suffix(tmp_path, files, types):
     for name in files:
         content = gzip.compress(b"a\tb\n") if name.endswith(".gz") else b"a\tb\n"
         (tmp_path / name).write_bytes(content)
@@ -114,7 +114,7 @@ def test_folder_files_are_found_by_split_and_suffix(tmp_path, files, types):
 
 
 @pytest.mark.parametrize("task", all_tasks(), ids=lambda task: task.name)
-def test_folder_files_are_read_as_the_option_of_the_task_reads_them(tmp_path, task):
+def test_folder_files_load_as_the_option_of_the_task_reads_them(tmp_path, task):
     option = task.data.file_options.single_file
     assert option.file_names
     for number, pattern in enumerate(option.file_names):
@@ -146,7 +146,7 @@ def test_folder_of_labeled_texts_has_the_label_first(tmp_path):
         ("luong-2015-dot-small", "train.source and train.target, or train.tsv"),
     ],
 )
-def test_folder_without_training_data_is_reported(tmp_path, recipe, expected):
+def test_folder_without_training_data_raises(tmp_path, recipe, expected):
     (tmp_path / "train.source").touch()
     with pytest.raises(ConfigError) as caught:
         on(str(tmp_path), recipe)
@@ -156,7 +156,7 @@ def test_folder_without_training_data_is_reported(tmp_path, recipe, expected):
     )
 
 
-def test_unknown_dataset_is_reported():
+def test_unknown_dataset_raises():
     with pytest.raises(ConfigError) as caught:
         find_dataset("latn", TRANSLATION)
     assert str(caught.value) == (
@@ -166,7 +166,7 @@ def test_unknown_dataset_is_reported():
     )
 
 
-def test_recipe_without_data_is_reported():
+def test_recipe_without_data_raises():
     with pytest.raises(ConfigError) as caught:
         find_dataset("transformer-2017-small", TRANSLATION)
     assert str(caught.value) == (

@@ -33,6 +33,6 @@ def test_folder_whose_name_has_a_plus_is_one_run(runs, tmp_path):
     assert (system.name, system.runs, system.is_ensemble) == ("a+b", [(folder,)], False)
 
 
-def test_member_that_is_named_twice_is_reported(runs):
+def test_member_that_is_named_twice_raises(runs):
     with pytest.raises(ConfigError, match="given twice"):
         group_runs([runs / f"large+{runs}/large"])

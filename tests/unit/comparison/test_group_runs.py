@@ -28,7 +28,7 @@ def test_runs_with_the_same_seed_are_different_systems(runs, tmp_path):
     assert folders_by_name(systems) == {"small": ["small-0", "small-1"], "again": ["again"]}
 
 
-def test_systems_with_equal_names_are_named_by_path(runs, tmp_path):
+def test_systems_with_equal_names_named_by_path(runs, tmp_path):
     again = shutil.copytree(runs / "large", tmp_path / "large")
     systems = group_runs([runs / "large", again])
     assert [system.name for system in systems] == [str(runs / "large"), str(tmp_path / "large")]
@@ -39,13 +39,13 @@ def test_system_without_common_prefix_has_the_first_name(runs, tmp_path):
     assert [system.name for system in group_runs([runs / "small-0", other])] == ["small-0"]
 
 
-def test_repeated_run_is_reported(runs):
+def test_repeated_run_raises(runs):
     with pytest.raises(ConfigError) as caught:
         group_runs([runs / "large", runs / "small-0" / ".." / "large"])
     assert str(caught.value) == (f"{runs}/small-0/../large: given twice\n  name each run once")
 
 
-def test_folder_without_run_is_reported(tmp_path):
+def test_folder_without_run_raises(tmp_path):
     with pytest.raises(RunError):
         group_runs([tmp_path])
 

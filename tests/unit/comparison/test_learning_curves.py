@@ -99,7 +99,7 @@ def test_mean_curve_of_unknown_positions_is_unknown():
     assert mean_curve([[one], [other]]) == [CurvePoint(1, None, 6.0, 3.0)]
 
 
-def test_fractions_are_shown_in_percent():
+def test_fractions_shown_in_percent():
     figure = plot_learning_curves(example_comparison(1), "accuracy", STEP)
     assert labels(figure) == ["steps of training", "Accuracy"]
     assert points(groups(figure)["system-0"])[-1] == (500, 0.5)
@@ -145,7 +145,7 @@ def test_system_without_flops_is_skipped_over_flops_only():
     assert figure.notes[-1] == "Left out: system-0: no Loss over FLOPs."
 
 
-def test_nonfinite_scores_are_skipped():
+def test_nonfinite_scores_skipped():
     odd = (math.nan, math.inf, -math.inf)
     curve = [
         ValidationPoint(step, step, None, {"loss": value})

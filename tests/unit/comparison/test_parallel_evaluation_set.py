@@ -28,7 +28,7 @@ def evaluation_set(runs):
     )
 
 
-def test_systems_are_scored_by_the_outputs_of_their_runs(runs, evaluation_set):
+def test_systems_scored_by_the_outputs_of_their_runs(runs, evaluation_set):
     systems = [[(runs / "small-0",), (runs / "small-1",)], [(runs / "large",)]]
     evaluated = evaluation_set.evaluate(systems, baseline=0, device="cpu")
     outputs = {
@@ -76,13 +76,13 @@ def test_examples_prefer_sentences_with_differing_outputs():
 
 
 @pytest.mark.parametrize("size", [0, 1, 5, 8, 9, 100])
-def test_evenly_spaced_rows_are_ordered_and_bounded(size):
+def test_evenly_spaced_rows_ordered_and_bounded(size):
     rows = evenly_spaced(range(size), 8)
     assert len(rows) == min(8, size)
     assert rows == sorted(set(rows))
 
 
-def test_items_are_grouped_by_system():
+def test_items_grouped_by_system():
     assert group_by_system([1, 2, 3], [["a"], ["b", "c"]]) == [[1], [2, 3]]
 
 
@@ -93,7 +93,7 @@ def test_shared_parameters_count_once():
     assert count_parameters(SimpleNamespace(model=nn.ModuleList([layer, layer]))) == 8
 
 
-def test_additional_sets_are_scored_by_the_main_metric(runs, evaluation_set):
+def test_additional_sets_scored_by_the_main_metric(runs, evaluation_set):
     pairs = [Pair("a b c", "a b c"), Pair("b b", "b b")]
     additional = [AdditionalTestSet.from_pairs("short", pairs)]
     novelty = SOURCE_METRICS["novelty-1"]

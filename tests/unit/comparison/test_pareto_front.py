@@ -26,7 +26,7 @@ def test_pareto_front_is_what_nothing_dominates(seed):
     assert costs == sorted(costs)
 
 
-def test_other_points_are_dominated_by_the_front():
+def test_other_points_dominated_by_the_front():
     points = [(1, 1), (2, 3), (2, 2), (3, 3), (4, 9), (5, 8)]
     front = pareto_front(*zip(*points, strict=True))
     for index in set(range(len(points))) - set(front):

@@ -35,20 +35,20 @@ def error_of(recipes, data="latin", **options):
     return str(caught.value)
 
 
-def test_recipes_of_the_same_name_are_reported():
+def test_recipes_of_the_same_name_reported():
     assert error_of([*SMALL, "other/bahdanau-2015-small.yaml"]) == (
         "--recipes: two recipes are called 'bahdanau-2015-small'\n  rename one of them"
     )
 
 
-def test_recipes_of_different_tasks_are_reported():
+def test_recipes_of_different_tasks_reported():
     assert error_of([SMALL[0], "gpt-tiny"]) == (
         "gpt-tiny: its task is language-modeling, but that of luong-2015-dot-small is translation\n"
         "  compare systems of one task"
     )
 
 
-def test_recipe_that_does_not_fit_the_data_is_reported(tmp_path):
+def test_recipe_that_does_not_fit_the_data_raises(tmp_path):
     data = tmp_path / "text.yaml"
     data.write_text(
         "data: {train: {type: text, path: a}}\nmodel: {type: language-model}\n"
@@ -84,7 +84,7 @@ def test_folder_without_a_checkpoint_is_accepted(planned, tmp_path):
     assert not Run(tmp_path / "new").is_saved
 
 
-def test_changed_recipe_is_reported(planned):
+def test_changed_recipe_raises(planned):
     recipe = planned.recipe.model_copy(update={"decoding": load_recipe("default").decoding})
     with pytest.raises(RunError) as caught:
         check_unchanged(planned._replace(recipe=recipe), BUDGET)
@@ -95,7 +95,7 @@ def test_changed_recipe_is_reported(planned):
     )
 
 
-def test_changed_budget_is_reported(planned):
+def test_changed_budget_raises(planned):
     with pytest.raises(RunError) as caught:
         check_unchanged(planned, Budget.parse("40steps"))
     assert str(caught.value) == (

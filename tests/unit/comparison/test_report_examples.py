@@ -44,7 +44,7 @@ def test_example_starts_with_source_and_reference():
     assert texts == ["puella", "the girl sees the slave", "a girl", "the girl sees a slave"]
 
 
-def test_differing_words_are_marked():
+def test_differing_words_marked():
     *_, cell = outputs_of("some old girl sees the the slave")
     assert [mark.text for mark in cell.iter("mark")] == ["some old", "the"]
 

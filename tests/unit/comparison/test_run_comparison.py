@@ -56,7 +56,7 @@ def run(recipes, tmp_path):
     return call
 
 
-def test_recipes_are_trained_and_compared(run):
+def test_recipes_trained_and_compared(run):
     comparison = run("one", "two", seeds=2, baseline="two")
     assert [system.name for system in comparison.systems] == ["one", "two"]
     assert [len(system.runs) for system in comparison.systems] == [2, 2]
@@ -64,7 +64,7 @@ def test_recipes_are_trained_and_compared(run):
     assert (comparison.budget, comparison.baseline, comparison.failures) == ("2 steps", "two", [])
 
 
-def test_failed_run_is_listed_and_the_others_are_compared(run, tmp_path):
+def test_failed_run_is_listed_and_the_others_compared(run, tmp_path):
     comparison = run("bad", "one", baseline="bad")
     assert [system.name for system in comparison.systems] == ["one"]
     assert comparison.baseline == "one"
@@ -81,7 +81,7 @@ def test_same_command_trains_missing_runs_only(run, tmp_path):
     assert (tmp_path / "out" / "runs" / "one-0" / METRICS_FILE).read_bytes() == before
 
 
-def test_changed_recipe_is_reported_before_training(run, tmp_path):
+def test_changed_recipe_raises_before_training(run, tmp_path):
     run("one")
     changed = tmp_path / "one.yaml"
     changed.write_text(changed.read_text().replace("bilinear", "additive"))
@@ -94,13 +94,13 @@ def test_changed_recipe_is_reported_before_training(run, tmp_path):
     assert not (tmp_path / "out" / "runs" / "two-0").exists()
 
 
-def test_changed_budget_is_reported_before_training(run):
+def test_changed_budget_raises_before_training(run):
     run("one")
     with pytest.raises(RunError, match="another budget"):
         run("one", budget=Budget.parse("3steps"))
 
 
-def test_comparison_without_trained_run_is_reported(run, tmp_path):
+def test_comparison_without_trained_run_raises(run, tmp_path):
     with pytest.raises(NothingTrainedError) as caught:
         run("bad")
     assert caught.value.exit_code == 1
@@ -110,7 +110,7 @@ def test_comparison_without_trained_run_is_reported(run, tmp_path):
     )
 
 
-def test_unknown_baseline_is_reported_before_training(run, tmp_path):
+def test_unknown_baseline_raises_before_training(run, tmp_path):
     with pytest.raises(ConfigError, match="no system is called 'three'"):
         run("one", baseline="three")
     assert not (tmp_path / "out").exists()

@@ -54,7 +54,7 @@ def test_nonfinite_numbers_are_null(value):
     assert saved["systems"][0]["scores"][0]["stats"]["mean"] is None
 
 
-def test_unwritable_folder_is_reported(tmp_path):
+def test_unwritable_folder_raises(tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(StorageError) as caught:
         save_comparison(several(), tmp_path / "taken")

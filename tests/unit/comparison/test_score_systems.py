@@ -25,7 +25,7 @@ def exact_scores(*rights):
 
 
 @pytest.mark.parametrize("name", ["exact-match", "bleu", "chrf", "ter"])
-def test_single_runs_are_scored_as_by_evaluate(name):
+def test_single_runs_scored_as_by_evaluate(name):
     measure, one, other = METRICS[name], system(0.1), system(0.3, seed=1)
     first, second = score_systems(measure, [[one], [other]], REFERENCES, TARGETS)
     for result, outputs in ((first, one), (second, other)):
@@ -69,7 +69,7 @@ def test_baseline_may_be_any_system():
     assert first.difference.value == pytest.approx(-other.difference.value)
 
 
-def test_sentences_are_swapped_with_the_outputs_of_all_runs():
+def test_sentences_swapped_with_the_outputs_of_all_runs():
     """By trying all swaps of eight sentences."""
     texts = ["11101110", "11011100", "00000110", "01000100"]
     outputs, references = exact_scores(*texts)

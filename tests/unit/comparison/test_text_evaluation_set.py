@@ -32,7 +32,7 @@ def evaluate(*systems):
     return evaluation_set.evaluate(systems, baseline=0, device="cpu").results
 
 
-def test_models_are_compared_by_the_scores_of_evaluate(texts):
+def test_models_compared_by_the_scores_of_evaluate(texts):
     results = evaluate([texts / "characters"], [texts / "words"])
     for result, name in zip(results, ("characters", "words"), strict=True):
         expected = {score.name: score for score in load(texts / name).evaluate(LINES)}
@@ -49,7 +49,7 @@ def test_models_are_compared_by_the_scores_of_evaluate(texts):
     assert of_characters.num_parameters > 0 < of_words.num_parameters
 
 
-def test_masked_models_with_equal_masks_are_compared(texts):
+def test_masked_models_with_equal_masks_compared(texts):
     one, other = evaluate([texts / "masked"], [texts / "masked"])
     assert [each.score.name for each in one.scores] == [
         "perplexity per token",
@@ -60,7 +60,7 @@ def test_masked_models_with_equal_masks_are_compared(texts):
     assert one.scores == other.scores
 
 
-def test_masked_models_with_different_tokenizers_are_reported(texts):
+def test_masked_models_with_different_tokenizers_reported(texts):
     with pytest.raises(RunError) as caught:
         evaluate([texts / "masked"], [texts / "masked-words"])
     assert str(caught.value) == (

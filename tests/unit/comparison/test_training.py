@@ -99,7 +99,7 @@ def test_remaining_time_follows_from_a_time_budget(plans):
 
 
 @pytest.mark.faults
-def test_error_in_the_child_process_is_reported(plans):
+def test_error_in_the_child_process_raises(plans):
     ended = train_in_subprocess(plans[0], BUDGET, "cpu")
     assert ended == (
         False,

@@ -45,7 +45,7 @@ def test_run_without_logs_has_unknown_cost(tmp_path):
     assert write(tmp_path, training(10)) == (10, None, None, None, [])
 
 
-def test_newest_checkpoint_gives_time_and_flops(runs, tmp_path):
+def test_newest_checkpoint_returns_time_and_flops(runs, tmp_path):
     copy = shutil.copytree(runs / "small-0", tmp_path / "run")
     newest = copy / "checkpoints" / "step-00000030" / "progress.json"
     progress = json.loads(newest.read_text())
@@ -57,7 +57,7 @@ def test_newest_checkpoint_gives_time_and_flops(runs, tmp_path):
     assert write(copy, training(10, seconds=2.0, flops=1e9))[:3] == (10, 2.0, 1e9)
 
 
-def test_last_logged_values_are_scaled_to_the_last_step(tmp_path):
+def test_last_logged_values_scaled_to_the_last_step(tmp_path):
     cost = write(
         tmp_path,
         training(10, seconds=2.0, flops=1e9, peak_memory=300),
@@ -70,6 +70,6 @@ def test_last_logged_values_are_scaled_to_the_last_step(tmp_path):
     assert point == (24, 9.0, 2e9, {"loss": 2.0, "accuracy": 0.5})
 
 
-def test_nonfinite_scores_are_skipped(tmp_path):
+def test_nonfinite_scores_skipped(tmp_path):
     cost = write(tmp_path, validation(5, accuracy=float("nan"), seconds=1.0))
     assert cost.curve == [(5, 1.0, None, {"loss": 2.0})]

@@ -29,7 +29,7 @@ def save(value, path, *, is_zip=True):
 
 
 @FORMATS
-def test_tensors_of_each_dtype_are_read_exactly(is_zip, tmp_path):
+def test_tensors_of_each_dtype_load_exactly(is_zip, tmp_path):
     tensors = {str(dtype): (torch.randn(3, 4) * 9).to(dtype) for dtype in DTYPES}
     read = read_checkpoint(save(tensors, tmp_path / "model.pt", is_zip=is_zip))
     assert list(read) == list(tensors)
@@ -39,7 +39,7 @@ def test_tensors_of_each_dtype_are_read_exactly(is_zip, tmp_path):
 
 
 @FORMATS
-def test_views_of_one_storage_are_read_exactly(is_zip, tmp_path):
+def test_views_of_one_storage_load_exactly(is_zip, tmp_path):
     base = torch.arange(24.0)
     views = [base.view(4, 6).T, base[3:9], base[::5], base[:0], base[7]]
     read = read_checkpoint(save(views, tmp_path / "model.pt", is_zip=is_zip))
@@ -94,7 +94,7 @@ class Calls:
     ],
     ids=["system", "eval", "getattr", "load"],
 )
-def test_code_in_a_checkpoint_is_rejected_by_name(
+def test_code_in_a_checkpoint_is_reported_by_name(
     is_zip, function, arguments, name, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -131,7 +131,7 @@ def test_values_set_on_classes_end_with_the_reading(tmp_path):
 
 
 @FORMATS
-def test_truncated_checkpoint_is_reported(is_zip, tmp_path):
+def test_truncated_checkpoint_raises(is_zip, tmp_path):
     path = save({"w": torch.randn(50, 50)}, tmp_path / "model.pt", is_zip=is_zip)
     data = path.read_bytes()
     for size in (0, 3, 10, len(data) // 2, len(data) - 5):
@@ -140,7 +140,7 @@ def test_truncated_checkpoint_is_reported(is_zip, tmp_path):
             read_checkpoint(path)
 
 
-def test_tensor_beyond_its_storage_is_reported(tmp_path):
+def test_tensor_beyond_its_storage_raises(tmp_path):
     path = save(torch.arange(6.0), tmp_path / "model.pt")
     with zipfile.ZipFile(path) as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
@@ -154,7 +154,7 @@ def test_tensor_beyond_its_storage_is_reported(tmp_path):
         read_checkpoint(path)
 
 
-def test_other_files_are_reported(tmp_path):
+def test_other_files_reported(tmp_path):
     path = tmp_path / "model.pt"
     with pytest.raises(DataError) as caught:
         read_checkpoint(path)
@@ -175,7 +175,7 @@ def test_other_files_are_reported(tmp_path):
     )
 
 
-def test_compressed_archive_is_rejected(tmp_path):
+def test_compressed_archive_raises(tmp_path):
     path = tmp_path / "model.pt"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         buffer = io.BytesIO()
@@ -248,7 +248,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_value_that_is_larger_than_the_file_is_rejected(name, tmp_path):
+def test_value_that_is_larger_than_the_file_raises(name, tmp_path):
     pickled, message = HOSTILE[name]
     path = tmp_path / "model.pt"
     with zipfile.ZipFile(path, "w") as archive:
@@ -270,7 +270,7 @@ def test_high_memo_number_takes_no_memory(tmp_path):
     assert peak < 2**20
 
 
-def test_entries_that_are_larger_than_the_file_are_rejected(tmp_path):
+def test_entries_that_are_larger_than_the_file_raise(tmp_path):
     path = save({"w": torch.zeros(500)}, tmp_path / "model.pt")
     data = path.read_bytes()
     index = data.rindex(b"PK\x01\x02") + 24  # the size in the last entry of the directory
@@ -279,7 +279,7 @@ def test_entries_that_are_larger_than_the_file_are_rejected(tmp_path):
         read_checkpoint(path)
 
 
-def test_legacy_storage_that_is_larger_than_the_file_is_rejected(tmp_path):
+def test_legacy_storage_that_is_larger_than_the_file_raises(tmp_path):
     path = save(torch.zeros(7), tmp_path / "model.pt", is_zip=False)
     data = path.read_bytes()
     assert data.count(b"K\x07") == 2  # values of the storage, length of the tensor
@@ -288,7 +288,7 @@ def test_legacy_storage_that_is_larger_than_the_file_is_rejected(tmp_path):
         read_checkpoint(path)
 
 
-def test_states_of_optimizer_and_scheduler_are_read(tmp_path):
+def test_states_of_optimizer_and_scheduler_load(tmp_path):
     """What JoeyNMT saves beside the parameters."""
     module = torch.nn.Linear(2, 3)
     optimizer = torch.optim.Adam(module.parameters(), lr=0.1)

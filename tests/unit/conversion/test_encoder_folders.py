@@ -78,7 +78,7 @@ CONFIGS = {
 @pytest.mark.parametrize(
     ("folder", "settings", "message"), CONFIGS.values(), ids=CONFIGS, indirect=["folder"]
 )
-def test_unknown_setting_is_rejected_by_name(folder, settings, message, tmp_path):
+def test_unknown_setting_is_reported_by_name(folder, settings, message, tmp_path):
     change_config(folder, **settings)
     with pytest.raises(DataError) as error:
         import_run(folder, tmp_path / "run")
@@ -109,7 +109,7 @@ TENSORS = {
 @pytest.mark.parametrize(
     ("folder", "change", "message"), TENSORS.values(), ids=TENSORS, indirect=["folder"]
 )
-def test_incompatible_tensor_is_rejected_by_name(folder, change, message, tmp_path):
+def test_incompatible_tensor_is_reported_by_name(folder, change, message, tmp_path):
     change_tensors(folder, change)
     with pytest.raises(DataError) as error:
         import_run(folder, tmp_path / "run")
@@ -161,7 +161,7 @@ def rename_as_in_old_files(tensors):
 
 
 @pytest.mark.parametrize("folder", ["gpt2"], indirect=True)
-def test_half_precision_is_read_as_fp32(folder):
+def test_half_precision_loads_as_fp32(folder):
     expected = read_run(folder).weights
     change_tensors(
         folder, lambda tensors: tensors.update({n: t.half() for n, t in tensors.items()})

@@ -70,7 +70,7 @@ def test_number_of_layers_is_compared_before_anything_is_built(
 
 @pytest.mark.parametrize("name", ["num_layers", "hidden_size"])
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
-def test_sizes_in_a_config_of_joeynmt_are_compared_with_tensors(tmp_path, side, name):
+def test_sizes_in_a_config_of_joeynmt_compared_with_tensors(tmp_path, side, name):
     path, _ = joey_recurrent(tmp_path / "joey", JOEY_RECURRENT[2])
     config = yaml.safe_load((path.parent / "config.yaml").read_text())
     config["model"][side][name] = 10**9
@@ -128,7 +128,7 @@ def test_checkpoint_with_nan_is_not_imported(tmp_path, write):
         read_run(path)
 
 
-def test_weights_with_nan_are_not_loaded():
+def test_weights_with_nan_not_loaded():
     model = torch.nn.Linear(2, 2)
     weights = unique_weights(model)
     weights["bias"] = torch.tensor([0.0, torch.nan])

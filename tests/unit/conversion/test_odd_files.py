@@ -152,10 +152,10 @@ def read_odd(folder, *, num_chosen=None):
         path.write_bytes(original)
 
 
-def test_odd_file_is_read_or_reported(model):
+def test_odd_file_loads_or_reported(model):
     read_odd(model, num_chosen=3)
 
 
 @pytest.mark.slow
-def test_every_odd_file_is_read_or_reported(model):
+def test_every_odd_file_loads_or_reported(model):
     read_odd(model)

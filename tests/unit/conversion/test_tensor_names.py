@@ -36,7 +36,7 @@ def example():
     return {f"layers.{n}.{name}": torch.randn(shapes[name]) for n in (0, 11) for name in shapes}
 
 
-def test_table_gives_back_equal_tensors():
+def test_table_returns_back_equal_tensors():
     ours = example()
     theirs = TABLE.export_tensors(ours)
     assert sorted(theirs) == sorted(
@@ -60,7 +60,7 @@ def test_names_of_several_tensors_are_one():
     assert names == {"layers.3.key": "h.3.qkv", "layers.3.value": "h.3.qkv"}
 
 
-def test_unnamed_tensor_is_an_error():
+def test_unnamed_tensor_raises():
     with pytest.raises(KeyError, match=r"other\.weight"):
         TABLE.export_tensors({"other.weight": torch.zeros(1)})
 

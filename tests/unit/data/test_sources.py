@@ -37,7 +37,7 @@ def standard_input(monkeypatch):
 
 
 @each_packing
-def test_parallel_files_are_read_line_by_line(store, ending):
+def test_parallel_files_load_line_by_line(store, ending):
     source, target = store("train.la", SOURCES, ending), store("train.en", TARGETS)
     assert ParallelFilesConfig(source=source, target=target).read() == PAIRS
 

@@ -72,7 +72,7 @@ def test_concatenated_archives_are_one_file(tmp_path):
     assert list(read_lines(written(tmp_path, packed, "text.gz"))) == ["a", "bc", "d"]
 
 
-def test_stdin_is_read_as_utf8_in_any_locale():
+def test_stdin_loads_as_utf8_in_any_locale():
     code = "from heedful.data.text_files import read_lines; print(ascii(list(read_lines('-'))))"
     result = subprocess.run(
         [sys.executable, "-c", code],
@@ -97,7 +97,7 @@ def test_million_characters_are_one_line(tmp_path):
     assert (first, second) == ("漢" * 10**6, "b")
 
 
-def test_lines_are_streamed(tmp_path):
+def test_lines_streamed(tmp_path):
     lines = read_lines(written(tmp_path, b"a\nb\n\xff\n"))
     assert next(lines) == "a"
     assert next(lines) == "b"
@@ -116,7 +116,7 @@ def test_lines_of_other_encodings_equal_those_of_utf8(tmp_path, encoding):
         assert list(read_lines(path, encoding=encoding)) == lines
 
 
-def test_wrong_encodings_are_reported(tmp_path):
+def test_wrong_encodings_reported(tmp_path):
     path = written(tmp_path, b"a\n\x81\n")
     with pytest.raises(DataError, match=r"text.txt: not cp1252 after line \d"):
         list(read_lines(path, encoding="cp1252"))
@@ -138,13 +138,13 @@ def test_wrong_encodings_are_reported(tmp_path):
         ("a.bz2", b"plain", "cannot be decompressed beyond line 0: corrupt, truncated, or not bz2"),
     ],
 )
-def test_unreadable_files_are_named(tmp_path, name, content, message):
+def test_unreadable_files_named(tmp_path, name, content, message):
     with pytest.raises(DataError) as caught:
         list(read_lines(written(tmp_path, content, name)))
     assert message in str(caught.value)
 
 
-def test_zst_files_are_read_or_named(tmp_path):
+def test_zst_files_load_or_named(tmp_path):
     name, content = "text.zst", b"(\xb5/\xfd\x04\x00\x21\x00\x00a\nb\n"
     try:
         import pyarrow as pa

@@ -213,7 +213,7 @@ NUMBERS_OUT_OF_RANGE = [
         ),
     ],
 )
-def test_invalid_value_is_reported_with_its_setting(settings, setting, message, hint):
+def test_invalid_value_raises_with_its_setting(settings, setting, message, hint):
     with pytest.raises(ConfigError) as caught:
         read_settings(settings)
     assert str(caught.value) == f"r.yaml: decoding.{setting}: {message}\n  {hint}"
@@ -241,7 +241,7 @@ def error_message(settings):
 
 @pytest.mark.parametrize("name", BEAM_SETTINGS)
 @pytest.mark.parametrize("sampling", SAMPLING)
-def test_beam_settings_with_sampling_are_reported(name, sampling):
+def test_beam_settings_with_sampling_reported(name, sampling):
     setting = "sampling" if sampling == "sampling" else "mbr"
     assert error_message({**SAMPLING[sampling], **BEAM_SETTINGS[name]}) == (
         f"decoding.{name}: works only with beam search, but decoding.{setting} is set\n"
@@ -256,7 +256,7 @@ def test_explicit_defaults_are_compatible_with_sampling(sampling):
     assert config == DecodingConfig.model_validate(SAMPLING[sampling])
 
 
-def test_n_best_above_beam_size_is_reported():
+def test_n_best_above_beam_size_raises():
     assert error_message({"beam_size": 3, "n_best": 4}) == (
         "decoding.n_best: n_best is 4, but beam_size is 3\n"
         "  set decoding.beam_size to 4 or more, or decoding.n_best to 3 or less"
@@ -265,21 +265,21 @@ def test_n_best_above_beam_size_is_reported():
     assert config.num_outputs == 4
 
 
-def test_n_best_with_mbr_is_reported():
+def test_n_best_with_mbr_raises():
     assert error_message({"n_best": 2, "mbr": {}}) == (
         "decoding.n_best: MBR decoding returns one output, but n_best is 2\n"
         "  set decoding.n_best to 1, or decoding.mbr to null"
     )
 
 
-def test_groups_that_do_not_divide_beam_size_are_reported():
+def test_groups_that_do_not_divide_beam_size_reported():
     assert error_message({"beam_size": 4, "diversity": {"num_beam_groups": 3}}) == (
         "decoding.diversity.num_beam_groups: beam_size 4 is not divisible by 3 groups\n"
         "  choose a number of groups that divides decoding.beam_size"
     )
 
 
-def test_phrase_that_is_required_and_forbidden_is_reported():
+def test_phrase_that_is_required_and_forbidden_raises():
     phrases = {"required_phrases": ["dog"], "forbidden_phrases": ["cat", "dog"]}
     assert error_message(phrases) == (
         "decoding.required_phrases: 'dog' is required, but 'dog' is forbidden\n  remove one of them"
@@ -287,7 +287,7 @@ def test_phrase_that_is_required_and_forbidden_is_reported():
     DecodingConfig.model_validate({**phrases, "required_phrases": [["dog", "slave"]]})
 
 
-def test_min_length_above_max_length_is_reported():
+def test_min_length_above_max_length_raises():
     assert error_message({"min_length": 5, "max_length": 4}) == (
         "decoding.min_length: min_length is 5, but max_length is 4\n"
         "  lower decoding.min_length, or raise decoding.max_length"
@@ -303,13 +303,13 @@ def test_min_length_above_max_length_is_reported():
         ("forbidden_phrases", [""]),
     ],
 )
-def test_empty_phrase_is_reported(name, phrases):
+def test_empty_phrase_raises(name, phrases):
     expected = f"decoding.{name}: a phrase is empty\n  remove the empty phrase"
     assert error_message({name: phrases}) == expected
 
 
 @pytest.mark.parametrize("unk_replacement", ["keep", "suppress"])
-def test_phrase_table_without_replacement_is_reported(unk_replacement):
+def test_phrase_table_without_replacement_raises(unk_replacement):
     assert error_message({"phrase_table": "words.txt", "unk_replacement": unk_replacement}) == (
         "decoding.phrase_table: has no effect, because decoding.unk_replacement is "
         f"{unk_replacement!r}\n"
@@ -318,7 +318,7 @@ def test_phrase_table_without_replacement_is_reported(unk_replacement):
 
 
 @pytest.mark.parametrize("name", ["beam_size", "n_best"])
-def test_zero_beam_size_in_a_call_is_reported(name):
+def test_zero_beam_size_in_a_call_raises(name):
     with pytest.raises(ConfigError) as caught:
         DecodingConfig().with_beam_size(**{name: 0})
     assert str(caught.value) == f"decoding.{name}: must be at least 1, but is 0\n  raise it"

@@ -56,7 +56,7 @@ def test_character_in_several_bytes_is_forbidden_at_its_last_byte():
     assert not forbidden_tokens(processor, ids[:-2], len(tokenizer))
 
 
-def test_phrases_are_normalized_like_texts():
+def test_phrases_normalized_like_texts():
     tokenizer = WordTokenizerConfig(normalization={"lowercase": True}).train(["the dog"])
     processor = ForbiddenText(["THE "], VocabularyIndex(tokenizer))
     assert forbidden_tokens(processor, [], len(tokenizer)) == set(tokenizer.encode("the"))

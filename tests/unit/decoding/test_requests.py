@@ -59,7 +59,7 @@ def test_length_limits_follow_from_settings_and_source_length(settings, limits):
     assert (encoded.min_length, encoded.max_length) == limits
 
 
-def test_constraints_of_a_request_are_added_to_the_settings():
+def test_constraints_of_a_request_added_to_the_settings():
     encoded = encode(
         Request("the", required_phrases=["cat"], forbidden_phrases=["in"]),
         required_phrases=["dog"],
@@ -147,7 +147,7 @@ INVALID_REQUESTS = {
 
 
 @pytest.mark.parametrize("case", INVALID_REQUESTS)
-def test_invalid_request_is_reported_with_its_index(case):
+def test_invalid_request_raises_with_its_index(case):
     request, settings, message = INVALID_REQUESTS[case]
     with pytest.raises(DataError) as caught:
         encode(request, **settings)
@@ -179,14 +179,14 @@ NO_TOKENS = (
         ({"required_phrases": ["the xyz"]}, NO_TOKENS),
     ],
 )
-def test_settings_that_no_output_can_satisfy_are_reported(settings, message):
+def test_settings_that_no_output_can_satisfy_reported(settings, message):
     with pytest.raises(ConfigError) as caught:
         RequestEncoder(train_tokenizers("word"), build_config(**settings))
     assert str(caught.value) == f"decoding.required_phrases: {message}"
 
 
 @pytest.mark.parametrize("tokenizer_type", ["character", "subword"])
-def test_unk_replacement_without_word_tokenizer_is_reported(tokenizer_type):
+def test_unk_replacement_without_word_tokenizer_raises(tokenizer_type):
     with pytest.raises(ConfigError) as caught:
         RequestEncoder(train_tokenizers(tokenizer_type), build_config(unk_replacement="copy"))
     assert str(caught.value) == (
@@ -236,7 +236,7 @@ def tokenize_phrase(tokenizer, phrase, *, location):
 
 
 @pytest.mark.parametrize("tokenize", [tokenize_phrase, tokenize_prefix])
-def test_text_without_tokens_is_reported(tokenize):
+def test_text_without_tokens_raises(tokenize):
     with pytest.raises(DataError) as caught:
         tokenize(train_tokenizers("word").target, "the xyz", location="file:3")
     assert str(caught.value) == f"file:3: {NO_TOKENS}"

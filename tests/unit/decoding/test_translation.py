@@ -86,7 +86,7 @@ def test_unknown_word_at_the_start_has_no_space(unk_replacement, text):
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_suppressed_unknown_word_gives_way_to_the_next_best_token(beam_size):
+def test_suppressed_unknown_word_returns_way_to_the_next_best_token(beam_size):
     tokenizers = train_tokenizers("word")
     (the,), (is_,) = tokenizers.target.encode("the"), tokenizers.target.encode("is")
     model = ConstantModel([the, UNK, is_], ONE_HOT[[0, 1, 2, 4]], len(tokenizers.target))
@@ -121,7 +121,7 @@ def test_phrase_table_has_two_words_per_line(tmp_path):
         ),
     ],
 )
-def test_invalid_line_of_a_phrase_table_is_reported(tmp_path, lines, message, hint):
+def test_invalid_line_of_a_phrase_table_raises(tmp_path, lines, message, hint):
     table = tmp_path / "words.txt"
     table.write_text(lines)
     with pytest.raises(DataError) as caught:
@@ -129,6 +129,6 @@ def test_invalid_line_of_a_phrase_table_is_reported(tmp_path, lines, message, hi
     assert str(caught.value) == f"{table}:{message}\n  {hint}"
 
 
-def test_missing_phrase_table_is_reported(tmp_path):
+def test_missing_phrase_table_raises(tmp_path):
     with pytest.raises(DataError, match=r"words.txt"):
         build_translator(unk_replacement="copy", phrase_table=str(tmp_path / "words.txt"))

@@ -53,7 +53,7 @@ def test_token_without_attention_has_no_link():
 
 
 @given(weights=some_weights)
-def test_links_are_sorted_and_exclude_eos(weights):
+def test_links_sorted_and_exclude_eos(weights):
     for aligner in (argmax_links, partial(threshold_links, threshold=0.3), symmetrized_links):
         links = extract_links(weights, aligner)
         assert links == sorted(links, key=lambda link: (link.target, link.source))
@@ -66,7 +66,7 @@ def test_word_links_leave_out_tokens_without_word():
     assert to_word_links(links, [0, 0, -1, 1], [0, 1, 1]) == [(0, 0), (1, 1)]
 
 
-def test_words_of_a_translation_are_linked_by_their_tokens():
+def test_words_of_a_translation_linked_by_their_tokens():
     (result,) = build_translator("character", min_length=4).translate(["the dog"])
     links = word_alignment(result, partial(threshold_links, threshold=0.01))
     assert links
@@ -103,7 +103,7 @@ def test_aligner_is_selected_by_name(name, aligner):
         ),
     ],
 )
-def test_invalid_aligner_is_reported(name, message):
+def test_invalid_aligner_raises(name, message):
     with pytest.raises(ConfigError) as caught:
         get_aligner(name, location="--alignment-method")
     assert str(caught.value) == f"--alignment-method: {message}"

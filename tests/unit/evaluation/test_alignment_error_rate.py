@@ -25,12 +25,12 @@ def rate(outputs, references):
     return compute_score(AlignmentErrorRate(), outputs, references).value
 
 
-def test_sure_and_possible_links_are_parsed():
+def test_sure_and_possible_links_parsed():
     assert parse_alignment("0-0 1?2 12p3") == AlignmentLinks({(0, 0)}, {(0, 0), (1, 2), (12, 3)})
     assert parse_alignment("") == AlignmentLinks(set(), set())
 
 
-def test_alignment_error_rate_matches_hand_calculation():
+def test_alignment_error_rate_same_as_hand_calculation():
     # A = {00, 11, 22}, S = {00, 13}, P = S + {11}: 1 - (1 + 2) / (3 + 2).
     assert rate(["0-0 1-1 2-2"], ["0-0 1-3 1?1"]) == pytest.approx(40)
     # Another sentence, all right, adds 2 + 2 above and below: 1 - (3 + 4) / (5 + 4).
@@ -40,7 +40,7 @@ def test_alignment_error_rate_matches_hand_calculation():
 
 
 @given(LINKS, LINKS, LINKS)
-def test_alignment_error_rate_matches_the_formula(result, sure, possible):
+def test_alignment_error_rate_same_as_the_formula(result, sure, possible):
     everything = sure | possible
     below = len(result) + len(sure)
     above = len(result & sure) + len(result & everything)

@@ -27,7 +27,7 @@ def test_interval_coverage_is_the_level():
     assert 250 <= held <= 287
 
 
-def test_interval_width_matches_the_standard_error():
+def test_interval_width_same_as_the_standard_error():
     right = np.arange(400) % 4 > 0
     result = bootstrap_interval(outcomes(right), share, num_samples=4000)
     by_hand = 1.96 * 100 * np.sqrt(0.75 * 0.25 / 400)
@@ -35,7 +35,7 @@ def test_interval_width_matches_the_standard_error():
     assert result.low < 75 < result.high
 
 
-def test_same_seed_gives_the_same_interval():
+def test_same_seed_returns_the_same_interval():
     counted = BLEU.sentence_statistics(system(0.3), as_multi_reference(REFERENCES))
     one, again, other = (bootstrap_interval(counted, BLEU.compute, seed=seed) for seed in (1, 1, 2))
     assert one == again != other
@@ -52,7 +52,7 @@ def test_bootstrap_samples_have_the_size_of_the_test_set(monkeypatch):
     assert drawn.var(axis=0) == pytest.approx(np.full(5, 4 / 5), abs=0.1)  # binomial
 
 
-def test_large_samples_are_drawn_in_batches():
+def test_large_samples_drawn_in_batches():
     assert list(batch_sizes(10, 1_500_000)) == [2, 2, 2, 2, 2]
     assert list(batch_sizes(3, 10**9)) == [1, 1, 1]
     assert list(batch_sizes(1000, 10)) == [1000]

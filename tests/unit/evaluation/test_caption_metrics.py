@@ -42,7 +42,7 @@ def test_words_of_captions(text, words):
     assert caption_words(text) == words
 
 
-def test_bleu_matches_hand_calculation():
+def test_bleu_same_as_hand_calculation():
     # Words: a, dog, runs, on of 6 ("a" once) and 6 of 6. Pairs: a dog, dog runs, runs on of 5; 5 of
     # 5. Triples: 2 of 4; 4 of 4. Four words: 1 of 3; 3 of 3. Closest lengths: 6 and 6.
     precisions = [10 / 12, 8 / 10, 6 / 8, 4 / 6]
@@ -73,7 +73,7 @@ def test_rouge_l_takes_precision_and_recall_from_different_references():
     assert value("caption-rouge-l", [""], [["a b"]]) == 0
 
 
-def test_cider_d_matches_hand_calculation():
+def test_cider_d_same_as_hand_calculation():
     # As in test_cider_d.py: words of one document weigh log 2, "a" nothing. For the
     # first caption words and pairs are half right; the second has three kinds of runs all right.
     references = [["a dog runs"], ["a cat sits"]]

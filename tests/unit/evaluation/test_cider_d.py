@@ -41,7 +41,7 @@ def score(groups, outputs, rows=None):
         ([], 0.0),
     ],
 )
-def test_score_matches_hand_calculation(output, expected):
+def test_score_same_as_hand_calculation(output, expected):
     references = [[[A, DOG, RUNS]], [[A, CAT, SITS]]]
     assert score(references, [output]) == pytest.approx([expected])
 
@@ -55,7 +55,7 @@ def test_score_is_the_mean_over_references():
 
 
 @given(groups=GROUPS, data=st.data())
-def test_score_matches_slow_loops(groups, data):
+def test_score_same_as_slow_loops(groups, data):
     rows = data.draw(st.lists(st.integers(0, len(groups) - 1), min_size=1, max_size=6))
     outputs = [data.draw(TEXTS) for _ in rows]
     expected = [

@@ -6,7 +6,7 @@ import pytest
 from heedful.evaluation import forecast_metrics as metrics
 
 
-def test_quantile_loss_matches_hand_calculation():
+def test_quantile_loss_same_as_hand_calculation():
     targets, quantiles = np.array([[10.0, 10.0]]), np.array([[[8.0, 13.0], [10.0, 10.0]]])
     losses = metrics.quantile_loss(targets, quantiles, [0.9, 0.5])
     # 2 * 0.9 * 2 for a quantile 2 too low; 2 * 0.5 * 3 for one 3 too high.

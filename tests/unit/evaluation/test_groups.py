@@ -19,7 +19,7 @@ def test_output_counts_in_each_of_its_groups():
     ]
 
 
-def test_groups_are_ordered_and_empty_ones_skipped():
+def test_groups_ordered_and_empty_ones_skipped():
     result = score(NAMES, OUTPUTS, REFERENCES, order=["c", "z", "b"])
     assert [each.name for each in result] == ["c", "b", "a"]
 

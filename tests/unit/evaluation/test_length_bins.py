@@ -73,7 +73,7 @@ def test_empty_sources_have_their_own_bin():
     assert breakdown.middles == {"0": 0, "1-5": 3}
 
 
-def test_words_are_split_at_any_white_space():
+def test_words_split_at_any_white_space():
     _, (result,) = scores_by_length([" a\t b  c "], ["x"], ["x"], EXACT_MATCH)
     assert result.name == "3"
 
@@ -99,7 +99,7 @@ def test_every_output_is_in_exactly_one_bin(lengths, width, least):
             assert each.score.signature == " ".join(map(str, inside))
 
 
-def test_no_outputs_give_no_bins():
+def test_no_outputs_return_no_bins():
     assert LengthBreakdown([]).score_groups(EXACT_MATCH, [], []) == []
 
 

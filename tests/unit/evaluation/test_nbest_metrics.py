@@ -10,7 +10,7 @@ from heedful.evaluation.text_metrics import join_outputs
 texts = st.text("ab\t ", max_size=2)
 
 
-def test_exact_match_of_nbest_lists_matches_hand_calculation():
+def test_exact_match_of_nbest_lists_same_as_hand_calculation():
     outputs = [join_outputs("abcdefghij"), join_outputs("jihgfedcba"), join_outputs(["x"])]
     references = ["c", "c", "x"]
     values = [compute_score(metric, outputs, references).value for metric in NBEST_METRICS.values()]

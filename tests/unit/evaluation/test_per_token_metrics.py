@@ -86,7 +86,7 @@ def test_numbers_round_trip(numbers):
 
 
 @pytest.mark.parametrize("word", ["word", "nan"])
-def test_invalid_number_is_reported(word):
+def test_invalid_number_raises(word):
     with pytest.raises(DataError) as caught:
         PERPLEXITY.sentence_statistics(["-1.0", f"-0.5 {word}"], [["a"], ["a"]])
     assert str(caught.value) == (

@@ -26,7 +26,7 @@ def model_of(tokenizer):
 
 @pytest.mark.parametrize("tokens_by", [WordTokenizerConfig(), CharacterTokenizerConfig()])
 @pytest.mark.parametrize("context", [2, 7, 10, 500])
-def test_perplexity_matches_token_by_token_scoring(tokens_by, context):
+def test_perplexity_same_as_token_by_token_scoring(tokens_by, context):
     tokenizer = tokens_by.train(LINES)
     model = model_of(tokenizer)
     tokens = concatenate_lines(LINES, tokenizer)
@@ -57,7 +57,7 @@ def test_perplexity_per_token_word_and_character():
     assert result["bits per character"] == pytest.approx(18 / 7)
 
 
-def test_character_tokenizer_gives_perplexity_per_character():
+def test_character_tokenizer_returns_perplexity_per_character():
     tokenizer = CharacterTokenizerConfig().train(LINES)
     batches = overlapping_windows(concatenate_lines(LINES, tokenizer), LMBatchingConfig())
     loss = compute_token_loss(model_of(tokenizer), batches)
@@ -66,7 +66,7 @@ def test_character_tokenizer_gives_perplexity_per_character():
     assert result["perplexity per token"] == result["perplexity per character"]
 
 
-def test_correct_tokens_are_counted():
+def test_correct_tokens_counted():
     tokenizer = CharacterTokenizerConfig().train(["ab"])
     model = model_of(tokenizer)
     model.lm_head.weight.data.zero_()

@@ -40,12 +40,12 @@ def test_ter_equals_sacrebleu_and_accepts_several_references():
     assert [score(name, both) for name in ("exact-match", "ter")] == [100, 0]
 
 
-def test_metrics_are_selected_by_name():
+def test_metrics_selected_by_name():
     result = compute_metrics(OUTPUTS, REFERENCES, ["wer", "rouge-l"])
     assert [each.name for each in result] == ["WER", "ROUGE-L"]
     assert get_metrics(DEFAULT_METRICS) == [METRICS[name] for name in DEFAULT_METRICS]
 
 
-def test_unknown_metric_is_reported():
+def test_unknown_metric_raises():
     with pytest.raises(ConfigError, match="no metric is called 'blue'; did you mean 'bleu'"):
         get_metrics(["chrf", "blue"])

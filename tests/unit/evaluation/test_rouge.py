@@ -22,7 +22,7 @@ def test_rouge_1_and_2_match_hand_calculation():
     assert ROUGE_2.score_pair(OUTPUT, [REFERENCE]) == pytest.approx((2 / 4, 2 / 3, 4 / 7))
 
 
-def test_rouge_l_matches_hand_calculation():
+def test_rouge_l_same_as_hand_calculation():
     # "killed the" and "the gunman": 2 of 5 and 2 of 4.
     assert ROUGE_L.score_pair(OUTPUT, [REFERENCE]) == pytest.approx((2 / 5, 2 / 4, 4 / 9))
 

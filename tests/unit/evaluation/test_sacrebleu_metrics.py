@@ -92,7 +92,7 @@ def reference_bleu(outputs, references):
     return 100 * min(1.0, math.exp(1 - expected / said)) * math.exp(logs)
 
 
-def test_multi_bleu_matches_its_definition():
+def test_multi_bleu_same_as_its_definition():
     assert compute_score(MULTI_BLEU, OUTPUTS, BOTH).value == pytest.approx(
         reference_bleu(OUTPUTS, BOTH)
     )

@@ -41,7 +41,7 @@ def test_lines_have_score_interval_difference_and_signature():
     assert list(format_entries([ScoreEntry(METRIC)], digits=1)) == ["BLEU          31.3   tok:13a"]
 
 
-def test_columns_are_aligned():
+def test_columns_aligned():
     sure = ScoreEntry(METRIC, Interval(9.8, 100, 0.95), Difference(-1.5, 0.0123))
     large = ScoreEntry(
         MetricScore("perplexity", 12345.6, "per:token"), Interval(9, 10, 0.95), sure.difference

@@ -37,7 +37,7 @@ def test_edit_distance_and_lcs_match_their_definitions(one, other):
 
 
 @given(ITEMS, ITEMS)
-def test_multiset_overlap_matches_its_definition(one, other):
+def test_multiset_overlap_same_as_its_definition(one, other):
     left, crossed = list(other), 0
     for item in one:
         if item in left:

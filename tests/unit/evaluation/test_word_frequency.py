@@ -33,7 +33,7 @@ def test_tokenization_of_words_and_punctuation():
     assert SEEN == {"the": 3, "dog": 2, ",": 1, "cat": 1, "sees": 1, ".": 1, "a": 20}
 
 
-def test_outputs_are_grouped_by_the_rarest_reference_word():
+def test_outputs_grouped_by_the_rarest_reference_word():
     references = ["the dog", "the cat", "the bird", "a a", "a the", "", "the the"]
     result = scores_by_word_frequency(references, references, edges=(0, 1, 2, 4, 10))
     assert [(each.name, each.size) for each in result] == [

@@ -131,7 +131,7 @@ def test_new_run_has_no_saved_batch_size(recipe, tmp_path):
 
 
 @pytest.mark.faults
-def test_too_little_memory_is_an_error_and_random_state_is_kept(large):
+def test_too_little_memory_is_reported_and_random_state_is_kept(large):
     recipe, data_module = large
     state = torch.random.get_rng_state()
     with pytest.raises(ConfigError, match="not even one row of the longest sequences"):
@@ -178,7 +178,7 @@ def test_trial_out_of_memory_or_killed_needs_infinite_memory(recipe):
 
 
 @pytest.mark.faults
-def test_trial_that_fails_otherwise_is_an_error(recipe):
+def test_trial_that_fails_otherwise_raises(recipe):
     with TrialProcess(trial_job(recipe, VocabSizes(0, 0))) as process:
         with pytest.raises(RunError) as caught:
             process.peak_bytes(SHAPE, 2)

@@ -78,14 +78,14 @@ def same_mean(folder, several):
         torch.testing.assert_close(weight.double(), wanted, rtol=1e-6, atol=1e-7)
 
 
-def test_last_checkpoints_are_averaged(checkpointed, tmp_path):
+def test_last_checkpoints_averaged(checkpointed, tmp_path):
     folder, weights = checkpointed
     members = average_checkpoints([folder], tmp_path / "mean", num_last=3)
     assert [member.step for member in members] == [30, 40, 50]
     same_mean(tmp_path / "mean", [weights[step] for step in (30, 40, 50)])
 
 
-def test_distant_and_bad_checkpoints_are_warned_about(checkpointed, tmp_path):
+def test_distant_and_bad_checkpoints_warned_about(checkpointed, tmp_path):
     folder, _ = checkpointed
     members = average_checkpoints([folder], tmp_path / "mean", num_last=5)
     assert averaging_warnings(members[2:3]) == []
@@ -103,14 +103,14 @@ def test_distant_and_bad_checkpoints_are_warned_about(checkpointed, tmp_path):
     assert warning == f"{folder}: these checkpoints are far apart: {listed}"
 
 
-def test_best_checkpoints_are_averaged(checkpointed, tmp_path):
+def test_best_checkpoints_averaged(checkpointed, tmp_path):
     folder, weights = checkpointed
     members = average_checkpoints([folder], tmp_path / "mean", num_best=2)
     assert [(member.step, member.score) for member in members] == [(30, 1.0), (50, 1.5)]
     same_mean(tmp_path / "mean", [weights[30], weights[50]])
 
 
-def test_runs_are_averaged_by_their_saved_weights(tmp_path):
+def test_runs_averaged_by_their_saved_weights(tmp_path):
     one, first = published(tmp_path / "one", 1)
     two, second = published(tmp_path / "two", 2)
     members = average_checkpoints([one, two], tmp_path / "mean")
@@ -141,7 +141,7 @@ def test_sums_are_float64():
     torch.testing.assert_close(found, torch.tensor([1 / 3]))
 
 
-def test_integer_tensors_are_not_averaged():
+def test_integer_tensors_not_averaged():
     found = average_state_dicts({"calls": torch.tensor(number)} for number in (1, 4))
     assert found["calls"] == 4
     assert found["calls"].dtype == torch.int64
@@ -164,7 +164,7 @@ def test_too_few_checkpoints_are_an_error(checkpointed, tmp_path):
     )
 
 
-def test_single_model_is_an_error(checkpointed, tmp_path):
+def test_single_model_raises(checkpointed, tmp_path):
     folder, _ = checkpointed
     assert error_text([folder], tmp_path / "mean") == (
         f"{folder}: there is only one model to average\n"
@@ -172,7 +172,7 @@ def test_single_model_is_an_error(checkpointed, tmp_path):
     )
 
 
-def test_existing_output_folder_is_an_error(checkpointed):
+def test_existing_output_folder_raises(checkpointed):
     folder, weights = checkpointed
     assert error_text([folder], folder, num_last=2) == (
         f"{folder}: already exists\n  use a folder that does not exist yet"
@@ -180,7 +180,7 @@ def test_existing_output_folder_is_an_error(checkpointed):
     assert torch.equal(next(iter(weights_in(folder).values())), next(iter(weights[30].values())))
 
 
-def test_different_model_is_an_error_that_names_the_setting(tmp_path):
+def test_different_model_raises_that_names_the_setting(tmp_path):
     one, _ = published(tmp_path / "one", 1)
     two, _ = published(tmp_path / "two", 2, "model.decoder.hidden_size=16")
     assert error_text([one, two], tmp_path / "mean") == (
@@ -190,7 +190,7 @@ def test_different_model_is_an_error_that_names_the_setting(tmp_path):
     assert not (tmp_path / "mean").exists()
 
 
-def test_different_vocabulary_is_an_error(tmp_path):
+def test_different_vocabulary_raises(tmp_path):
     one, _ = published(tmp_path / "one", 1)
     two, _ = published(tmp_path / "two", 2, lines=["a b c", "d e", "g"])
     assert error_text([one, two], tmp_path / "mean") == (
@@ -206,13 +206,13 @@ def test_training_settings_may_differ(tmp_path):
     assert len(average_checkpoints([one, two], tmp_path / "mean")) == 2
 
 
-def test_missing_run_folder_is_an_error(tmp_path):
+def test_missing_run_folder_raises(tmp_path):
     assert "no such folder" in error_text([tmp_path / "none"], tmp_path / "mean", num_last=2)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "manifest.json"])
 @pytest.mark.parametrize("choice", ["num_last", "num_best"])
-def test_corrupt_checkpoint_is_an_error(checkpointed, tmp_path, name, choice):
+def test_corrupt_checkpoint_raises(checkpointed, tmp_path, name, choice):
     folder, _ = checkpointed
     path = folder / "checkpoints" / "step-00000050" / name
     contents = bytearray(path.read_bytes())
@@ -224,7 +224,7 @@ def test_corrupt_checkpoint_is_an_error(checkpointed, tmp_path, name, choice):
 
 
 @pytest.mark.parametrize(("choice", "steps"), [("num_last", [40, 50, 60]), ("num_best", [50, 60])])
-def test_checkpoints_removed_by_a_running_trainer_are_replaced(
+def test_checkpoints_removed_by_a_running_trainer_replaced(
     checkpointed, tmp_path, monkeypatch, choice, steps
 ):
     """A trainer saves step 60 and removes step 30 while the first manifest is read."""

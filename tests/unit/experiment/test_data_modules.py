@@ -74,7 +74,7 @@ def test_validation_batches_are_always_the_same(model, tmp_path):
     assert all(map(same, batches, data.validation_batches()))
 
 
-def test_missing_training_text_is_reported(tmp_path):
+def test_missing_training_text_raises(tmp_path):
     with pytest.raises(ConfigError) as caught:
         text_data(tmp_path, "language-model", "data.train=null")
     assert str(caught.value) == (
@@ -116,7 +116,7 @@ SYNTHETIC = "{type: synthetic, name: reverse, num_examples: 150, seed: %d}"
     ],
     ids=["plain", "filtered", "with dev data", "mixture"],
 )
-def test_pairs_in_files_give_the_same_batches_as_in_memory(tmp_path, overrides):
+def test_pairs_in_files_return_the_same_batches_as_in_memory(tmp_path, overrides):
     in_memory = pairs(tmp_path, *overrides)
     in_files = pairs(tmp_path, "data.max_in_memory_examples=299", *overrides, run="large")
     again = pairs(tmp_path, "data.max_in_memory_examples=299", *overrides, run="large")
@@ -127,7 +127,7 @@ def test_pairs_in_files_give_the_same_batches_as_in_memory(tmp_path, overrides):
     assert in_files.fingerprint == again.fingerprint != in_memory.fingerprint
 
 
-def test_token_folder_and_filtered_pairs_are_logged(tmp_path):
+def test_token_folder_and_filtered_pairs_logged(tmp_path):
     console = Console(file=io.StringIO(), width=1000)
     settings = ["data.max_in_memory_examples=599", "data.filtering.max_length=3"]
     pairs(tmp_path, *settings, console=console)
@@ -160,7 +160,7 @@ def test_line_numbers_in_reports_are_those_of_the_file(tmp_path, max_examples):
 
 
 @pytest.mark.parametrize("model", ["language-model", "masked-language-model"])
-def test_text_in_files_gives_the_same_batches_as_in_memory(model, tmp_path):
+def test_text_in_files_returns_the_same_batches_as_in_memory(model, tmp_path):
     in_memory = text_data(tmp_path, model)
     recipe = load_recipe(
         str(write_text_recipe(tmp_path, model)), ["data.max_in_memory_examples=50"]
@@ -185,7 +185,7 @@ def prepared(folder, *overrides):
     return f"data.train={json.dumps({'type': 'prepared', 'path': str(folder / 'tokens')})}"
 
 
-def test_prepared_tokens_give_the_same_batches(tmp_path):
+def test_prepared_tokens_return_the_same_batches(tmp_path):
     setting = prepared(tmp_path)
     (in_memory, in_files) = pairs(tmp_path), pairs(tmp_path, setting, run="large")
     assert_same_batches(in_memory, in_files)
@@ -200,7 +200,7 @@ def message(action, kind):
     return str(caught.value)
 
 
-def test_tokens_with_other_settings_are_reported(tmp_path):
+def test_tokens_with_other_settings_reported(tmp_path):
     setting = prepared(tmp_path)
     assert message(
         lambda: pairs(tmp_path, setting, "tokenizers.source.min_frequency=2"), ConfigError
@@ -217,7 +217,7 @@ def test_tokens_with_other_settings_are_reported(tmp_path):
     )
 
 
-def test_tokens_of_pairs_are_rejected_by_language_models(tmp_path):
+def test_tokens_of_pairs_raise_by_language_models(tmp_path):
     setting = prepared(tmp_path)
     assert message(lambda: text_data(tmp_path, "language-model", setting), ConfigError) == (
         f"data.train.path: {tmp_path}/tokens contains pairs of texts, "
@@ -226,7 +226,7 @@ def test_tokens_of_pairs_are_rejected_by_language_models(tmp_path):
     )
 
 
-def test_tokens_of_other_tokenizers_are_reported(tmp_path):
+def test_tokens_of_other_tokenizers_reported(tmp_path):
     setting = prepared(tmp_path)
     recipe = load_recipe(str(write_recipe(tmp_path)), [setting])
     Run(tmp_path / "run").initialize(recipe, recipe.tokenizers.train(["a b"], ["a b c"]))
@@ -237,7 +237,7 @@ def test_tokens_of_other_tokenizers_are_reported(tmp_path):
     )
 
 
-def test_tokens_without_dev_data_are_reported(tmp_path):
+def test_tokens_without_dev_data_reported(tmp_path):
     dev = "data.dev={type: synthetic, name: copy, num_examples: 9}"
     setting = prepared(tmp_path, dev)
     assert len(pairs(tmp_path, setting, dev).dev_pairs) == 9
@@ -255,7 +255,7 @@ def test_tokens_without_dev_data_are_reported(tmp_path):
         ("other", "not a folder of tokens, or one of another version of heedful"),
     ],
 )
-def test_other_folders_are_reported(tmp_path, damage, problem):
+def test_other_folders_reported(tmp_path, damage, problem):
     from heedful.storage.manifest import write_manifest
 
     prepared(tmp_path)
@@ -271,7 +271,7 @@ def test_other_folders_are_reported(tmp_path, damage, problem):
     )
 
 
-def test_incomplete_tokens_are_reported(tmp_path, monkeypatch):
+def test_incomplete_tokens_reported(tmp_path, monkeypatch):
     monkeypatch.setattr("heedful.data.text.dataset_builder.write_shard", _interrupted)
     with pytest.raises(KeyboardInterrupt):
         prepared(tmp_path)
@@ -286,7 +286,7 @@ def _interrupted(*args, **kwargs):
     raise KeyboardInterrupt
 
 
-def test_large_standard_input_is_reported(tmp_path, monkeypatch):
+def test_large_standard_input_raises(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\tb\n" * 20)))
     setting = ["data.train={type: tsv, path: '-'}", "data.max_in_memory_examples=10"]
     assert message(lambda: pairs(tmp_path, *setting), DataError) == (

@@ -33,7 +33,7 @@ def vocab_sizes(recipe):
     return recipe.tokenizers.source.vocab_size, recipe.tokenizers.target.vocab_size
 
 
-def test_other_recipes_are_loaded_as_they_are():
+def test_other_recipes_loaded_as_they_are():
     changes = ["training.max_steps=7"]
     expected = load_recipe("transformer-2017-small", changes)
     assert load_training_recipe("transformer-2017-small", changes) == expected
@@ -209,7 +209,7 @@ def test_spans_get_a_crf_and_their_metric(tmp_path):
     assert others.model.output_head.type == "softmax"
 
 
-def test_texts_without_spaces_are_read_as_characters(tmp_path):
+def test_texts_without_spaces_load_as_characters(tmp_path):
     words = load_default({"labeled": write_text(tmp_path, text="a\tthree short words\n")})
     assert words.tokenizers.source.type == "word"
     characters = load_default({"labeled": write_text(tmp_path, text=f"a\t{'x' * 16}\n")})
@@ -261,7 +261,7 @@ def test_vocabulary_of_a_text_grows_with_its_square_root(tmp_path):
 @pytest.mark.parametrize(
     "setting", ["model={type: masked-language-model}", "model.type=text-classifier"]
 )
-def test_model_of_another_task_is_an_error_that_names_a_recipe(tmp_path, setting):
+def test_model_of_another_task_raises_that_names_a_recipe(tmp_path, setting):
     with pytest.raises(ConfigError) as caught:
         load_default({"text": write_text(tmp_path)}, setting)
     name, recipe = {

@@ -81,7 +81,7 @@ def test_language_model_has_one_embedding(tmp_path):
         ("dominus 1 2 3\n", "{path} has none of the 6 tokens, such as 'Servus'"),
     ],
 )
-def test_file_that_does_not_fit_is_an_error(text, problem, tmp_path):
+def test_file_that_does_not_fit_raises(text, problem, tmp_path):
     path = tmp_path / "vectors.txt"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
@@ -106,7 +106,7 @@ def test_binary_file_is_refused_by_name():
         load(build(), source="vectors.bin")
 
 
-def test_model_without_target_embeddings_is_an_error(tmp_path):
+def test_model_without_target_embeddings_raises(tmp_path):
     config = TextClassifierConfig.model_validate({"encoder": {"type": "bag-of-words"}})
     model = config.build(source_vocab_size=len(SOURCES), target_vocab_size=6)
     with pytest.raises(ConfigError) as caught:

@@ -113,13 +113,13 @@ def test_resident_memory_grows_with_allocations():
     assert resident_memory() - before >= 60 << 20
 
 
-def test_backends_are_unchanged_for_a_cpu():
+def test_backends_unchanged_for_a_cpu():
     before = torch.get_float32_matmul_precision(), torch.backends.cuda.cudnn_sdp_enabled()
     configure_backends(torch.device("cpu"))
     assert (torch.get_float32_matmul_precision(), torch.backends.cuda.cudnn_sdp_enabled()) == before
 
 
-def test_backends_are_configured_for_a_gpu():
+def test_backends_configured_for_a_gpu():
     before = torch.get_float32_matmul_precision(), torch.backends.cuda.cudnn_sdp_enabled()
     try:
         configure_backends(torch.device("cuda"))
@@ -142,7 +142,7 @@ def test_memory_limit_refuses_large_allocations_only():
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "refused\n"
 
 
-def test_first_stop_signal_is_recorded_and_handlers_are_restored():
+def test_first_stop_signal_is_recorded_and_handlers_restored():
     previous = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM)}
     calls = []
     with handle_stop_signals(on_stop=lambda: calls.append("stop")) as is_stopped:
@@ -168,7 +168,7 @@ def test_signal_is_notified_before_a_long_operation_ends():
     assert signal.set_wakeup_fd(-1) == -1
 
 
-def test_stop_signals_are_ignored_outside_the_main_thread():
+def test_stop_signals_ignored_outside_the_main_thread():
     results = []
 
     def run():

@@ -61,7 +61,7 @@ PRODUCTS = dict(products())
 
 @pytest.mark.parametrize("name", PRODUCTS)
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "training"])
-def test_count_matches_torch_counter(name, backward):
+def test_count_same_as_torch_counter(name, backward):
     with FlopCounterMode(display=False) as counter:
         output = PRODUCTS[name]()
         if backward:
@@ -99,7 +99,7 @@ def test_mask_and_grouped_keys_do_not_change_count():
     assert count(attend) == 3 * 2 * (2 * 6) * 4 * 5 * 16
 
 
-def test_gpu_kernels_are_counted():
+def test_gpu_kernels_counted():
     queries, keys = (random_tensor(2, 3, length, 8, device="meta") for length in (4, 5))
     assert count(lambda: ATTENTION(queries, keys, keys)[0]) == 3 * 2 * (2 * 3) * 4 * 5 * 16
     weights = [random_tensor(*shape, device="meta") for shape in [(16, 3), (16, 4), (16,), (16,)]]
@@ -133,7 +133,7 @@ def test_flops_of_convolutions_match_hand_calculation():
     assert count(lambda: spread(random_tensor(2, 4, 9))) == 3 * (2 * 2 * 9 * 4 * 3 * 6)
 
 
-def test_matrix_vector_products_are_counted():
+def test_matrix_vector_products_counted():
     # Forwards 12 multiply-adds, and as many for the vector; the outer product adds up nothing.
     assert count(lambda: random_tensor(3, 4) @ random_tensor(4)) == 2 * 12 + 2 * 12
     assert count(lambda: random_tensor(4) @ random_tensor(4), backward=False) == 2 * 4
@@ -215,7 +215,7 @@ def stack(size, intermediate_size, num_layers):
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_transformer_matches_formula(device):
+def test_transformer_same_as_formula(device):
     transformer = stack(16, 40, 3).to(device)
     inputs, lengths = random_tensor(2, 7, 16, device=device), torch.full((2,), 7, device=device)
     # Four projections and two feed-forward matrices per token; per pair of tokens a score and a
@@ -296,7 +296,7 @@ def real_batch(*, source_length, target_length):
     return Batch(SourceBatch(source, torch.tensor([source_length])), target, target)
 
 
-def test_count_matches_real_run_and_leaves_model_unchanged():
+def test_count_same_as_real_run_and_leaves_model_unchanged():
     torch.manual_seed(0)
     model = load_recipe("reverse-tiny").model.build(source_vocab_size=12, target_vocab_size=12)
     before = {name: weight.clone() for name, weight in model.state_dict().items()}

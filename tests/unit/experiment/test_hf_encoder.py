@@ -115,7 +115,7 @@ def test_only_the_tuned_layers_change(bert, classifier_run):
     assert changed == ["layer 2"]
 
 
-def test_layers_above_the_kept_ones_are_dropped(bert, files, tmp_path):
+def test_layers_above_the_kept_ones_dropped(bert, files, tmp_path):
     run = train_classifier(bert, files, tmp_path / "run", layers=2)
     assert changed_parts(run, bert) == (["embeddings", "layer 0", "layer 1"], [])
 
@@ -209,7 +209,7 @@ def damage(folder, target, change):
     return target
 
 
-def test_missing_tensor_is_an_error_before_any_file_is_written(bert, files, tmp_path):
+def test_missing_tensor_raises_before_any_file_is_written(bert, files, tmp_path):
     folder = damage(
         bert, tmp_path / "bert", lambda tensors: tensors.pop("encoder.layer.1.output.dense.bias")
     )
@@ -222,7 +222,7 @@ def test_missing_tensor_is_an_error_before_any_file_is_written(bert, files, tmp_
     assert not (tmp_path / "run").exists()
 
 
-def test_wrong_vocabulary_size_is_an_error(bert, files, tmp_path):
+def test_wrong_vocabulary_size_raises(bert, files, tmp_path):
     folder = shutil.copytree(bert, tmp_path / "bert")
     config = json.loads((folder / "config.json").read_text())
     size = config["vocab_size"]
@@ -250,13 +250,13 @@ def test_wrong_vocabulary_size_is_an_error(bert, files, tmp_path):
         ),
     ],
 )
-def test_layers_that_the_model_does_not_have_are_errors(encoder, message, bert, files, tmp_path):
+def test_layers_that_the_model_does_not_have_raise(encoder, message, bert, files, tmp_path):
     with pytest.raises(ConfigError) as error:
         train_classifier(bert, files, tmp_path / "run", **encoder)
     assert str(error.value) == message.format(folder=bert)
 
 
-def test_folder_of_nothing_known_is_an_error(files, tmp_path):
+def test_folder_of_nothing_known_raises(files, tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "readme.txt").write_text("nothing")
     with pytest.raises(HeedfulError) as error:

@@ -59,7 +59,7 @@ def test_resumed_run_does_not_read_or_tokenize_the_training_data(case, tmp_path,
     assert set(reports) <= set(shown_again.splitlines())
 
 
-def test_changed_files_are_read_again(tmp_path):
+def test_changed_files_load_again(tmp_path):
     recipe = write_pairs(tmp_path)
     first, _ = load(recipe, tmp_path)
     for name in ("source.txt", "target.txt"):
@@ -83,7 +83,7 @@ def test_corrupt_token_cache_is_rebuilt(tmp_path):
     assert "using the tokens" in load(recipe, tmp_path)[1]
 
 
-def test_tokens_of_standard_input_are_not_kept(tmp_path, monkeypatch):
+def test_tokens_of_standard_input_not_kept(tmp_path, monkeypatch):
     recipe = write_pairs(tmp_path)
     monkeypatch.setattr(ParallelFilesConfig, "is_single_pass", True)
     load(recipe, tmp_path)

@@ -87,7 +87,7 @@ def test_training_stops_early_without_improvement(train_recipe):
     )
 
 
-def test_best_weights_are_saved_and_last_checkpoint_is_kept(train_recipe, tmp_path):
+def test_best_weights_saved_and_last_checkpoint_is_kept(train_recipe, tmp_path):
     settings = ["training.optimizer.learning_rate=0.5", "training.max_grad_norm=100"]
     train_recipe(*settings, *NO_DECODING)
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
@@ -173,7 +173,7 @@ def test_metrics_log_has_environment_speed_memory_and_flops(train_recipe, tmp_pa
     assert flops[0] > 0
 
 
-def test_samples_are_logged_at_every_validation(train_recipe, tmp_path):
+def test_samples_logged_at_every_validation(train_recipe, tmp_path):
     train_recipe("training.num_logged_samples=2", "training.max_steps=10")
     lines = (tmp_path / "run" / "samples.jsonl").read_text().splitlines()
     samples = [json.loads(line) for line in lines]
@@ -354,7 +354,7 @@ def test_init_from_uses_weights_and_tokenizers_of_another_run(train_recipe, tmp_
         ).read_bytes()
 
 
-def test_init_from_with_another_tokenizer_is_an_error(train_recipe, tmp_path):
+def test_init_from_with_another_tokenizer_raises(train_recipe, tmp_path):
     train_recipe()
     run = tmp_path / "run"
     overrides = [f"training.init_from={run}", "tokenizers.source.type=character"]
@@ -367,7 +367,7 @@ def test_init_from_with_another_tokenizer_is_an_error(train_recipe, tmp_path):
     )
 
 
-def test_checkpoints_are_kept_as_configured(train_recipe, tmp_path):
+def test_checkpoints_kept_as_configured(train_recipe, tmp_path):
     train_recipe(
         "training.save_every=2", "training.checkpoints={keep_last: 1, keep_best: 0, keep_every: 6}"
     )
@@ -438,7 +438,7 @@ def test_resume_writes_changed_settings_only_if_it_succeeds(change, train_recipe
     run.verify()
 
 
-def test_other_change_is_an_error_and_nothing_is_written(run):
+def test_other_change_is_reported_and_nothing_is_written(run):
     overrides = ["training.max_steps=9", "training.optimizer.learning_rate=0.5"]
     recipe = load_recipe(str(run.folder / "config.yaml"), overrides)
     before = (run.folder / "config.yaml").read_bytes()
@@ -477,7 +477,7 @@ IMPOSSIBLE = {
 
 
 @pytest.mark.parametrize("name", IMPOSSIBLE)
-def test_unsupported_recipe_is_reported_before_any_file_is_written(name, tmp_path):
+def test_unsupported_recipe_raises_before_any_file_is_written(name, tmp_path):
     overrides, message = IMPOSSIBLE[name]
     recipe = load_recipe(str(write_recipe(tmp_path)), overrides)
     (tmp_path / "source.txt").unlink()  # nothing is read, either
@@ -509,7 +509,7 @@ def test_concatenated_positions_must_leave_values_for_tokens(side, size, message
     assert str(caught.value).startswith(f"--set model.{side}: {message}")
 
 
-def test_unknown_tracker_is_reported_before_any_file_is_written(tmp_path):
+def test_unknown_tracker_raises_before_any_file_is_written(tmp_path):
     recipe = load_recipe(str(write_recipe(tmp_path)))
     with pytest.raises(ConfigError, match="unknown tracker 'tensorbord'"):
         train(recipe, tmp_path / "run", report_to=["tensorbord"])

@@ -28,7 +28,7 @@ def test_limit_is_reached_exactly(name):
     assert TrainingLimits(TrainingConfig(**{name: 9})).reached(*progress_with(**LIMITS[name])) == ""
 
 
-def test_limits_are_formatted_as_they_are_written():
+def test_limits_formatted_as_they_are_written():
     config = TrainingConfig(max_steps=1_000_000, max_flops=1.5e12)
     limits = TrainingLimits(config)
     assert limits.reached(*progress_with(step=1_000_000)) == "reached max_steps=1000000"
@@ -238,7 +238,7 @@ def test_early_stopping_ends_after_the_validation():
     assert result.stop_reason == "early stopping: no improvement in 2 validations"
 
 
-def test_losses_that_are_read_rarely_are_read_before_validations_checkpoints_and_the_end():
+def test_losses_that_load_rarely_load_before_validations_checkpoints_and_the_end():
     job = FakeJob(loss_sync_interval=4, max_steps=11, validate_every=6, save_every=9, patience=None)
     _, events = run(job)
     words = " ".join(event.replace("on_step_end ", "read ").split(" on ")[0] for event in events)
@@ -250,7 +250,7 @@ def test_losses_that_are_read_rarely_are_read_before_validations_checkpoints_and
     assert "step 10 step 11 read 10 read 11 validate" in words
 
 
-def test_losses_are_read_when_training_is_interrupted():
+def test_losses_load_when_training_is_interrupted():
     _, events = run(FakeJob(loss_sync_interval=4, stop_at=2))
     assert [event.split(" on ")[0] for event in events][:4] == [
         *("step 1", "step 2", "on_step_end 1", "on_step_end 2")

@@ -1,4 +1,4 @@
-"""What every picture test looks at."""
+"""What every image test looks at."""
 
 import numpy as np
 import pytest

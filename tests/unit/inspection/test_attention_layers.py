@@ -128,7 +128,7 @@ def test_all_kinds_layers_and_heads():
     assert len({drawn.caption for drawn in maps}) == len(maps) == 2 * 2 * 2
 
 
-def test_single_layers_and_heads_are_not_counted():
+def test_single_layers_and_heads_not_counted():
     (drawn,) = AttentionSelection().select([layer("cross", 1)], BASE)
     assert drawn.caption == "cross-attention"
 
@@ -160,7 +160,7 @@ def test_numbers(values, numbers):
 
 
 @pytest.mark.parametrize("value", ["0", "5", "2-9", "4-2", "x", "", "-1"])
-def test_number_of_no_layer_is_reported(value):
+def test_number_of_no_layer_raises(value):
     with pytest.raises(ConfigError) as caught:
         parse_numbers([value], 4, "--layer")
     assert str(caught.value) == (
@@ -169,7 +169,7 @@ def test_number_of_no_layer_is_reported(value):
     )
 
 
-def test_unknown_kind_is_reported():
+def test_unknown_kind_raises():
     with pytest.raises(ConfigError) as caught:
         AttentionSelection(["crossed"]).select(LAYERS_OF_MODEL, BASE)
     assert str(caught.value) == (
@@ -178,7 +178,7 @@ def test_unknown_kind_is_reported():
     )
 
 
-def test_options_without_layers_are_reported():
+def test_options_without_layers_reported():
     drawn = AttentionMap(["a"], ["b"], np.ones((1, 1)))
     assert AttentionSelection().select([], drawn) == [drawn]
     with pytest.raises(ConfigError) as caught:

@@ -110,7 +110,7 @@ def test_terminal_thickness_grows_with_the_weight(weight, dots):
     assert sum(code.bit_count() for code in codes) == dots * 40  # a vertical line of 40 dots
 
 
-def test_light_weights_are_dotted():
+def test_light_weights_dotted():
     drawn = terminal_lines(AttentionMap(["x"], ["u"], np.array([[0.1]])), width=40).plain
     codes = [ord(character) - 0x2800 for character in BRAILLE.findall(drawn.split("\n\n")[0])]
     assert sum(code.bit_count() for code in codes) == 14  # every third of 40 dots

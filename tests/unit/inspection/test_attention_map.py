@@ -16,26 +16,26 @@ def message_for(weights, source=("a", "b"), target=("x",)):
     return str(caught.value)
 
 
-def test_wrong_shape_is_reported():
+def test_wrong_shape_raises():
     assert message_for([[0.5], [0.5]]) == (
         "attention_map: 1 target and 2 source tokens need weights of shape (1, 2), found (2, 1)\n"
         "  give one row per target token and one column per source token"
     )
 
 
-def test_nonfinite_weights_are_reported():
+def test_nonfinite_weights_reported():
     expected = f"attention_map: row 0 ('x'): a weight is not a finite number\n  {HINT}"
     assert message_for([[0.5, np.nan]]) == expected
     assert message_for([[np.inf, 0.5]]) == expected
 
 
-def test_negative_weights_are_reported():
+def test_negative_weights_reported():
     assert message_for([[1.2, -0.2]]) == (
         f"attention_map: row 0 ('x'): a weight is negative: -0.2\n  {HINT}"
     )
 
 
-def test_row_sum_above_one_is_reported():
+def test_row_sum_above_one_raises():
     assert message_for([[0.5, 0.5], [0.5, 0.75]], target=("x", "y")) == (
         f"attention_map: row 1 ('y'): the weights sum to 1.25\n  {HINT}"
     )
@@ -59,7 +59,7 @@ def test_figures_import_no_torch():
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 
 
-def test_byte_tokens_are_joined_to_the_characters_that_they_spell():
+def test_byte_tokens_joined_to_the_characters_that_they_spell():
     tokens = ["<0xE2>", "<0x82>", "<0xAC>", "a", "<0xC3>", "<0xC3><0xA9>", "<0x41>"]
     joined = AttentionMap(tokens, ["x"], np.full((1, 7), 1 / 7)).join_bytes()
     assert joined.source == ["\u20ac", "a", "<0xC3>", "\u00e9", "A"]

@@ -141,7 +141,7 @@ def test_layer_is_the_first_number_of_the_path():
     ]
 
 
-def test_leading_dimensions_are_flattened():
+def test_leading_dimensions_flattened():
     attention = dot()
     for leading in [(), (3,), (2, 3)]:
         values, queries = torch.randn(*leading, 5, 4), torch.randn(*leading, 2, 4)
@@ -152,7 +152,7 @@ def test_leading_dimensions_are_flattened():
         torch.testing.assert_close(record.weights, weights.reshape(-1, 1, 2, 5))
 
 
-def test_records_are_detached_and_moved_to_the_device():
+def test_records_detached_and_moved_to_the_device():
     attention = heads()
     queries, memory = call_inputs(attention)
     with trace_attention(attention, device="meta") as records:
@@ -166,7 +166,7 @@ def test_records_are_detached_and_moved_to_the_device():
 @pytest.mark.parametrize("make", [dot, heads])
 @pytest.mark.parametrize("rows", [None, [1], [0, 2]], ids=str)
 @pytest.mark.parametrize("is_causal", [False, True], ids=["padding", "causal"])
-def test_weights_of_a_fused_call_are_computed_for_requested_rows_only(make, rows, is_causal):
+def test_weights_of_a_fused_call_computed_for_requested_rows_only(make, rows, is_causal):
     attention, num_scored = make(), []
     attention.score.register_forward_hook(lambda _, args, __: num_scored.append(args[0].size(-2)))
     mask = padding_mask(torch.tensor([5, 2]), 5)
@@ -183,7 +183,7 @@ def test_weights_of_a_fused_call_are_computed_for_requested_rows_only(make, rows
     torch.testing.assert_close(record.weights, whole[:, :, picked])
 
 
-def test_existing_weights_are_not_computed_again():
+def test_existing_weights_not_computed_again():
     attention, num_scored = dot(), []
     attention.score.register_forward_hook(lambda _, args, __: num_scored.append(args[0].size(-2)))
     with trace_attention(attention, rows=[1]) as records:

@@ -135,7 +135,7 @@ def test_layer_without_gates_has_none(features):
     assert layer.gates is None
 
 
-def test_grid_of_another_size_is_reported():
+def test_grid_of_another_size_raises():
     with pytest.raises(DataError) as error:
         AttentionMap(["1", "2"], ["a"], torch.full((1, 2), 0.5).numpy(), grid=(2, 2))
     assert str(error.value) == (

@@ -42,7 +42,7 @@ def searched(model, width, rows=(0, 3, 5, 6)):
         pytest.param(with_heads, id="heads"),
     ],
 )
-def test_rows_are_traced_back_through_a_search(width, make):
+def test_rows_traced_back_through_a_search(width, make):
     records, hypotheses = searched(make(), width)
     joined = concatenate_steps(records)
     assert joined.weights.size(2) == len(records)
@@ -75,14 +75,14 @@ def error_of(records):
     return str(caught.value)
 
 
-def test_no_records_are_reported():
+def test_no_records_reported():
     assert (
         error_of([]) == "trace: the records must be of one module, but are of none\n"
         "  select the records of one module_path"
     )
 
 
-def test_records_of_several_modules_are_reported():
+def test_records_of_several_modules_reported():
     model = torch.nn.ModuleDict({"one": build(SYSTEM), "other": build(SYSTEM)})
     with trace_attention(model) as records:
         for part in model.values():
@@ -93,7 +93,7 @@ def test_records_of_several_modules_are_reported():
     )
 
 
-def test_records_of_two_sequences_are_reported():
+def test_records_of_two_sequences_reported():
     model, examples = build(SYSTEM), batch(store(), [0])
     with trace_attention(model) as records:
         model(examples)
@@ -105,7 +105,7 @@ def test_records_of_two_sequences_are_reported():
     )
 
 
-def test_rows_of_another_sequence_are_reported():
+def test_rows_of_another_sequence_reported():
     model, examples = build(SYSTEM), batch(store(), [2, 5])
     with trace_attention(model) as records:
         model(examples)

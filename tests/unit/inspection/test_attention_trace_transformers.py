@@ -19,7 +19,7 @@ def records_of(name, *, need_weights):
 
 
 @pytest.mark.parametrize("name", TRANSFORMERS)
-def test_weights_are_equal_with_and_without_fused_kernels(name):
+def test_weights_equal_with_and_without_fused_kernels(name):
     plain, fused = (records_of(name, need_weights=each)[0] for each in (True, False))
     assert [record.module_path for record in plain] == [record.module_path for record in fused]
     for one, other in zip(plain, fused, strict=True):

@@ -52,7 +52,7 @@ def test_word_without_attention_has_no_strength():
     assert nowhere.notes == ["max 0%"]
 
 
-def test_small_shares_are_not_called_zero():
+def test_small_shares_not_called_zero():
     weights = np.full((2, 2, 2), 0.004)
     drawn = CaptionAttention(None, ["a", "of"], weights, gates=[0.0049, 0.005])
     assert drawn.notes == ["max <1%, gate <1%", "max <1%, gate 1%"]
@@ -118,7 +118,7 @@ def test_json_has_words_weights_and_gates(photo, bare):
         ),
     ],
 )
-def test_bad_values_are_reported(bare, changes, message):
+def test_bad_values_reported(bare, changes, message):
     with pytest.raises(DataError) as error:
         replace(bare, **changes)
     assert str(error.value) == message
@@ -155,7 +155,7 @@ def test_terminal_pixels_are_those_of_the_blended_image():
     assert len(lines) == 10
     for row, line in enumerate(lines):
         spans = [span for span in line.spans if not isinstance(span.style, str)]
-        assert len(spans) == 40  # the picture, then the word
+        assert len(spans) == 40  # the image, then the word
         for column, span in enumerate(spans[20:]):
             assert tuple(span.style.color.triplet) == tuple(expected[2 * row, column])
             assert tuple(span.style.bgcolor.triplet) == tuple(expected[2 * row + 1, column])

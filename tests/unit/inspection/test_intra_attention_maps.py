@@ -78,7 +78,7 @@ def test_language_model_shows_intra_attention_by_default(cell):
     check_reads_word_by_word(drawn)
 
 
-def test_rows_of_intra_attention_are_the_words_that_are_read():
+def test_rows_of_intra_attention_are_the_words_that_load():
     axis, output = without_words(["a", "b", "c"]), without_words(["x", "y", "z"])
     records = [record([1.0]), record([0.25, 0.75])]
     (layer,) = collect_layers(records, lambda _: ("decoder-intra", output, axis))

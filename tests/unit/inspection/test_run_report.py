@@ -95,7 +95,7 @@ def test_key_figures_sum_up_a_run():
     }
 
 
-def test_validations_are_listed_with_the_best_of_each_metric():
+def test_validations_listed_with_the_best_of_each_metric():
     report = report_of(RUN)
     assert report.texts["th"] == ["Step", "Time", "Loss", "BLEU"]
     cells = report.texts["td"]
@@ -107,7 +107,7 @@ def test_validations_are_listed_with_the_best_of_each_metric():
     assert [cells[index] for index in report.best] == ["11.00", "2.0000"]
 
 
-def test_resumptions_and_skipped_steps_are_marked_in_every_chart():
+def test_resumptions_and_skipped_steps_marked_in_every_chart():
     page = render(RUN)
     num_drawings = page.count('class="curves')
     # Over steps, time and FLOPs; the first chart is wide, and also drawn for narrow screens.
@@ -157,7 +157,7 @@ def test_new_run_has_a_report():
     ],
     ids=str,
 )
-def test_incomplete_entries_are_accepted(odd):
+def test_incomplete_entries_accepted(odd):
     for entries in ([odd], [*RUN, odd], [odd, *RUN]):
         assert "NaN" not in json.dumps(data_of(render(entries), "charts"))
 
@@ -254,7 +254,7 @@ def test_report_is_written_for_any_numbers(lines):
     assert render_run_page("run", "", entries, entries, metrics=all_metrics()).endswith("</html>\n")
 
 
-def test_deeply_nested_log_lines_are_skipped(tmp_path):
+def test_deeply_nested_log_lines_skipped(tmp_path):
     path = tmp_path / "metrics.jsonl"
     deep = ['{"type": "environment", "a": ' + "[" * n + "]" * n + "}" for n in (60, 900, 100_000)]
     path.write_text("\n".join([*deep, '{"step": 1}']) + "\n")

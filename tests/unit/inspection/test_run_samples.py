@@ -20,7 +20,7 @@ def only_item(**changes):
     return item
 
 
-def test_samples_are_grouped_by_step():
+def test_samples_grouped_by_step():
     grouped = group_by_step([{**SAMPLE, "step": step} for step in (20, 20, 10)])
     assert [part["step"] for part in grouped["validations"]] == [10, 20]
     assert [len(part["items"]) for part in grouped["validations"]] == [1, 2]
@@ -79,7 +79,7 @@ def test_grid_with_other_cells_than_weights_is_not_drawn():
     ],
     ids=str,
 )
-def test_invalid_weights_are_not_drawn(weights):
+def test_invalid_weights_not_drawn(weights):
     assert only_item(attention=weights)["weights"] is None
 
 
@@ -89,13 +89,13 @@ def test_incomplete_sample_is_shown():
     assert validation["items"][0]["text"] == ""
 
 
-def test_invisible_characters_of_samples_are_escaped():
+def test_invisible_characters_of_samples_escaped():
     item = only_item(source=[" ", "\u202e"], text="a\u202eb\n\x00c")
     assert item["source"] == ["\u2423", "\\u202e"]
     assert item["text"] == "a\\u202eb\n\\x00c"
 
 
-def test_long_sequences_are_cut():
+def test_long_sequences_cut():
     tokens = ["w"] * 500
     weights = [[1 / 500] * 500] * 500
     item = only_item(source=tokens, output=tokens, attention=weights, text="w " * 5000)
@@ -105,7 +105,7 @@ def test_long_sequences_are_cut():
     assert len(item["text"]) <= 2003
 
 
-def test_validations_are_thinned_between_the_first_and_the_last():
+def test_validations_thinned_between_the_first_and_the_last():
     grouped = group_by_step([{**SAMPLE, "step": step} for step in range(1000)])
     steps = [part["step"] for part in grouped["validations"]]
     assert grouped["total"] == 1000
@@ -121,7 +121,7 @@ def test_large_maps_reduce_the_number_of_validations(monkeypatch):
     assert len(grouped["validations"]) == 10_000 // (16 * 16 * 4)
 
 
-def test_bytes_of_a_sample_are_joined_to_characters():
+def test_bytes_of_a_sample_joined_to_characters():
     weights = [[0.25, 0.25, 0.5], [0.0, 1.0, 0.0]]
     tokens = {"source": ["<0xC3>", "<0xA9>", "b"], "output": ["x", "y"]}
     grouped = group_by_step([{**SAMPLE, **tokens, "attention": weights, "step": 1}])

@@ -108,7 +108,7 @@ def test_unusual_characters_keep_column_alignment(hostile):
     assert (weights == 0.06).all()
 
 
-def test_right_to_left_words_are_isolated():
+def test_right_to_left_words_isolated():
     hebrew = "\u05d9\u05dc\u05d3\u05d4"
     plain = terminal_heatmap(AttentionMap([hebrew], [hebrew], np.ones((1, 1))), width=40).plain
     assert (

@@ -79,12 +79,12 @@ def test_timeline_interpolates_between_entries():
     assert timeline.locate({"step": 15, "seconds": 31}) == (15, 31, 200)
 
 
-def test_timeline_without_times_gives_none():
+def test_timeline_without_times_returns_none():
     assert Timeline([{"step": 1}]).locate({"step": 1}) == (1, None, None)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e305, None, "nan", True, [1]])
-def test_nonfinite_values_are_counted_and_not_drawn(bad):
+def test_nonfinite_values_counted_and_not_drawn(bad):
     chart = chart_of([training(1), training(2, loss=bad), training(3)], "loss")
     assert [point.step for point in chart.curves[0].points] == [1, 3]
     assert chart.num_missing == 1
@@ -114,7 +114,7 @@ def test_downsampling_keeps_ends_extremes_and_order(values, max_points):
         assert max(values) == max(point.value for point in kept)
 
 
-def test_few_points_are_not_downsampled():
+def test_few_points_not_downsampled():
     assert downsample(points(range(10)), 10) == points(range(10))
 
 

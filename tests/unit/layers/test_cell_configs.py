@@ -79,14 +79,14 @@ def test_cell_config_round_trips_through_yaml():
 
 
 @pytest.mark.parametrize("text", ["{cell: grru}", "{cell: {type: grru}}"])
-def test_unknown_cell_is_rejected_with_suggestion(text):
+def test_unknown_cell_raises_with_suggestion(text):
     assert error_message(text) == (
         "a.yaml: model.cell.type: no cell is called 'grru'; did you mean 'gru'?\n"
         "  choose from: gru, lstm, lstmn, rnn, self-attentive-lstm, self-attentive-rnn"
     )
 
 
-def test_value_that_is_no_name_is_rejected():
+def test_value_that_is_no_name_raises():
     assert error_message("{cell: 3}") == (
         "a.yaml: model.cell: expected a section with a `type`, got 3\n"
         "  choose from: {type: gru}, {type: lstmn}, {type: lstm}, {type: rnn}, "
@@ -94,7 +94,7 @@ def test_value_that_is_no_name_is_rejected():
     )
 
 
-def test_setting_of_another_cell_is_rejected():
+def test_setting_of_another_cell_raises():
     assert error_message("{cell: {type: gru, memory_zoneout: 0.5}}") == (
         "a.yaml: model.cell.memory_zoneout: no setting is called 'memory_zoneout'; "
         "did you mean 'zoneout'?\n"
@@ -133,7 +133,7 @@ def test_config_builds_cell_within_its_wrappers(config, expected):
     assert type(outer.cell.cell) is expected
 
 
-def test_forget_bias_with_layer_norm_is_rejected():
+def test_forget_bias_with_layer_norm_raises():
     with pytest.raises(ConfigError) as caught:
         LSTMCellConfig(forget_bias=1, layer_norm=True).build(**SIZES)
     assert str(caught.value) == (
@@ -174,7 +174,7 @@ def test_lstmn_score_size_applies_to_both_cells():
         assert cell.intra_attention.attention.score.query_projection.weight.shape == (5, 3 + 4)
 
 
-def test_unknown_intra_attention_is_rejected_with_suggestion():
+def test_unknown_intra_attention_raises_with_suggestion():
     assert error_message("{cell: {type: self-attentive-rnn, intra_attention: additiv}}") == (
         "a.yaml: model.cell.intra_attention.type: no intra attention is called 'additiv'; did you "
         "mean 'additive'?\n"
@@ -182,7 +182,7 @@ def test_unknown_intra_attention_is_rejected_with_suggestion():
     )
 
 
-def test_intra_attention_score_with_features_is_rejected():
+def test_intra_attention_score_with_features_raises():
     score = "{type: additive, features: [{type: coverage}]}"
     form = f"{{type: similarity, score: {score}}}"
     assert error_message(f"{{cell: {{type: self-attentive-rnn, intra_attention: {form}}}}}") == (

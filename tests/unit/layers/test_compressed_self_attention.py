@@ -84,7 +84,7 @@ def compare(module, inputs, actual, expected):
 @pytest.mark.parametrize("stride", [1, 2, 3, 4])
 @pytest.mark.parametrize("chunk", [512, 4], ids=["at once", "in chunks"])
 @pytest.mark.parametrize("need_weights", [True, False], ids=["weights", "no weights"])
-def test_causal_compressed_attention_matches_a_loop(stride, chunk, need_weights, monkeypatch):
+def test_causal_compressed_attention_same_as_a_loop(stride, chunk, need_weights, monkeypatch):
     monkeypatch.setattr(tuning, "QUERY_CHUNK_SIZE", chunk)
     module, inputs = build(stride), vectors()
     actual = read(module, inputs, need_weights=need_weights).outputs
@@ -94,7 +94,7 @@ def test_causal_compressed_attention_matches_a_loop(stride, chunk, need_weights,
 
 @pytest.mark.parametrize("stride", [1, 2, 3, 4])
 @pytest.mark.parametrize("length", [1, 8, 9])
-def test_bidirectional_compressed_attention_matches_a_loop(stride, length):
+def test_bidirectional_compressed_attention_same_as_a_loop(stride, length):
     module, inputs = build(stride), vectors(length)
     actual = module.forward_bidirectional(inputs, torch.ones(ROWS, length, dtype=torch.bool))
     expected = torch.stack([slowly(module, row, forward_bidirectional=True) for row in inputs])

@@ -100,7 +100,7 @@ def test_crf_without_transitions_has_independent_tags(scores):
         torch.testing.assert_close(one, other)
 
 
-def test_half_precision_emissions_are_summed_in_float32(head, scores):
+def test_half_precision_emissions_summed_in_float32(head, scores):
     emissions, mask = scores
     tags = torch.zeros(4, 4, dtype=torch.long)
     head.float()

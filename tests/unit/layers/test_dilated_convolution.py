@@ -55,7 +55,7 @@ def test_receptive_field_of_paper_is_373():
 
 @pytest.mark.parametrize(("kernel_size", "dilations"), KERNELS_AND_DILATIONS)
 @pytest.mark.parametrize("lengths", [(1,) * 7, (3, 4), (6, 1)])
-def test_causal_stack_in_pieces_matches_whole_sequence(kernel_size, dilations, lengths):
+def test_causal_stack_in_pieces_same_as_whole_sequence(kernel_size, dilations, lengths):
     blocks, inputs = stack(kernel_size, dilations), torch.randn(2, 7, 6, dtype=torch.double)
     whole, last = blocks(inputs, blocks.initial_state(inputs))
     state, pieces_out = blocks.initial_state(inputs), []

@@ -110,7 +110,7 @@ def test_gradients_reach_the_first_layer():
     assert network.stem.conv.weight.grad.abs().sum() > 0
 
 
-def test_saved_weights_are_loaded_again(tmp_path, network):
+def test_saved_weights_loaded_again(tmp_path, network):
     save_file(network.state_dict(), tmp_path / "w.safetensors")
     loaded = load_efficientnet(str(tmp_path / "w.safetensors"))
     assert not loaded.training

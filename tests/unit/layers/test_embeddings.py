@@ -24,7 +24,7 @@ def test_embeddings_have_norm_one_on_average():
     assert abs(table.square().sum(-1).mean().item() - 1) < 0.05
 
 
-def test_scaled_embeddings_are_multiplied_by_the_root_of_their_size():
+def test_scaled_embeddings_multiplied_by_the_root_of_their_size():
     plain, scaled = (
         TokenEmbedding(9, 16, dropout=0.0, scale_embeddings=each) for each in (False, True)
     )
@@ -33,7 +33,7 @@ def test_scaled_embeddings_are_multiplied_by_the_root_of_their_size():
     torch.testing.assert_close(scaled(tokens), 4 * plain(tokens))
 
 
-def test_positions_are_added_after_scaling_and_before_the_norm():
+def test_positions_added_after_scaling_and_before_the_norm():
     placing = PositionCombiner(SinusoidalEncoding(16), input_size=16)
     norm = nn.LayerNorm(16)
     embedding = TokenEmbedding(

@@ -71,7 +71,7 @@ def strict_matrix(gate, words):
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("num_tokens", [1, 7, 12])
-def test_strictly_balanced_gate_matches_appendix_f(training, num_tokens):
+def test_strictly_balanced_gate_same_as_appendix_f(training, num_tokens):
     gate = StrictlyBalancedGate(5, 4, 2).double().train(training)
     torch.nn.init.normal_(gate.score.weight)
     words = numbers(num_tokens, 5)
@@ -104,7 +104,7 @@ def test_thresholds_learn_the_batchwise_mask():
 
 @pytest.mark.parametrize("gate_class", [NoisyTopKGate, StrictlyBalancedGate])
 @pytest.mark.parametrize("training", [True, False])
-def test_hierarchical_gate_matches_appendix_b(gate_class, training):
+def test_hierarchical_gate_same_as_appendix_b(gate_class, training):
     gates = [gate_class(5, *sizes).double() for sizes in ((3, 2), *[(4, 2)] * 3)]
     for gate in gates:
         torch.nn.init.normal_(gate.score.weight)
@@ -131,7 +131,7 @@ def test_hierarchical_gate_matches_appendix_b(gate_class, training):
         torch.testing.assert_close(routing.threshold_loss, sum(losses))
 
 
-def test_strictly_balanced_groups_give_every_expert_as_many_tokens():
+def test_strictly_balanced_groups_return_every_expert_as_many_tokens():
     built = experts(gating="strictly-balanced", num_groups=3)
     mask = torch.ones(2, 6, dtype=torch.bool)
     mixed = built(numbers(2, 6, 5), mask)
@@ -185,7 +185,7 @@ def test_gradients_match_finite_differences(gating, training):
 
 @each_gating
 @pytest.mark.parametrize("training", [True, False])
-def test_batch_of_padding_gives_zeros(gating, training):
+def test_batch_of_padding_returns_zeros(gating, training):
     built = experts(**gating).train(training)
     mixed = built(numbers(2, 4, 5), torch.zeros(2, 4, dtype=torch.bool))
     assert (mixed.outputs == 0).all()
@@ -211,6 +211,6 @@ def test_token_without_experts_passes_the_sublayer():
         {"num_experts": 8, "num_groups": 4, "num_experts_per_token": 6, "num_groups_per_token": 2},
     ],
 )
-def test_groups_that_do_not_fit_are_reported(settings):
+def test_groups_that_do_not_fit_reported(settings):
     with pytest.raises(ValueError, match="groups need equal numbers of experts"):
         MoESublayerConfig(**settings)

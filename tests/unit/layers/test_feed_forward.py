@@ -33,7 +33,7 @@ def affine(layer, place):
 @pytest.mark.parametrize("activation", BENT)
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
-def test_feed_forward_matches_the_formula(activation, gated, bias):
+def test_feed_forward_same_as_the_formula(activation, gated, bias):
     built = FeedForward(3, 5, activation=activation, gated=gated, bias=bias).double()
     inputs = numbers(2, 3, 3)
     outputs = built(inputs, MASK).outputs

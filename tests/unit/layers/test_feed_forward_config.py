@@ -36,7 +36,7 @@ def test_defaults_are_the_papers():
     assert isinstance(built.activation, torch.nn.ReLU)
 
 
-def test_settings_of_feed_forward_are_used():
+def test_settings_of_feed_forward_used():
     text = "feed_forward: {activation: swish, gated: true, dropout: 0.2, bias: false}"
     built = read(text).build(size=8)
     assert isinstance(built.activation, torch.nn.SiLU)
@@ -44,7 +44,7 @@ def test_settings_of_feed_forward_are_used():
     assert built.dropout.p == 0.2
 
 
-def test_settings_of_experts_are_used():
+def test_settings_of_experts_used():
     text = """
     feed_forward:
       {type: moe, num_experts: 5, num_experts_per_token: 3, intermediate_size: 7,
@@ -70,7 +70,7 @@ def test_built_sublayer_keeps_the_size(config):
     assert outputs.shape == (2, 3, 6)
 
 
-def test_more_experts_per_token_than_experts_is_an_error():
+def test_more_experts_per_token_than_experts_raises():
     with pytest.raises(ConfigError, match="num_experts_per_token is 4, but num_experts is 3"):
         read("feed_forward: {type: moe, num_experts: 3, num_experts_per_token: 4}")
 

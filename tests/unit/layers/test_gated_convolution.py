@@ -23,7 +23,7 @@ def layer(input_size=4, size=4, *, kernel_size=3, dropout=0.0):
 
 
 @pytest.mark.parametrize("kernel_size", [1, 2, 3, 5])
-def test_convolution_matches_explicit_windows(kernel_size):
+def test_convolution_same_as_explicit_windows(kernel_size):
     module = WeightNormConv1d(3, 2, kernel_size=kernel_size).double()
     nn.init.normal_(module.bias)
     inputs = torch.randn(2, 6, 3, dtype=torch.double)
@@ -59,7 +59,7 @@ def test_initial_weights_have_std_of_paper(is_gated, times, dropout):
     assert module.weight.mean().item() == pytest.approx(0, abs=0.02 * expected)
 
 
-def test_zero_direction_gives_zero_weights_and_finite_gradients():
+def test_zero_direction_returns_zero_weights_and_finite_gradients():
     module = WeightNormConv1d(3, 2)
     nn.init.zeros_(module.direction)
     module(torch.randn(1, 4, 3)).sum().backward()
@@ -96,7 +96,7 @@ def test_initialization_skips_weight_norm_layers():
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("kernel_size", [1, 2, 3])
 @pytest.mark.parametrize("lengths", [(6,), (1,) * 6, (4, 1, 1), (2, 4)])
-def test_causal_layer_in_pieces_matches_whole_sequence(sizes, kernel_size, lengths):
+def test_causal_layer_in_pieces_same_as_whole_sequence(sizes, kernel_size, lengths):
     module, inputs = (
         layer(*sizes, kernel_size=kernel_size),
         torch.randn(2, 6, sizes[0], dtype=torch.double),

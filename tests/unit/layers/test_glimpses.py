@@ -39,7 +39,7 @@ def slow_glimpse(image, location, glimpse_size, num_scales):
 @pytest.mark.parametrize(
     ("glimpse_size", "num_scales"), [(1, 1), (3, 1), (4, 2), (2, 3), (3, 2), (5, 3)]
 )
-def test_sensor_matches_a_loop_over_pixels(glimpse_size, num_scales):
+def test_sensor_same_as_a_loop_over_pixels(glimpse_size, num_scales):
     torch.manual_seed(0)
     images = torch.rand(40, 9, 9, dtype=torch.float64)
     locations = 2 * torch.rand(40, 2, dtype=torch.float64) - 1
@@ -80,7 +80,7 @@ def test_window_over_the_whole_image_reads_equally_spaced_pixels():
     torch.testing.assert_close(read.view(3, 3), image[0, ::2, ::2])
 
 
-def test_window_matches_its_formula():
+def test_window_same_as_its_formula():
     torch.manual_seed(0)
     window = GaussianWindow(3, image_size=7, window_size=4).double()
     images, hidden = torch.rand(2, 7, 7).double(), torch.randn(2, 3).double()

@@ -19,7 +19,7 @@ def matrices(cell):
     return parts
 
 
-def test_reset_before_gru_matches_equations_of_cho_and_bahdanau():
+def test_reset_before_gru_same_as_equations_of_cho_and_bahdanau():
     cell = ResetBeforeGRUCell(3, 2)
     (W_r, b_r), (W_z, b_z), (W, b), (U_r, c_r), (U_z, c_z), (U, c) = matrices(cell)
     inputs, first = torch.randn(4, 6, 3), torch.randn(4, 2)
@@ -42,7 +42,7 @@ def test_reset_before_and_after_differ():
     assert not torch.allclose(before(inputs, (hidden,))[0], after(inputs, (hidden,))[0])
 
 
-def test_reset_after_gru_matches_torch():
+def test_reset_after_gru_same_as_torch():
     cell, torch_layer = ResetAfterGRUCell(3, 2), nn.GRU(3, 2, batch_first=True)
     W, U = ("weight_ih_l0", "bias_ih_l0"), ("weight_hh_l0", "bias_hh_l0")
     with torch.no_grad():

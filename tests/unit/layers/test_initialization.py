@@ -153,7 +153,7 @@ def test_bahdanau_init_of_scores_is_smaller_with_zero_score_vector(kind):
 
 
 @pytest.mark.parametrize("heads", [None, {"num_heads": 4}], ids=str)
-def test_bahdanau_init_gives_uniform_attention(heads):
+def test_bahdanau_init_returns_uniform_attention(heads):
     model, lengths = build(attention={"multi_head": heads}), [8, 2, 4]
     BahdanauInitConfig().initialize(model)
     weights = model(torch.randint(3, VOCABULARY, (3, 5)), source(*lengths)).weights
@@ -229,7 +229,7 @@ def test_recurrent_matrices_include_every_parameter_that_multiplies_a_state(sett
     assert {names[id(matrix._base)] for matrix in recurrent_matrices(cell)} == expected != set()
 
 
-def test_recurrent_matrices_are_tested_for_every_cell_type():
+def test_recurrent_matrices_tested_for_every_cell_type():
     cells = [*CELLS, *SELF_ATTENTIVE_CELLS]
     tested = {cell if isinstance(cell, str) else cell["type"] for cell in cells}
     assert tested == {type_of(config) for config in types_in(CellConfig)}

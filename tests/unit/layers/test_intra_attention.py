@@ -46,7 +46,7 @@ def test_query_is_hidden_part_of_context_and_values_are_whole_entries():
     torch.testing.assert_close(intra_attention(random(ROWS, E), context, history), expected)
 
 
-def test_keys_are_prepared_once_when_appended():
+def test_keys_prepared_once_when_appended():
     prepared = []
 
     class RecordingScore(AdditiveScore):
@@ -74,7 +74,7 @@ def test_masked_entries_have_no_influence():
     )
 
 
-def test_score_with_history_is_rejected():
+def test_score_with_history_raises():
     score = AdditiveScore(D, D, hidden_size=2, features=[CoverageFeature(2)])
     with pytest.raises(AssertionError, match="no attention history"):
         IntraAttention(score, hidden_size=D, query_uses_input=False)

@@ -50,12 +50,12 @@ def test_no_mask_means_that_all_positions_are_real(call):
 
 @all_layers
 @pytest.mark.parametrize("mask", [torch.ones(2, 6), torch.ones(2, 6, dtype=torch.long)])
-def test_masks_of_numbers_are_rejected(call, mask):
+def test_masks_of_numbers_raise(call, mask):
     with pytest.raises(ArgumentError, match=f"mask: has dtype {mask.dtype}"):
         call(torch.randn(2, 6, SIZE), mask)
 
 
 @all_layers
-def test_masks_of_other_lengths_are_rejected_with_their_shape(call):
+def test_masks_of_other_lengths_raise_with_their_shape(call):
     with pytest.raises(ArgumentError, match=r"mask: has shape \(2, 5\), but .*\(2, 6\)"):
         call(torch.randn(2, 6, SIZE), torch.ones(2, 5, dtype=torch.bool))

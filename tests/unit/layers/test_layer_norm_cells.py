@@ -72,7 +72,7 @@ def reset_before(cell, x, state):
     ],
     ids=["rnn", "lstm", "gru, reset after", "gru, reset before"],
 )
-def test_layer_norm_cell_matches_equations_of_paper(make, paper):
+def test_layer_norm_cell_same_as_equations_of_paper(make, paper):
     cell, inputs = with_random_parameters(make()), torch.randn(3, 5, 4)
     first = cell.initial_state(torch.randn(3, 6))
     actual = unroll_states(cell, inputs, first)

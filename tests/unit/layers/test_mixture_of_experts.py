@@ -101,7 +101,7 @@ def test_padding_is_not_routed_and_has_no_loss():
     assert (gradient[~MASK] == 0).all()
 
 
-def test_batch_of_padding_gives_zeros():
+def test_batch_of_padding_returns_zeros():
     built = experts()
     mixed = built(numbers(2, 4, 3), torch.zeros(2, 4, dtype=torch.bool))
     assert (mixed.outputs == 0).all()
@@ -121,7 +121,7 @@ def phi(number):
     return 0.5 * (1 + math.erf(number / math.sqrt(2)))
 
 
-def test_noisy_gate_matches_the_paper_in_training():
+def test_noisy_gate_same_as_the_paper_in_training():
     gate = experts().gate
     words = numbers(7, 3)
     torch.manual_seed(3)
@@ -197,7 +197,7 @@ def test_new_gate_routes_only_by_noise():
     torch.testing.assert_close(counts, torch.full((4,), 0.25), atol=0.02, rtol=0)
 
 
-def test_cv_squared_matches_hand_calculation():
+def test_cv_squared_same_as_hand_calculation():
     # Mean 2, variance of the whole population (1 + 1 + 4 + 4) / 4 = 2.5.
     amounts = torch.tensor([1.0, 3.0, 0.0, 4.0])
     assert cv_squared(amounts).item() == pytest.approx(2.5 / 4)

@@ -52,7 +52,7 @@ def one_by_one(built, words, room):
 
 @pytest.mark.parametrize("factor", [0.2, 0.5, 1.0, 1.3])
 @pytest.mark.parametrize("num_experts_per_token", [1, 2, 4])
-def test_tokens_beyond_the_capacity_are_dropped(factor, num_experts_per_token):
+def test_tokens_beyond_the_capacity_dropped(factor, num_experts_per_token):
     built, inputs = (
         experts(capacity_factor=factor, num_experts_per_token=num_experts_per_token),
         numbers(3, 4, 3),

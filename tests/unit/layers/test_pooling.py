@@ -22,15 +22,15 @@ def pooling(settings, size=2):
     return TypeAdapter(PoolingConfig).validate_python(settings).build(size=size)
 
 
-def test_mean_pooling_matches_hand_calculation():
+def test_mean_pooling_same_as_hand_calculation():
     assert MeanPooling()(STATES, MASK).tolist() == [[2, -3], [5, -7]]
 
 
-def test_max_pooling_matches_hand_calculation():
+def test_max_pooling_same_as_hand_calculation():
     assert MaxPooling()(STATES, MASK).tolist() == [[3, -2], [5, -7]]
 
 
-def test_attention_pooling_matches_hand_calculation():
+def test_attention_pooling_same_as_hand_calculation():
     pool = pooling({"type": "attention", "attention": {"score": {"type": "dot"}}})
     first, second = ((pool.query @ state).exp() for state in STATES[0, :2])
     expected = (first * STATES[0, 0] + second * STATES[0, 1]) / (first + second)
@@ -61,7 +61,7 @@ def test_masked_states_have_no_influence_in_value_and_gradient(kind):
 
 
 @each_kind
-def test_sequence_of_padding_gives_zeros(kind):
+def test_sequence_of_padding_returns_zeros(kind):
     states = STATES.clone().requires_grad_()
     pooled = pooling(kind)(states, torch.zeros_like(MASK))
     assert (pooled == 0).all()
@@ -123,7 +123,7 @@ def test_last_state_pooling_builds_no_module():
         ),
     ],
 )
-def test_attention_that_needs_targets_is_rejected(attention, message):
+def test_attention_that_needs_targets_raises(attention, message):
     with pytest.raises(ConfigError) as caught:
         pooling({"type": "attention", "attention": attention})
     assert str(caught.value) == message

@@ -72,7 +72,7 @@ def test_bidirectional_output_concatenates_directions():
     assert torch.equal(both, torch.cat([forwards, backwards], -1))
 
 
-def test_backward_layer_matches_forward_layer_on_reversed_sequence():
+def test_backward_layer_same_as_forward_layer_on_reversed_sequence():
     cell, inputs = CELL_CLASSES["lstm"](3, 4), torch.randn(2, 5, 3)
     lengths = torch.tensor([5, 5])
     forwards = RecurrentLayer(forward_cell=cell).forward_with_states(inputs.flip(1), lengths)
@@ -99,7 +99,7 @@ def test_empty_sequence_keeps_initial_state():
             assert torch.equal(before[[0, 2]], after[[0, 2]])
 
 
-def test_layer_without_cell_is_rejected():
+def test_layer_without_cell_raises():
     with pytest.raises(AssertionError, match="needs a cell"):
         RecurrentLayer()
 

@@ -21,7 +21,7 @@ def as_parts(state):
 
 
 @pytest.mark.parametrize("kind", CELL_CLASSES)
-def test_step_matches_torch_cell_in_value_and_gradient(kind):
+def test_step_same_as_torch_cell_in_value_and_gradient(kind):
     ours, theirs = CELL_CLASSES[kind](3, 4).double(), TORCH[kind](3, 4).double()
     with torch.no_grad():
         for copy, weight in zip(theirs.parameters(), ours.weights, strict=True):
@@ -53,7 +53,7 @@ def test_gru_resets_after_product():
     torch.testing.assert_close(cell(inputs, (hidden,))[0], expected)
 
 
-def test_lstm_matches_formula():
+def test_lstm_same_as_formula():
     cell, inputs = LSTMCell(3, 2), torch.randn(4, 3)
     hidden, cell_state = torch.randn(4, 2), torch.randn(4, 2)
     i, f, g, o = sum(gate_inputs(cell, inputs, hidden)).chunk(4, -1)
@@ -65,7 +65,7 @@ def test_lstm_matches_formula():
         torch.testing.assert_close(actual, expected)
 
 
-def test_projected_lstm_matches_formula():
+def test_projected_lstm_same_as_formula():
     cell, inputs = ProjectedLSTMCell(3, 2, 5), torch.randn(4, 3)
     hidden, cell_state = torch.randn(4, 2), torch.randn(4, 5)
     *gate_weights, projection = cell.weights

@@ -47,7 +47,7 @@ def test_blocks_with_stateful_attention_are_an_error():
 
 
 @pytest.mark.parametrize("score", ["rotary", "alibi", "relative-key", "relative-position-bias"])
-def test_compression_with_positional_scores_is_an_error(score):
+def test_compression_with_positional_scores_raises(score):
     with pytest.raises(ConfigError) as caught:
         build("compressed", score={"type": score})
     assert str(caught.value) == (

@@ -66,7 +66,7 @@ def outputs_of(cell, sequences, first=None):
     return unroll_outputs(cell, sequences, cell.initial_state(first))
 
 
-def test_similarity_cell_matches_equations():
+def test_similarity_cell_same_as_equations():
     intra_attention = similarity(type="projected-dot", hidden_size=A)
     cell, sequences = make(SelfAttentiveCell, intra_attention), inputs()
     W_s, W_h = (
@@ -88,7 +88,7 @@ def test_similarity_cell_matches_equations():
             c = h if t == 0 else mean([(W_h @ each) @ (W_s @ c) for each in history], history)
 
 
-def test_additive_cell_matches_equations():
+def test_additive_cell_same_as_equations():
     intra_attention = additive()
     cell, sequences, score = (
         make(SelfAttentiveCell, intra_attention),
@@ -124,7 +124,7 @@ def test_additive_and_similarity_differ_by_input_in_query():
 
 
 @pytest.mark.parametrize("kind", LSTMS)
-def test_self_attentive_lstm_matches_equations(kind):
+def test_self_attentive_lstm_same_as_equations(kind):
     intra_attention = additive()
     cell, sequences, score = make(kind, intra_attention), inputs(), v_tanh(intra_attention)
     output_activation = {SelfAttentiveLSTMCell: lambda c: c, LSTMNCell: torch.tanh}[kind]
@@ -228,7 +228,7 @@ def test_rows_of_stack_can_be_selected():
     torch.testing.assert_close(selected, select_rows(stack(sequences[:, 3], states), rows))
 
 
-def test_recurrent_input_is_rejected():
+def test_recurrent_input_raises():
     cell = make(SelfAttentiveCell, additive())
     x, first = inputs()[:, 0], torch.zeros(ROWS, D, dtype=torch.double)
     with pytest.raises(AssertionError, match="the recurrent input is the context"):

@@ -25,7 +25,7 @@ def test_shared_embeddings_are_one_parameter():
     assert one.embedding.weight is other.embedding.weight
 
 
-def test_tying_different_sizes_is_an_error():
+def test_tying_different_sizes_raises():
     with pytest.raises(ConfigError) as caught:
         tie_weights(nn.Linear(5, 7), TokenEmbedding(7, 4, dropout=0.0))
     assert str(caught.value) == (
@@ -34,7 +34,7 @@ def test_tying_different_sizes_is_an_error():
     )
 
 
-def test_sharing_different_sizes_is_an_error():
+def test_sharing_different_sizes_raises():
     with pytest.raises(ConfigError) as caught:
         share_embeddings(TokenEmbedding(7, 5, dropout=0.0), TokenEmbedding(7, 4, dropout=0.0))
     assert str(caught.value) == (
@@ -53,7 +53,7 @@ def test_sharing_different_sizes_is_an_error():
     ],
     ids=["ask", "share"],
 )
-def test_sharing_different_vocabularies_is_an_error(try_to):
+def test_sharing_different_vocabularies_raises(try_to):
     with pytest.raises(ConfigError) as caught:
         try_to()
     assert str(caught.value) == (

@@ -258,7 +258,7 @@ def test_gaussian_samples_have_mean_and_variance_of_their_state():
         torch.testing.assert_close(own.var(dim=0), variance.detach(), atol=0.06, rtol=0.05)
 
 
-def test_equal_generators_give_equal_samples():
+def test_equal_generators_return_equal_samples():
     one, other = (
         random_hmm(0).sample(5, 7, torch.Generator().manual_seed(3)).observations for _ in range(2)
     )
@@ -346,7 +346,7 @@ POSSIBLE = "the probabilities must be 0 or more, and not all 0 in a row\n  check
         ),
     ],
 )
-def test_unusable_arguments_are_errors(call, message):
+def test_unusable_arguments_raise(call, message):
     with unchecked(), pytest.raises(ArgumentError) as error:
         call()
     assert str(error.value) == message

@@ -59,7 +59,7 @@ def test_embedding_size_must_equal_hidden_size():
     )
 
 
-def test_stateful_attention_is_an_error():
+def test_stateful_attention_raises():
     with pytest.raises(ConfigError) as caught:
         build(attention={"score": {"type": "additive", "features": [{"type": "coverage"}]}})
     assert str(caught.value) == (

@@ -21,7 +21,7 @@ def sample_inputs(cross_attention):
     return decoder.forward_scheduled_sampling(tokens, encoded, InputSampler(0.5, "sample"))
 
 
-def test_scheduled_sampling_with_auxiliary_losses_is_an_error():
+def test_scheduled_sampling_with_auxiliary_losses_raises():
     with pytest.raises(ConfigError, match="has auxiliary losses, which need teacher forcing"):
         sample_inputs({**HEADS, "alignment": {"type": "sampled"}})
     with pytest.raises(ConfigError, match="teacher-forcing"):

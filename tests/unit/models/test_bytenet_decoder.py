@@ -131,7 +131,7 @@ def test_position_reads_encoder_output_at_same_position():
     torch.testing.assert_close(log_probs[-1], log_probs[-3])
 
 
-def test_encoder_without_unfolding_is_read_to_its_end():
+def test_encoder_without_unfolding_loads_to_its_end():
     encoder = RecurrentEncoderConfig(embedding_size=5, hidden_size=6)
     model = with_large_parameters(
         EncoderDecoderModel(encoder.build(vocab_size=VOCABULARY), decoder())
@@ -150,7 +150,7 @@ def test_dropout_is_before_output_head():
     assert module.embedding.dropout.p == 0
 
 
-def test_encoder_of_another_size_is_rejected():
+def test_encoder_of_another_size_raises():
     with pytest.raises(ConfigError) as caught:
         decoder(memory_size=8)
     assert str(caught.value) == (

@@ -32,7 +32,7 @@ def test_unfolded_length_is_rounded_a_times_length_plus_b(factor, offset, length
     assert len(unfolded_lengths) == 13
 
 
-def test_states_are_unfolded_outputs_at_source_tokens():
+def test_states_unfolded_outputs_at_source_tokens():
     module = encoder()
     encoded = module(TOKENS, LENGTHS)
     assert module.output_size == 6
@@ -62,7 +62,7 @@ def test_padding_has_no_influence():
     assert (wide.unfolded[:, 8:] == 0).all()
 
 
-def test_batch_matches_single_rows_in_value_and_gradient():
+def test_batch_same_as_single_rows_in_value_and_gradient():
     module = encoder()
     weights = list(module.parameters())
 
@@ -91,7 +91,7 @@ def test_batch_matches_single_rows_in_value_and_gradient():
         ({"dilations": ()}, "at least 1 item"),
     ],
 )
-def test_invalid_settings_are_rejected(settings, problem):
+def test_invalid_settings_raise(settings, problem):
     with pytest.raises(ValidationError) as caught:
         DilatedEncoderConfig(**settings)
     assert problem in str(caught.value)

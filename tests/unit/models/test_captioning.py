@@ -23,7 +23,7 @@ def batch_for(encoder="features"):
     return Batch(images(ENCODERS[encoder]), captions(), captions())
 
 
-def test_word_loss_matches_loop_over_words():
+def test_word_loss_same_as_loop_over_words():
     model, batch = build(WEIGHT).eval(), batch_for()
     cells = model.encoder(*batch.sources).states.detach().numpy()
     matrix, bias = (part.detach().numpy() for part in model.encoder_loss.projection.parameters())

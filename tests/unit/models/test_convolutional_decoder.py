@@ -139,7 +139,7 @@ def test_log_probs_are_the_same_without_weights():
     torch.testing.assert_close(without.log_probs, with_weights.log_probs)
 
 
-def test_auxiliary_losses_are_computed_without_need_weights():
+def test_auxiliary_losses_computed_without_need_weights():
     attention = {"auxiliary_losses": [{"type": "entropy", "weight": 0.5}]}
     encoder = ConvolutionalEncoderConfig(embedding_size=5, layers=LAYERS[:1])
     module = encoder.build(vocab_size=VOCABULARY)
@@ -210,7 +210,7 @@ def test_output_head_has_std_of_other_layers():
         ),
     ],
 )
-def test_incompatible_settings_are_rejected(settings, message):
+def test_incompatible_settings_raise(settings, message):
     with pytest.raises(ConfigError) as caught:
         decoder(**settings)
     assert str(caught.value) == message

@@ -61,7 +61,7 @@ def test_padding_has_no_influence(name):
 
 
 @each_setting
-def test_batch_matches_single_rows_in_gradient(name):
+def test_batch_same_as_single_rows_in_gradient(name):
     module = encoder(name)
     weights = list(module.parameters())
 
@@ -78,7 +78,7 @@ def test_batch_matches_single_rows_in_gradient(name):
         torch.testing.assert_close(whole, sum(parts))
 
 
-def test_states_are_scaled_sum_of_keys_and_embeddings():
+def test_states_scaled_sum_of_keys_and_embeddings():
     module = encoder()
     encoded = module(TOKENS, LENGTHS)
     words = module.embedding(TOKENS)
@@ -134,7 +134,7 @@ def test_dropout_is_off_in_eval_mode():
         ([{"num_layers": 0}], "greater than 0"),
     ],
 )
-def test_invalid_layers_are_rejected(layers, problem):
+def test_invalid_layers_raise(layers, problem):
     with pytest.raises(ValidationError) as caught:
         ConvolutionalEncoderConfig(layers=layers)
     assert problem in str(caught.value)

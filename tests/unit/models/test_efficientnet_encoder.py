@@ -47,7 +47,7 @@ def test_fine_tuned_network_gets_gradients_and_batch_statistics():
     assert any(not torch.equal(before[name], value) for name, value in encoder.named_buffers())
 
 
-def test_weights_of_a_file_are_loaded(tmp_path):
+def test_weights_of_a_file_loaded(tmp_path):
     from safetensors.torch import save_file
 
     torch.manual_seed(1)

@@ -215,7 +215,7 @@ def test_different_members_can_be_sampled_from(average):
             assert row[number].log_probs == pytest.approx(each.log_probs)
 
 
-def test_members_are_averaged_in_the_highest_precision():
+def test_members_averaged_in_the_highest_precision():
     members = [Memoryless(chances(number)) for number in range(2)]
     for finer, met in ((torch.half, torch.float), (torch.double, torch.double)):
         members[0].log_probs = members[0].log_probs.half()

@@ -1,4 +1,4 @@
-"""Features of pictures in a file equal those of the network; broken pictures are all listed."""
+"""Features of images in a file equal those of the network; broken images are all listed."""
 
 import numpy as np
 import pytest
@@ -67,7 +67,7 @@ def test_captions_find_the_features_of_their_images(tmp_path, images, network):
     assert source.read() == [(4, ("last",)), (0, ("first",))]
 
 
-def test_all_broken_images_are_listed_and_nothing_is_written(tmp_path, images, network):
+def test_all_broken_images_listed_and_nothing_is_written(tmp_path, images, network):
     (images / "f.png").write_bytes(b"")
     (images / "0.jpg").write_text("hello")
     files = list_images([str(images)])
@@ -75,7 +75,7 @@ def test_all_broken_images_are_listed_and_nothing_is_written(tmp_path, images, n
         extract_features(files, tmp_path / "f.npy", network, SMALL)
     assert str(error.value) == (
         "2 of 7 images: cannot be read\n"
-        f"  {images}/0.jpg: not a picture but text\n"
+        f"  {images}/0.jpg: not an image but text\n"
         f"  {images}/f.png: the file is empty\n"
         "  replace or remove them, or leave them out with --skip-broken"
     )
@@ -88,14 +88,14 @@ def test_broken_images_may_be_skipped(tmp_path, images, network):
     options = SMALL._replace(skip_broken=True)
     output = extract_features(files, tmp_path / "f.npy", network, options)
     assert output.num_images == 5
-    assert output.problems == (f"{images}/0.jpg: not a picture but text",)
+    assert output.problems == (f"{images}/0.jpg: not an image but text",)
     features = ImageFeatures.open(str(tmp_path / "f.npy"))
     assert features.images == tuple(files[1:])
     with pytest.raises(FileListError, match="1 of 1 image: cannot be read"):
         extract_features(files[:1], tmp_path / "g.npy", network, options)
 
 
-def test_notes_of_images_are_returned(tmp_path, network):
+def test_notes_of_images_returned(tmp_path, network):
     frames = [Image.new("RGB", (50, 50), color) for color in ("red", "blue")]
     path = tmp_path / "a.gif"
     frames[0].save(path, save_all=True, append_images=frames[1:])
@@ -111,7 +111,7 @@ def test_names_that_are_no_images(tmp_path, images):
     with pytest.raises(DataError) as error:
         list_images([str(tmp_path / "empty")])
     assert str(error.value) == (
-        f"{tmp_path}/empty: contains no pictures\n  name a folder with pictures, or the pictures"
+        f"{tmp_path}/empty: contains no images\n  name a folder with images, or the images"
     )
     twice = [str(images), str(images / "a.jpg")]
     assert len(list_images(twice)) == 5

@@ -140,7 +140,7 @@ def test_bounded_context_is_between_half_and_all_of_its_length(name, context, re
         torch.testing.assert_close(step.log_probs, read(model, shown)[:, -1])
 
 
-def test_tied_weights_are_shared_and_restored(tmp_path):
+def test_tied_weights_shared_and_restored(tmp_path):
     model = build("transformer")
     assert model.lm_head.weight is model.embedding.embedding.weight
     save_weights(unique_weights(model), tmp_path / "weights")
@@ -151,7 +151,7 @@ def test_tied_weights_are_shared_and_restored(tmp_path):
     assert other.lm_head.weight is other.embedding.embedding.weight
 
 
-def test_tying_different_sizes_is_an_error():
+def test_tying_different_sizes_raises():
     config = CONFIGS["recurrent"].model_copy(update={"tie_embeddings": True})
     with pytest.raises(ConfigError) as caught:
         config.build(source_vocab_size=SIZE, target_vocab_size=SIZE)

@@ -150,7 +150,7 @@ def test_next_sentence_loss_adds_up_over_rows():
 
 
 @each_model
-def test_selected_targets_give_the_loss_and_gradients_of_all_positions(name):
+def test_selected_targets_return_the_loss_and_gradients_of_all_positions(name):
     model, tokens = build(name).eval(), texts(5, 19)
     pairs = sample_sentence_pairs(tokens, seed="3") if name == "next sentence" else None
     batch = mask_tokens(tokens, MaskingConfig(), vocab_size=SIZE, seed="5")

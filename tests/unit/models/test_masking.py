@@ -85,7 +85,7 @@ def test_masking_is_determined_by_seed():
     assert not torch.equal(one.inputs, other.inputs)
 
 
-def test_probabilities_above_one_are_rejected():
+def test_probabilities_above_one_raise():
     with pytest.raises(ValidationError, match=r"is 1\.1, above 1"):
         MaskingConfig(mask_replace_prob=0.8, random_replace_prob=0.3)
 
@@ -138,7 +138,7 @@ def test_half_of_the_second_segments_follow():
     assert chi_square([count, 4000 - count], [0.5, 0.5]) < UNLIKELY
 
 
-def test_sentence_pairs_are_determined_by_seed():
+def test_sentence_pairs_determined_by_seed():
     tokens = distinct_texts(20, 12, 3)
     first, same, other = (sample_sentence_pairs(tokens, seed=seed) for seed in ("a", "a", "b"))
     assert all(map(torch.equal, tensors_of(first), tensors_of(same)))

@@ -70,7 +70,7 @@ def test_alignment_posterior_is_bayes_rule():
 
 
 @pytest.mark.parametrize("dtype", [torch.float, torch.float16], ids=str)
-def test_row_without_weight_gives_zeros_not_nan(dtype):
+def test_row_without_weight_returns_zeros_not_nan(dtype):
     output_head = MarginalHead(4, 9).to(dtype)
     features = torch.randn(2, 3, 5, 4, dtype=dtype)
     nothing = torch.zeros(2, 3, 5, dtype=dtype, requires_grad=True)
@@ -99,7 +99,7 @@ def test_marginal_head_gradients_match_finite_differences():
     assert (weights.grad[~seen] == 0).all()
 
 
-def test_nan_weights_give_nan():
+def test_nan_weights_return_nan():
     output_head, features, weights = marginal()
     weights[0, 0, 0] = float("nan")
     assert output_head(features, weights)[0, 0].isnan().all()

@@ -128,12 +128,12 @@ def test_mix_begins_with_the_embeddings_and_has_every_layer(name):
     torch.testing.assert_close(encoder(TOKENS, LENGTHS).states[mask], expected[mask])
 
 
-def test_embeddings_of_another_size_are_not_mixed():
+def test_embeddings_of_another_size_not_mixed():
     _, encoder = build_pair("classifier", pool="scalar-mix")  # embeddings 5, layers 6
     assert len(encoder.features.mix.weights) == 2
 
 
-def test_scalar_mix_matches_its_formula_in_numpy():
+def test_scalar_mix_same_as_its_formula_in_numpy():
     rng = np.random.default_rng(0)
     layers, weights, gamma = rng.normal(size=(3, 2, 4, 5)), rng.normal(size=3), 0.7
     mix = ScalarMix(3).double()
@@ -224,7 +224,7 @@ def test_states_of_a_language_model_do_not_depend_on_later_tokens():
     assert isinstance(encoder.features.model, CausalEncoder)
 
 
-def test_bos_is_read_first_where_the_model_was_trained_so():
+def test_bos_loads_first_where_the_model_was_trained_so():
     _, encoder = build_pair("masked LM with next sentence prediction")
     inner = encoder.features.model
     with_bos = torch.cat([torch.full((1, 1), BOS), TOKENS[:1]], dim=1)
@@ -232,7 +232,7 @@ def test_bos_is_read_first_where_the_model_was_trained_so():
     assert torch.equal(encoder(TOKENS[:1], LENGTHS[:1]).states, expected)
 
 
-def test_mix_of_an_encoder_without_layers_is_an_error():
+def test_mix_of_an_encoder_without_layers_raises():
     with pytest.raises(ConfigError) as error:
         build_pair("translation, dilated", pool="scalar-mix")
     assert str(error.value) == (
@@ -241,7 +241,7 @@ def test_mix_of_an_encoder_without_layers_is_an_error():
     )
 
 
-def test_run_without_an_encoder_is_an_error():
+def test_run_without_an_encoder_raises():
     config = TypeAdapter(ModelConfig).validate_python({"type": "prefix-lm"})
     with pytest.raises(ConfigError) as error:
         PretrainedEncoderConfig(path="runs/a").with_model_of(config)
@@ -252,7 +252,7 @@ def test_run_without_an_encoder_is_an_error():
     )
 
 
-def test_pretrained_encoder_of_a_pretrained_run_is_an_error():
+def test_pretrained_encoder_of_a_pretrained_run_raises():
     encoder = {"type": "pretrained", "path": "runs/b"}
     settings = {"type": "text-classifier", "encoder": encoder}
     config = TypeAdapter(ModelConfig).validate_python(settings)
@@ -260,7 +260,7 @@ def test_pretrained_encoder_of_a_pretrained_run_is_an_error():
         PretrainedEncoderConfig(path="runs/a").with_model_of(config)
 
 
-def test_unknown_architecture_and_shared_embeddings_are_errors():
+def test_unknown_architecture_and_shared_embeddings_raise():
     config = PretrainedEncoderConfig(path="runs/a")
     with pytest.raises(ConfigError, match=r"model\.encoder\.model: not filled in"):
         config.build(vocab_size=VOCABULARY)

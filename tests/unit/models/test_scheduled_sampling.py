@@ -50,7 +50,7 @@ def test_exponential_schedule_falls_by_factor():
     assert [schedule.teacher_forcing_ratio(step) for step in (1, 2, 3, 4)] == [1, 0.5, 0.25, 0.125]
 
 
-def test_inverse_sigmoid_schedule_matches_formula():
+def test_inverse_sigmoid_schedule_same_as_formula():
     schedule = InverseSigmoidSamplingConfig(k=20)
     for done in (0, 1, 30, 100, 400):
         expected = 20 / (20 + math.exp(done / 20))
@@ -78,6 +78,6 @@ def test_inverse_sigmoid_schedule_is_half_after_k_log_k_steps():
     ],
     ids=str,
 )
-def test_invalid_schedules_are_rejected(schedule, settings):
+def test_invalid_schedules_raise(schedule, settings):
     with pytest.raises(ValidationError):
         schedule(**settings)

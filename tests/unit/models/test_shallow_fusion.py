@@ -153,7 +153,7 @@ def test_fusion_does_not_depend_on_the_batch(context):
             assert contains(alone[0].tokens, must.phrases[0])
 
 
-def test_language_model_with_another_vocabulary_is_an_error():
+def test_language_model_with_another_vocabulary_raises():
     fused = ShallowFusion(build("transformer"), language(12), weight=0.3, context_length=10)
     with pytest.raises(ConfigError) as caught:
         fused.step(torch.tensor([BOS]), fused.initial_state(collate_sources([[5]])))

@@ -85,7 +85,7 @@ def test_memory_may_have_keys_other_than_its_values():
     assert not torch.allclose(apart.log_probs, swapped.log_probs)
 
 
-def test_weights_are_returned_if_needed():
+def test_weights_returned_if_needed():
     decoder, told = build(), source(states())
     with_weights, without = (decoder(TOKENS, told, need_weights=each) for each in (True, False))
     torch.testing.assert_close(without.log_probs, with_weights.log_probs)
@@ -95,7 +95,7 @@ def test_weights_are_returned_if_needed():
     assert (with_weights.weights[1, :, 3:] == 0).all()
 
 
-def test_per_position_output_head_is_an_error():
+def test_per_position_output_head_raises():
     with pytest.raises(ConfigError) as caught:
         build(output_head={"type": "marginal"})
     assert str(caught.value) == (
@@ -105,7 +105,7 @@ def test_per_position_output_head_is_an_error():
     )
 
 
-def test_per_position_readout_is_an_error():
+def test_per_position_readout_raises():
     with pytest.raises(ConfigError) as caught:
         build(SIZE, cross_attention={"readout": {"type": "per-position"}})
     assert str(caught.value) == (

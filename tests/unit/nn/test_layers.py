@@ -248,7 +248,7 @@ def test_parameters_of_a_score_are_the_only_new_keys():
     }
 
 
-def test_modules_are_used_as_they_are():
+def test_modules_used_as_they_are():
     score, alignment = CosineScore(), SoftmaxAlignment(temperature=0.5)
     layer = Attention(score=score, alignment=alignment)
     assert layer.attention.score is score
@@ -346,7 +346,7 @@ MESSAGES = {
 
 
 @pytest.mark.parametrize(("message", "cause"), MESSAGES.items(), ids=range(len(MESSAGES)))
-def test_wrong_argument_is_reported(message, cause):
+def test_wrong_argument_raises(message, cause):
     with pytest.raises(ArgumentError) as raised:
         cause()
     assert str(raised.value) == message

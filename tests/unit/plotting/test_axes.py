@@ -37,7 +37,7 @@ def test_logarithmic_ticks_cover_every_value(numbers):
 
 
 @given(st.floats(-1e6, 1e6), st.floats(0.01, 1e6))
-def test_linear_tick_steps_are_equal_and_1_2_or_5(low, reach):
+def test_linear_tick_steps_equal_and_1_2_or_5(low, reach):
     result = compute_ticks([low, low + reach], is_logarithmic=False)
     steps = [later - earlier for earlier, later in itertools.pairwise(result)]
     step = min(
@@ -121,5 +121,5 @@ def test_scale_is_not_cut_to_a_single_tick():
         (7260, "seconds", "2:01 h"),
     ],
 )
-def test_values_are_formatted_for_readers(value, unit, text):
+def test_values_formatted_for_readers(value, unit, text):
     assert format_value(value, unit) == text

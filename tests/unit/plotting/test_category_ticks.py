@@ -37,7 +37,7 @@ def test_sublabel_is_below_its_tick():
         assert float(note.get("y")) > float(name.get("y")) + 10
 
 
-def test_overlapping_category_ticks_are_thinned_evenly():
+def test_overlapping_category_ticks_thinned_evenly():
     result = [int(node.get("data-value")) for node in texts(60) if "data-value" in node.attrib]
     assert result == list(range(0, 60, result[1]))
     assert 5 < len(result) < 20

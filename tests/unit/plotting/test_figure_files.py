@@ -33,7 +33,7 @@ def test_document_is_rendered_once_for_all_files(tmp_path):
     assert paths[2].read_bytes() == render_png(document("word"))
 
 
-def test_system_without_fonts_is_reported(monkeypatch, tmp_path):
+def test_system_without_fonts_raises(monkeypatch, tmp_path):
     monkeypatch.setattr(figure_files, "_has_fonts", lambda: False)
     path = tmp_path / "a.png"
     with pytest.raises(ConfigError) as error:

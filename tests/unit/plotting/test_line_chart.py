@@ -95,7 +95,7 @@ def test_markers_are_at_their_values():
         assert place(mark) == pytest.approx(expected, abs=2 * TOLERANCE)
 
 
-def test_equal_ratios_are_equal_distances_on_logarithmic_axes():
+def test_equal_ratios_equal_distances_on_logarithmic_axes():
     xs, ys = [10, 20, 40, 80], [1e-9, 1e-6, 1e-3, 1]
     root = draw(LineSeries("a", list(zip(xs, ys, strict=True))), log_axes=(True, True))
     places = [place(mark) for mark in points(groups(root)[0])]
@@ -149,7 +149,7 @@ def test_constant_line_is_level_and_away_from_the_edges(value):
 # --- axes ----------------------------------------------------------------------------------
 
 
-def test_ticks_are_labeled():
+def test_ticks_labeled():
     root = draw(LineSeries("a", [(0, 20_000), (1, 0)]))
     assert (
         labels(root, "x")
@@ -185,7 +185,7 @@ def test_names_do_not_overlap_and_are_right_of_the_plot(ends):
     assert top - 2 <= min(heights) <= max(heights) <= bottom + 2
 
 
-def test_names_are_ordered_by_the_ends_of_their_lines():
+def test_names_ordered_by_the_ends_of_their_lines():
     _, heights = spread(5, 1, 4.9, 5.1)
     assert sorted(range(4), key=heights.__getitem__) == [3, 0, 2, 1]
 
@@ -284,7 +284,7 @@ def test_chart_has_a_title_and_a_description():
     assert points(groups(root)[0])[1].find(f"{NAMESPACE}title").text == "rnn: 1e-20 at 50"
 
 
-def test_markup_in_labels_is_escaped_and_long_names_are_truncated():
+def test_markup_in_labels_is_escaped_and_long_names_truncated():
     root = draw(
         LineSeries("</text><script>", [(0, 1)]),
         LineSeries("w" * 200, [(0, 2)]),
@@ -366,13 +366,13 @@ def test_line_without_points_is_skipped():
         ),
     ],
 )
-def test_invalid_number_is_reported(point, logarithmic, message):
+def test_invalid_number_raises(point, logarithmic, message):
     with pytest.raises(DataError) as error:
         render_line_chart([LineSeries("rnn", [(3, 4), point])], log_axes=logarithmic)
     assert str(error.value) == message
 
 
-def test_too_many_lines_are_reported():
+def test_too_many_lines_reported():
     with pytest.raises(DataError) as error:
         render_line_chart([LineSeries(str(i), [(0, i)]) for i in range(31)])
     assert str(error.value) == (
@@ -405,7 +405,7 @@ def test_axes_cover_run_curves():
     assert len(points(groups(root)[0])) == 2
 
 
-def test_invalid_number_in_run_curve_is_reported():
+def test_invalid_number_in_run_curve_raises():
     with pytest.raises(DataError, match="y must be a finite number, but is inf"):
         draw(LineSeries("a", [(0, 1)], run_curves=[[(0, math.inf)]]))
 
@@ -452,13 +452,13 @@ def test_ticks_are_round_in_the_unit_shown(unit, highest, label):
     assert label in labels(draw(LineSeries("a", [(0, 0), (1, highest)]), frame=frame), "y")
 
 
-def test_included_values_are_covered_by_the_axes():
+def test_included_values_covered_by_the_axes():
     frame = PlotFrame(included=((0.0, 50.0), (0.0,)))
     root = draw(LineSeries("a", [(10, 7), (20, 8)]), frame=frame)
     assert (values(root, "x")[0], values(root, "x")[-1], values(root, "y")[0]) == (0, 50, 0)
 
 
-def test_events_and_the_best_point_are_marked():
+def test_events_and_the_best_point_marked():
     line = LineSeries("a", [(0, 1), (10, 3), (20, 2)], best=(10, 3), max_markers=0)
     events = [ChartEvent(10, "resumed", "resumed at 10"), ChartEvent(0, "skipped", "skipped")]
     root = draw(line, events=events)

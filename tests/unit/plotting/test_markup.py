@@ -44,7 +44,7 @@ def test_text_is_never_interpreted_as_markup(text):
 
 
 @pytest.mark.parametrize(("hidden", "shown"), [("\u202e", "\\u202e"), ("\x00", "\\x00")])
-def test_invisible_characters_are_escaped(hidden, shown):
+def test_invisible_characters_escaped(hidden, shown):
     page = PageParser(html.serialize(html.element("p", f"a{hidden}", attributes={"title": hidden})))
     assert page.text == f"a{shown}"
     assert page.attributes == [("title", shown)]

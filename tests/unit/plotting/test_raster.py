@@ -20,7 +20,7 @@ RNG = np.random.default_rng(0)
 @settings(deadline=None)
 # Of a single column torch 2.13 repeats the first row, so there are two at least.
 @given(st.tuples(*[st.integers(2, 20)] * 4), st.integers(0, 1000))
-def test_resize_matches_torch(sizes, seed):
+def test_resize_same_as_torch(sizes, seed):
     rows, columns, height, width = sizes
     values = np.random.default_rng(seed).random((rows, columns, 3))
     tensor = torch.from_numpy(values).permute(2, 0, 1)[None]
@@ -63,12 +63,12 @@ def test_other_arrays_are_no_images(image, found):
     with pytest.raises(DataError) as error:
         raster.to_rgb(image)
     assert str(error.value) == (
-        f"image: a picture must be uint8 pixels, but is {found}\n"
+        f"image: an image must be uint8 pixels, but is {found}\n"
         "  give an array (height, width), (height, width, 1) or (height, width, 3) of 0 to 255"
     )
 
 
-def test_unattended_pixels_are_faded_gray_and_attended_ones_tinted():
+def test_unattended_pixels_faded_gray_and_attended_ones_tinted():
     red = np.array([[[255, 0, 0], [255, 0, 0], [255, 0, 0]]], dtype=np.uint8)
     blended = raster.blend_attention(red, np.array([[0.0, 1.0, 0.5]]))
     # Gray 0.299 * 255 = 76; 255 + 0.35 * (76 - 255) = 192. Tint: red + 0.25 * (#1e2a80 - red).

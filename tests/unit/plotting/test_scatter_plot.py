@@ -32,7 +32,7 @@ def paths(root, css_class):
     ]
 
 
-def test_equal_ratios_are_equal_distances_on_a_logarithmic_axis():
+def test_equal_ratios_equal_distances_on_a_logarithmic_axis():
     root = draw(*(ScatterPoint(str(n), 3e13 * 2**n, n, n) for n in range(8)), is_logarithmic=True)
     xs = [place(root, str(n))[0] for n in range(8)]
     steps = [later - earlier for earlier, later in itertools.pairwise(xs)]
@@ -40,7 +40,7 @@ def test_equal_ratios_are_equal_distances_on_a_logarithmic_axis():
     assert steps[0] > 10
 
 
-def test_equal_differences_are_equal_distances_on_linear_axes():
+def test_equal_differences_equal_distances_on_linear_axes():
     root = draw(*(ScatterPoint(str(n), 5 * n, 7 - 3 * n, n) for n in range(4)))
     places = [place(root, str(n)) for n in range(4)]
     for axis in (0, 1):
@@ -110,7 +110,7 @@ def test_plot_without_points_has_a_note():
     assert [node.text for node in root.iter(f"{NAMESPACE}text")] == ["Nothing", "nothing to draw"]
 
 
-def test_invalid_points_are_reported():
+def test_invalid_points_reported():
     with pytest.raises(DataError) as error:
         draw(ScatterPoint("a", 0, 1, 0), is_logarithmic=True)
     assert str(error.value) == (

@@ -125,7 +125,7 @@ def test_masked_language_model_rejects_scheduled_sampling():
     )
 
 
-def test_unknown_metric_is_reported_with_those_of_the_task():
+def test_unknown_metric_raises_with_those_of_the_task():
     settings = {"model": {"type": "language-model"}, "tokenizers": SHARED}
     assert message(**settings, training={"metric_for_best_model": "bleu"}) == (
         "training.metric_for_best_model: the model (type: language-model) has no metric called "
@@ -219,7 +219,7 @@ def test_default_type_counts_as_a_type(tmp_path):
     assert recipe.model.encoder.hidden_size == 8
 
 
-def test_lists_are_replaced_and_null_resets(tmp_path):
+def test_lists_replaced_and_null_resets(tmp_path):
     base = "decoding: {forbidden_phrases: [a, b], max_length: 9}\n"
     child = "extends: base.yaml\ndecoding: {forbidden_phrases: [c], max_length: null}\n"
     decoding = load_recipe(write_files(tmp_path, child=child, base=base)).decoding
@@ -235,7 +235,7 @@ def test_error_names_the_file_of_the_setting(tmp_path):
     assert load_error(path).startswith(f"{tmp_path}/child.yaml: training.max_stepz: ")
 
 
-def test_cycle_is_rejected(tmp_path):
+def test_cycle_raises(tmp_path):
     path = write_files(tmp_path, a="extends: b.yaml", b="extends: ./a.yaml")
     chain = f"{tmp_path}/a.yaml -> {tmp_path}/b.yaml -> {tmp_path}/a.yaml"
     assert load_error(path) == (
@@ -244,7 +244,7 @@ def test_cycle_is_rejected(tmp_path):
     )
 
 
-def test_long_chain_is_rejected(tmp_path):
+def test_long_chain_raises(tmp_path):
     files = {f"f{i}": f"extends: f{i + 1}.yaml" for i in range(12)}
     assert load_error(write_files(tmp_path, **files, f12="")) == (
         f"{tmp_path}/f10.yaml: extends: more than 10 recipes extend one another\n"
@@ -259,12 +259,12 @@ def test_long_chain_is_rejected(tmp_path):
         ("[default]", "expected a name, got ['default']"),
     ],
 )
-def test_unknown_base_is_reported(tmp_path, base, message):
+def test_unknown_base_raises(tmp_path, base, message):
     path = write_files(tmp_path, mine=f"extends: {base}")
     assert load_error(path).startswith(f"{path}: extends: {message}\n")
 
 
-def test_missing_base_file_is_reported(tmp_path):
+def test_missing_base_file_raises(tmp_path):
     path = write_files(tmp_path, mine="extends: base.yaml")
     assert load_error(path) == f"{tmp_path}/base.yaml: no such file\n  check the path"
 

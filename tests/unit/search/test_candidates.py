@@ -66,7 +66,7 @@ def test_candidates_keep_model_log_probs_and_processed_scores():
     assert candidates.tokens.tolist() == [[1, 2]]
 
 
-def test_nan_log_probs_are_reported():
+def test_nan_log_probs_reported():
     model = TableModel(0, 3)
     model.log_probs[:, 1:] = torch.nan
     with pytest.raises(RunError) as caught:

@@ -189,7 +189,7 @@ def error_message(constraints, processors=()):
     return str(caught.value)
 
 
-def test_constraints_longer_than_max_length_are_reported():
+def test_constraints_longer_than_max_length_reported():
     constraints = [[], [require_phrase([2, 3], [2, 2, 2]), require_phrase([4, 4])]]
     assert error_message(constraints) == (
         "constraints of sentence 2: the constraints need 4 tokens, but max_length is 3\n"
@@ -201,13 +201,13 @@ def test_constraints_longer_than_max_length_are_reported():
     )
 
 
-def test_empty_phrase_is_reported():
+def test_empty_phrase_raises():
     assert error_message([[require_phrase([2], [])], []]) == (
         "constraints of sentence 1: a phrase is empty\n  remove the empty phrase"
     )
 
 
-def test_phrase_with_eos_is_reported():
+def test_phrase_with_eos_raises():
     assert error_message([[], [require_phrase([2, EOS])]]) == (
         "constraints of sentence 2: a phrase contains EOS\n  remove EOS from the phrase"
     )
@@ -228,7 +228,7 @@ def progress_after(constraint_set, tokens):
 
 
 @progress_cases
-def test_num_missing_is_zero_iff_all_constraints_are_satisfied(constraints, tokens):
+def test_num_missing_is_zero_iff_all_constraints_satisfied(constraints, tokens):
     constraint_set = ConstraintSet(constraints)
     num_missing = constraint_set.num_missing(progress_after(constraint_set, tokens))
     assert (num_missing == 0) == satisfies(tokens, constraints)

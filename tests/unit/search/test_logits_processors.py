@@ -181,7 +181,7 @@ def test_sentences_have_their_own_processors(seed):
 
 
 @given(seed=st.integers(0, 999), minimum=st.integers(0, 3), maximum=st.integers(0, 3))
-def test_outputs_between_min_and_max_length_are_found(seed, minimum, maximum):
+def test_outputs_between_min_and_max_length_found(seed, minimum, maximum):
     model, maximum = TableModel(seed, 3), max(minimum, maximum)
     options = BeamSearchOptions(processors=(MinLength(torch.tensor([minimum]), eos=EOS),))
     outputs = search(model, beam_size=40, max_length=maximum, options=options)[0]
@@ -200,7 +200,7 @@ def has_repeated_ngram(tokens, size):
 
 
 @given(seed=st.integers(0, 999), size=st.integers(1, 3))
-def test_outputs_without_repeated_ngrams_are_found(seed, size):
+def test_outputs_without_repeated_ngrams_found(seed, size):
     model, options = TableModel(seed, 4), BeamSearchOptions(processors=(NoRepeatNGram(size),))
     outputs = search(model, beam_size=40, max_length=4, options=options)[0]
     expected = model.ranked_outputs(4, keep=lambda tokens: not has_repeated_ngram(tokens, size))
@@ -229,7 +229,7 @@ def test_repetition_penalty_changes_scores_but_not_log_probs(seed, penalty):
         assert output.log_probs.tolist() == pytest.approx(expected)
 
 
-def test_prefix_longer_than_max_length_is_reported():
+def test_prefix_longer_than_max_length_raises():
     options = BeamSearchOptions(processors=(ForcedPrefix([[2, 3]]),))
     with pytest.raises(ConfigError) as caught:
         search(TableModel(0, 3), beam_size=2, max_length=1, options=options)
@@ -239,14 +239,14 @@ def test_prefix_longer_than_max_length_is_reported():
     )
 
 
-def test_empty_forbidden_phrase_is_reported():
+def test_empty_forbidden_phrase_raises():
     with pytest.raises(ConfigError) as caught:
         ForbiddenPhrases([[2], []])
     expected = "forbidden_phrases: a phrase is empty\n  remove the empty phrase"
     assert str(caught.value) == expected
 
 
-def test_min_length_above_max_length_is_reported():
+def test_min_length_above_max_length_raises():
     model, processors = (
         TableModel(0, 3, num_sentences=2),
         (MinLength(torch.tensor([1, 4]), eos=EOS),),
@@ -271,7 +271,7 @@ each_option = pytest.mark.parametrize("name", IMPOSSIBLE_END_OPTIONS)
 
 @each_option
 @given(seed=st.integers(0, 999), beam_size=st.sampled_from([2, 4, 40]))
-def test_hypotheses_that_cannot_end_at_max_length_are_dropped(name, seed, beam_size):
+def test_hypotheses_that_cannot_end_at_max_length_dropped(name, seed, beam_size):
     """One sentence of the batch can end after a 2 only; the other is not affected."""
     model, options = (
         TableModel(seed, 3, num_sentences=2),

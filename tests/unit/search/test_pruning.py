@@ -73,7 +73,7 @@ def pruned_beam_search(model, pruning, beam_size):
 
 
 @given(seed=seeds, beam_size=beam_sizes, tokens=thresholds, scores=thresholds)
-def test_pruned_search_matches_the_search_by_hand(seed, beam_size, tokens, scores):
+def test_pruned_search_same_as_the_search_by_hand(seed, beam_size, tokens, scores):
     model, pruning = TableModel(seed, MAX_LENGTH), BeamPruning(tokens, scores)
     outputs = [(item.tokens, item.score) for item in run(model, pruning, beam_size)[0]]
     assert outputs == pruned_beam_search(model, pruning, beam_size)

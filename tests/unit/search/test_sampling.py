@@ -165,7 +165,7 @@ def test_rows_have_their_own_max_lengths():
     assert [len(tokens) for tokens in outputs] == [3, 0, 1]
 
 
-def test_forbidden_tokens_are_never_sampled():
+def test_forbidden_tokens_never_sampled():
     counts = first_token_counts(SamplingOptions(temperature=5.0, forbidden_tokens=(1, 3)))
     assert counts[[1, 3]].sum() == 0
     assert (counts[[2, 4, 5]] > 0).all()
@@ -307,7 +307,7 @@ def test_sample_that_cannot_end_is_cut_off_with_log_prob_of_minus_infinity():
     assert output.log_prob == pytest.approx(sum(model.token_log_probs(output.tokens, 1)))
 
 
-def test_processors_that_cannot_fit_are_reported():
+def test_processors_that_cannot_fit_reported():
     message = "prefix of sentence 1: the prefix has 3 tokens"
     with pytest.raises(ConfigError, match=message):
         draw_hypotheses(TableModel(0, 2), [0], [2], processors=(ForcedPrefix([[2, 2, 2]]),))

@@ -73,7 +73,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_gigabyte_is_rejected_before_it_is_read(name, tmp_path):
+def test_gigabyte_raises_before_it_is_read(name, tmp_path):
     with (tmp_path / name).open("wb") as file:
         file.truncate(2**30)  # zero bytes, which take no space on the disk
     read, error, message = READERS[name]

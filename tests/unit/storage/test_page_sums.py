@@ -29,7 +29,7 @@ def test_page_hash_does_not_depend_on_chunking(sizes, rng):
     assert hash_buffers(buffers) == reference_hash(b"".join(buffers))
 
 
-def test_hash_file_pages_matches_hash_buffers(tmp_path):
+def test_hash_file_pages_same_as_hash_buffers(tmp_path):
     contents = random.Random(0).randbytes(10 * PAGE + 7)
     (tmp_path / "file").write_bytes(contents)
     assert hash_file_pages(tmp_path / "file") == hash_buffers([contents])
@@ -43,7 +43,7 @@ def test_flipped_byte_is_detected(contents, data):
     assert hash_buffers([bytes(changed)]) != hash_buffers([contents])
 
 
-def test_missing_stale_or_misplaced_pages_are_detected():
+def test_missing_stale_or_misplaced_pages_detected():
     first, second, third = (random.Random(seed).randbytes(PAGE) for seed in range(3))
     expected = hash_buffers([first, second, third])
     for other in (

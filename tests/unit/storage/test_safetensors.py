@@ -21,7 +21,7 @@ def serialized(tensors):
 
 
 @given(st.dictionaries(st.text(max_size=6), st.tuples(st.sampled_from(DTYPES), SHAPES), max_size=8))
-def test_serialize_safetensors_matches_library_byte_for_byte(specs):
+def test_serialize_safetensors_same_as_library_byte_for_byte(specs):
     tensors = {name: torch.randint(0, 2, shape).to(dtype) for name, (dtype, shape) in specs.items()}
     assert serialized(tensors) == safetensors.torch.save(tensors)
     metadata = {"format": "pt"}
@@ -29,7 +29,7 @@ def test_serialize_safetensors_matches_library_byte_for_byte(specs):
     assert with_metadata == safetensors.torch.save(tensors, metadata)
 
 
-def test_non_contiguous_tensors_are_serialized_in_logical_order():
+def test_non_contiguous_tensors_serialized_in_logical_order():
     full = torch.randn(4, 6)
     tensors = {"transposed": full.T, "strided": full[:, ::2], "parameter": torch.nn.Parameter(full)}
     loaded = safetensors.torch.load(serialized(tensors))

@@ -95,7 +95,7 @@ def test_pipe_is_not_replaced(tmp_path):
     assert os.listdir(tmp_path) == ["pipe"]
 
 
-def test_leftover_of_the_previous_folder_is_reported_after_its_replacement(tmp_path, monkeypatch):
+def test_leftover_of_the_previous_folder_raises_after_its_replacement(tmp_path, monkeypatch):
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "old").touch()
@@ -119,13 +119,13 @@ def test_leftover_of_the_previous_folder_is_reported_after_its_replacement(tmp_p
 
 
 def test_file_does_not_replace_a_folder(tmp_path):
-    folder = tmp_path / "pictures"
+    folder = tmp_path / "images"
     write_text(folder / "01.txt", "kept")
     with pytest.raises(StorageError) as caught:
         write_text(folder, "a drawing")
     message = f"{folder}: this is a folder; a file cannot replace it\n  name a file in it"
     assert str(caught.value) == message
-    assert os.listdir(tmp_path) == ["pictures"]
+    assert os.listdir(tmp_path) == ["images"]
     assert (folder / "01.txt").read_text() == "kept"
 
 
@@ -137,7 +137,7 @@ def test_file_without_a_name_is_not_written(tmp_path, monkeypatch, name):
     assert not os.listdir(tmp_path)
 
 
-def test_leftovers_of_a_killed_writer_are_removed_by_the_next(tmp_path):
+def test_leftovers_of_a_killed_writer_removed_by_the_next(tmp_path):
     def be_killed():
         with atomic_replace(tmp_path / "run") as temporary:
             temporary.mkdir()
@@ -401,7 +401,7 @@ def test_unreadable_file_is_corrupt_unless_forbidden(tmp_path, monkeypatch):
         read_and_verify_manifest(tmp_path)
 
 
-def test_page_sums_are_replaced_by_sha256(tmp_path):
+def test_page_sums_replaced_by_sha256(tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
     buffers = [b"", b"some", memoryview(bytes(10_000)), b"more"]
@@ -423,7 +423,7 @@ def file_entries(folder):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"files": 3}', '{"files": {"a": {}}}'])
-def test_invalid_manifest_is_rejected(tmp_path, text):
+def test_invalid_manifest_raises(tmp_path, text):
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(CorruptRunError) as caught:
         read_and_verify_manifest(tmp_path)

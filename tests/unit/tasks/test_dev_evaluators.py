@@ -85,7 +85,7 @@ def test_scores_are_those_of_greedy_outputs(copying):
     assert scores["exact-match"] > 50
 
 
-def test_metrics_without_outputs_are_skipped(untrained):
+def test_metrics_without_outputs_skipped(untrained):
     assert untrained().evaluator.compute_scores(["loss", "accuracy"]) == {}
 
 
@@ -163,7 +163,7 @@ def test_training_mode_is_restored_if_decoding_fails(untrained, monkeypatch):
     assert all(module.training for module in setup.model.modules())
 
 
-def test_sources_that_are_too_long_are_not_decoded(untrained):
+def test_sources_that_are_too_long_not_decoded(untrained):
     setup = untrained("decoding.max_source_length=2")
     sources = [sample.source for sample in setup.evaluator.sample_predictions(100)]
     assert sources
@@ -210,14 +210,14 @@ def test_metrics_of_translation_are_all_but_alignment_error_rate():
 
 
 @pytest.mark.parametrize("name", ["bleu", "wer"])
-def test_metric_of_outputs_is_an_error_for_running_text(untrained, name):
+def test_metric_of_outputs_raises_for_running_text(untrained, name):
     with pytest.raises(ConfigError) as caught:
         untrained(f"training.metric_for_best_model={name}", write=write_text_recipe)
     assert caught.value.location == "training.metric_for_best_model"
     assert caught.value.hint == "choose from: accuracy, loss"
 
 
-def test_metric_that_cannot_read_the_references_is_an_error_before_training(untrained):
+def test_metric_that_cannot_read_the_references_raises_before_training(untrained):
     with pytest.raises(ConfigError) as caught:
         untrained("training.metric_for_best_model=span-f1")
     assert caught.value.location == "training.metric_for_best_model"
@@ -233,7 +233,7 @@ def test_alignment_error_rate_is_no_metric_of_outputs(untrained):
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_metric_of_outputs_is_an_error_if_nothing_can_be_decoded(untrained, side):
+def test_metric_of_outputs_raises_if_nothing_can_be_decoded(untrained, side):
     setup = untrained()
     setup.data_module.dev_pairs = [
         pair._replace(**{side: " "}) for pair in setup.data_module.dev_pairs
@@ -249,7 +249,7 @@ def test_metric_of_outputs_is_an_error_if_nothing_can_be_decoded(untrained, side
     )
 
 
-def test_nan_parameters_give_no_samples_and_a_score_of_zero(untrained):
+def test_nan_parameters_return_no_samples_and_a_score_of_zero(untrained):
     setup = untrained("training.metric_for_best_model=bleu")
     with torch.no_grad():
         for parameter in setup.model.parameters():

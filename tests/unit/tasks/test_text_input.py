@@ -45,7 +45,7 @@ def test_encoding_is_that_of_every_format(tmp_path, case):
     assert list(TextInput(str(path), **options, encoding="utf-16").read()) == replaced
 
 
-def test_unknown_encoding_is_an_error(tmp_path):
+def test_unknown_encoding_raises(tmp_path):
     with pytest.raises(ConfigError, match="no encoding is called 'utf-9'"):
         TextInput(str(tmp_path / "in.txt"), encoding="utf-9").read()
 
@@ -59,7 +59,7 @@ def test_unknown_encoding_is_an_error(tmp_path):
     ],
 )
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
-def test_columns_of_texts_are_read(tmp_path, suffix, names, options, texts):
+def test_columns_of_texts_load(tmp_path, suffix, names, options, texts):
     pa = pytest.importorskip("pyarrow", reason="needs heedful[parquet]")
     from pyarrow import feather, parquet
 
@@ -81,7 +81,7 @@ def test_columns_of_a_file_of_lines_are_an_error(tmp_path):
         ("in.jsonl", '{"x": "a"}\n', "no key is called 'la'"),
     ],
 )
-def test_missing_column_is_reported_with_the_one_option(tmp_path, name, content, message):
+def test_missing_column_raises_with_the_one_option(tmp_path, name, content, message):
     path = tmp_path / name
     path.write_text(content)
     with pytest.raises(DataError, match=message) as caught:
@@ -89,7 +89,7 @@ def test_missing_column_is_reported_with_the_one_option(tmp_path, name, content,
     assert caught.value.hint.startswith("give --source-column; ")
 
 
-def test_requests_are_read_from_a_table(tmp_path):
+def test_requests_load_from_a_table(tmp_path):
     path, targets = tmp_path / "in.csv", tmp_path / "out"
     path.write_text("id,text\n1,a\n2,b\n")
     targets.write_text("c\nd\n")

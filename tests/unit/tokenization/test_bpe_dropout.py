@@ -86,7 +86,7 @@ def test_spans_without_dropped_merges_equal_merged_characters():
     assert rows_of(shortcut) != list(map(tuple, greedy_ids))
 
 
-def test_ids_outside_pieces_are_unchanged():
+def test_ids_outside_pieces_unchanged():
     segmented = BPEDropout(PIECES, 0.5).segment(sequences([BYTE], character_ids("b")), keys(2))
     assert rows_of(segmented) == [(BYTE,), (PIECES["b"].id,)]
 
@@ -120,7 +120,7 @@ LETTERS = sorted({letter for text in TEXTS for letter in text} - {" "})
 
 @given(words=st.lists(st.text(LETTERS, min_size=1) | st.sampled_from(WORDS), min_size=1))
 @settings(max_examples=50)
-def test_zero_dropout_matches_sentencepiece(words):
+def test_zero_dropout_same_as_sentencepiece(words):
     pieces = TOKENIZER.learned_pieces
     spans = ["\u2581" + word for word in words]
     segmented = BPEDropout(pieces, 0.0).merge_characters(

@@ -54,7 +54,7 @@ def test_version_1_has_a_separate_end_mark():
     assert subword_nmt(codes).tokenize("low lowl") == ["low", "low@@", "l"]
 
 
-def test_unlisted_pieces_are_split_by_undoing_merges():
+def test_unlisted_pieces_split_by_undoing_merges():
     pieces = ["lo@@", "w", "er", "t@@", "h@@", "e"]
     tokenizer = subword_nmt(pieces=pieces, only_listed_pieces=True)
     # low</w> = lo w</w>; the</w> = th e</w>, and th is not listed: t h.
@@ -74,7 +74,7 @@ def test_subword_nmt_decodes_what_it_encodes(tmp_path):
     assert tokenizer.decode([UNK, *tokenizer.encode("tower")]) == "<unk> tower"
 
 
-def test_damaged_codes_are_reported(tmp_path):
+def test_damaged_codes_reported(tmp_path):
     subword_nmt().save(tmp_path)
     path = tmp_path / "codes.txt"
     for data, message in (
@@ -88,7 +88,7 @@ def test_damaged_codes_are_reported(tmp_path):
         assert caught.value.message == message
 
 
-def test_imported_tokenizers_are_not_trained():
+def test_imported_tokenizers_not_trained():
     with pytest.raises(ConfigError) as caught:
         SubwordNMTTokenizerConfig().train(TEXTS)
     assert str(caught.value) == (
@@ -119,7 +119,7 @@ def pieces_of(model):
     return processor, [processor.IdToPiece(index) for index in range(len(processor))]
 
 
-def test_sentencepiece_gives_the_pieces_of_its_package(sentencepiece_model, tmp_path):
+def test_sentencepiece_returns_the_pieces_of_its_package(sentencepiece_model, tmp_path):
     processor, pieces = pieces_of(sentencepiece_model)
     listed = sorted(set(pieces) - {"<unk>", "<s>", "</s>"})
     tokenizer = SentencePieceTokenizerConfig().build(Vocabulary(listed), sentencepiece_model)

@@ -41,7 +41,7 @@ def test_wordpiece_takes_the_longest_pieces():
     assert tokens == ["un", "##aff", "##able", "walk", "##s", ",", "<unk>", "don", "'", "t"]
 
 
-def test_merges_are_applied_by_rank():
+def test_merges_applied_by_rank():
     tokenizer = build(ByteLevelBPETokenizerConfig())
     assert tokenizer.tokenize("lower low slower") == ["lower", "\u0120low", "\u0120", "s", "lower"]
     assert tokenizer.ids_to_tokens(tokenizer.encode("low low\u00e9")) == [
@@ -98,7 +98,7 @@ def test_tokenizer_is_not_trained(config):
     )
 
 
-def test_damaged_merges_are_reported(tmp_path):
+def test_damaged_merges_reported(tmp_path):
     config = ByteLevelBPETokenizerConfig()
     build(config).save(tmp_path)
     (tmp_path / "merges.txt").write_text("a b c\n")
@@ -119,7 +119,7 @@ def folder_with(path, **files):
     return HFFolder(path)
 
 
-def test_vocab_txt_is_read_like_tokenizer_json(tmp_path):
+def test_vocab_txt_loads_like_tokenizer_json(tmp_path):
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PIECES]
     old, new = tmp_path / "old", tmp_path / "new"
     old.mkdir()
@@ -135,7 +135,7 @@ def test_vocab_txt_is_read_like_tokenizer_json(tmp_path):
     assert read_hf_tokenizer(folder, vocab_size=size) == read_hf_tokenizer(other, vocab_size=size)
 
 
-def test_vocab_json_and_merges_are_read_like_tokenizer_json(tmp_path):
+def test_vocab_json_and_merges_load_like_tokenizer_json(tmp_path):
     old, new = tmp_path / "old", tmp_path / "new"
     old.mkdir()
     new.mkdir()
@@ -182,7 +182,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("contents", "message"), REFUSED.values(), ids=REFUSED)
-def test_unknown_step_of_a_tokenizer_is_rejected_by_name(contents, message, tmp_path):
+def test_unknown_step_of_a_tokenizer_is_reported_by_name(contents, message, tmp_path):
     folder = folder_with(tmp_path, tokenizer__json=contents)
     with pytest.raises(DataError) as error:
         read_hf_tokenizer(folder, vocab_size=0)
@@ -192,7 +192,7 @@ def test_unknown_step_of_a_tokenizer_is_rejected_by_name(contents, message, tmp_
     )
 
 
-def test_folder_without_a_tokenizer_and_ids_with_gaps_are_reported(tmp_path):
+def test_folder_without_a_tokenizer_and_ids_with_gaps_reported(tmp_path):
     with pytest.raises(DataError) as error:
         read_hf_tokenizer(folder_with(tmp_path), vocab_size=1)
     assert str(error.value) == (

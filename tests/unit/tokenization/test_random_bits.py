@@ -28,7 +28,7 @@ def test_random_bits_are_uniform():
         assert chi_square < 37.7  # 15 degrees of freedom: exceeded once in 1,000
 
 
-def test_random_bits_of_one_key_are_uncorrelated():
+def test_random_bits_of_one_key_uncorrelated():
     first, second = (random_bits(KEYS, index) / UNIFORM_RESOLUTION - 0.5 for index in (0, 1))
     correlation = 12 * (first * second).mean()
     assert abs(correlation) < 4 / np.sqrt(len(KEYS))

@@ -38,7 +38,7 @@ def test_tokens_of_molecules_equal_the_printed_expression(heedful_data):
         assert "".join(tokens) == line
 
 
-def test_other_characters_are_reported():
+def test_other_characters_reported():
     with pytest.raises(DataError) as caught:
         SMILESTokenizerConfig().train(["CCO", "CC hello"])
     assert str(caught.value) == (

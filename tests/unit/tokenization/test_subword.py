@@ -22,7 +22,7 @@ def test_frequent_words_become_subwords(model_type):
 
 
 @each_model_type
-def test_small_corpus_gives_fewer_subwords(model_type):
+def test_small_corpus_returns_fewer_subwords(model_type):
     assert (
         NUM_SPECIAL_TOKENS + 256
         < len(SubwordTokenizerConfig(vocab_size=8000, model_type=model_type).train(TEXTS))
@@ -98,7 +98,7 @@ def test_subword_training_prints_nothing(capfd):
 
 
 @pytest.mark.parametrize("name", ["empty", "truncated", "noise", "foreign"])
-def test_corrupt_subword_model_is_reported(name, tmp_path):
+def test_corrupt_subword_model_raises(name, tmp_path):
     path = tmp_path / MODEL_FILE
     whole = SubwordTokenizerConfig().train(TEXTS).model
     contents = {

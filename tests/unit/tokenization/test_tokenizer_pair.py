@@ -79,7 +79,7 @@ def test_tokenizers_config_round_trips(config):
         {"type": "bytes"},
     ],
 )
-def test_invalid_tokenizer_settings_are_rejected(settings):
+def test_invalid_tokenizer_settings_raise(settings):
     class Holder(BaseConfig):
         tokenizers: TokenizersConfig
 

@@ -57,7 +57,7 @@ def test_segmentations_follow_smoothed_unigram_distribution(text, alpha):
     assert p_value(counts, distribution(text, PIECES, alpha)) > MIN_P_VALUE
 
 
-def test_all_segmentations_are_sampled():
+def test_all_segmentations_sampled():
     spans = sequences(*[ids_of("ababb")] * 20_000)
     segmented = UnigramSampler(PIECES, 0.1).segment(spans, keys(20_000))
     assert set(rows_of(segmented)) == set(distribution("ababb", PIECES, 0.1))
@@ -70,7 +70,7 @@ def test_sampling_does_not_depend_on_input_segmentation():
     assert rows_of(first) == rows_of(second)
 
 
-def test_ids_outside_pieces_are_unchanged():
+def test_ids_outside_pieces_unchanged():
     segmented = UnigramSampler(PIECES, 0.2).segment(sequences([BYTE], ids_of("b")), keys(2))
     assert rows_of(segmented) == [(BYTE,), (PIECES["b"].id,)]
 
@@ -97,7 +97,7 @@ def trained(alpha):
     return tokenizer, config.build_regularizer(tokenizer)
 
 
-def test_large_alpha_gives_most_likely_segmentation():
+def test_large_alpha_returns_most_likely_segmentation():
     tokenizer, regularizer = trained(alpha=1e4)
     assert isinstance(regularizer, SubwordRegularizer)
     rows = tokenizer.encode_batch([*TEXTS, "godog", "see the eggs"])

@@ -49,7 +49,7 @@ def test_vocabulary_respects_max_vocab_size():
     assert len(CharacterTokenizerConfig(max_vocab_size=7).train(texts)) == 7
 
 
-def test_words_are_counted_after_normalization():
+def test_words_counted_after_normalization():
     tokenizer = WordTokenizerConfig(normalization={"lowercase": True}).train(["Roma roma ROMA"])
     assert tokenizer.vocabulary.tokens == (" roma",)
 

@@ -100,12 +100,12 @@ def test_snapshot_is_not_changed_by_later_updates(checkpoints):
     assert_same(checkpoints.load(), snapshot(1))
 
 
-def test_checkpoints_are_sorted_by_step(checkpoints):
+def test_checkpoints_sorted_by_step(checkpoints):
     save(checkpoints, 99_999_999, 100_000_000)
     assert checkpoints.load().step == 100_000_000
 
 
-def test_other_folders_are_ignored(checkpoints):
+def test_other_folders_ignored(checkpoints):
     save(checkpoints, 1, 2)
     (checkpoints.folder / "step-of-mine").mkdir()
     save(checkpoints, 3)
@@ -140,7 +140,7 @@ def expected(scores, config):
             yield step
 
 
-def test_other_checkpoints_are_removed(tmp_path):
+def test_other_checkpoints_removed(tmp_path):
     checkpoints = CheckpointManager(
         tmp_path, CheckpointConfig(keep_last=1, keep_best=1, keep_every=4), pytest.fail
     )
@@ -195,7 +195,7 @@ def test_second_corrupt_checkpoint_of_a_step_replaces_the_first(checkpoints, tol
     assert len(told) == 4
 
 
-def test_missing_valid_checkpoint_is_an_error(checkpoints):
+def test_missing_valid_checkpoint_raises(checkpoints):
     save(checkpoints, 1, 2)
     for saved in list_checkpoints(checkpoints.folder):
         flip(saved.folder / "model.safetensors")
@@ -231,7 +231,7 @@ def test_nothing_is_removed_before_the_new_checkpoint_is_verified(tmp_path, told
     assert_same(checkpoints.load(), snapshot(1))
 
 
-def test_leftovers_of_an_interrupted_save_are_removed(checkpoints):
+def test_leftovers_of_an_interrupted_save_removed(checkpoints):
     save(checkpoints, 1)
     (checkpoints.folder / ".writing-1-step-00000002").mkdir()
     (checkpoints.folder / "step-00000001").rename(checkpoints.folder / ".aside-step-00000001")
@@ -239,7 +239,7 @@ def test_leftovers_of_an_interrupted_save_are_removed(checkpoints):
     assert os.listdir(checkpoints.folder) == ["step-00000001"]
 
 
-def test_full_disk_while_hashes_are_added_does_no_harm(checkpoints, monkeypatch):
+def test_full_disk_while_hashes_added_does_no_harm(checkpoints, monkeypatch):
     def full(folder):
         raise DiskFullError(str(folder), "", "")
 

@@ -83,7 +83,7 @@ def test_world_size_one_is_a_single_process(values, environment):
         assert device == CPU
 
 
-def test_missing_master_addr_is_reported(environment):
+def test_missing_master_addr_raises(environment):
     environment(RANK=1, WORLD_SIZE=2, LOCAL_RANK=1)
     with pytest.raises(ConfigError) as caught, init_distributed(CPU):
         pass

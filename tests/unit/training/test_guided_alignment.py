@@ -107,7 +107,7 @@ def test_every_decoder_with_attention_is_guided(name):
     assert (batch.targets == PAD).any()
 
 
-def test_model_without_attention_is_reported():
+def test_model_without_attention_raises():
     model = build("gru, final-state")
     objective = CrossEntropyObjective()
     objective.guide = AlignmentGuide(table(), 0.5)

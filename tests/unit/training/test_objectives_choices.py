@@ -67,7 +67,7 @@ def test_single_sample_needs_the_greedy_baseline():
     "objective",
     [MinimumRiskObjectiveConfig(), ReinforceObjectiveConfig(), SelfCriticalObjectiveConfig()],
 )
-def test_sequence_objective_with_scheduled_sampling_is_an_error(objective):
+def test_sequence_objective_with_scheduled_sampling_raises(objective):
     with pytest.raises(ConfigError) as caught:
         objective.check(label_smoothing=0.0, scheduled_sampling=LinearSamplingConfig())
     assert str(caught.value) == (
@@ -76,7 +76,7 @@ def test_sequence_objective_with_scheduled_sampling_is_an_error(objective):
     )
 
 
-def test_minimum_risk_with_label_smoothing_is_an_error():
+def test_minimum_risk_with_label_smoothing_raises():
     with pytest.raises(ConfigError) as caught:
         MinimumRiskObjectiveConfig().check(label_smoothing=0.1, scheduled_sampling=TAUGHT)
     assert str(caught.value) == (
@@ -85,7 +85,7 @@ def test_minimum_risk_with_label_smoothing_is_an_error():
     )
 
 
-def test_sequence_objective_of_a_language_model_is_an_error():
+def test_sequence_objective_of_a_language_model_raises():
     check_objective_supported(chosen({}), "language-model")
     with pytest.raises(ConfigError) as caught:
         check_objective_supported(ReinforceObjectiveConfig(), "language-model")

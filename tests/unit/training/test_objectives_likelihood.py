@@ -15,7 +15,7 @@ from tests.catalogue import batch, build, store
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
-def test_loss_matches_torch_cross_entropy_without_padding(smoothing):
+def test_loss_same_as_torch_cross_entropy_without_padding(smoothing):
     logits = torch.randn(3, 4, 7)
     targets = torch.tensor([[5, 3, PAD, PAD], [4, 4, 4, 3], [3, PAD, PAD, PAD]])
     ours = negative_log_likelihood(logits.log_softmax(-1), targets, label_smoothing=smoothing)
@@ -39,7 +39,7 @@ def test_padding_that_has_probability_zero_adds_nothing():
     assert log_probs.grad.isfinite().all()
 
 
-def test_correct_tokens_are_counted_without_padding():
+def test_correct_tokens_counted_without_padding():
     log_probs = torch.tensor([[[0.0, -1], [0, -1]]]).log_softmax(-1)
     assert count_correct(log_probs, torch.tensor([[1, 1]])) == 0
     assert count_correct(-log_probs, torch.tensor([[1, PAD]])) == 1
@@ -55,7 +55,7 @@ def test_teacher_forcing_ratio_follows_the_step():
         torch.testing.assert_close(objective(model, examples, step, model).main_loss, wanted)
 
 
-def test_auxiliary_losses_of_the_model_are_returned():
+def test_auxiliary_losses_of_the_model_returned():
     model, examples = build("experts").train(), batch(store(4), [0, 1, 2, 3])
     objective = CrossEntropyObjective(
         label_smoothing=0.0, scheduled_sampling=TeacherForcingConfig()

@@ -104,7 +104,7 @@ def test_minimum_risk_is_a_sum_over_sentences():
     torch.testing.assert_close(whole, sum(parts))
 
 
-def test_auxiliary_losses_are_weighted_and_not_in_the_main_loss():
+def test_auxiliary_losses_weighted_and_not_in_the_main_loss():
     plain = build("gru, attend-then-step")
     model, examples = copy.deepcopy(plain), batch(store(4), [0, 1, 2, 3])
     model.decoder.wiring.attention.auxiliary_losses.append(CoverageLoss(2.0))

@@ -100,7 +100,7 @@ def test_nesterov_momentum_follows_its_paper_at_the_lookahead_point():
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
-def test_momentum_matches_torch_at_constant_learning_rate(nesterov):
+def test_momentum_same_as_torch_at_constant_learning_rate(nesterov):
     weight = nn.Parameter(START.clone())
     torch_optimizer = torch.optim.SGD(
         [weight], 0.1, momentum=0.9, nesterov=nesterov, weight_decay=0.01
@@ -177,7 +177,7 @@ def test_weight_decay_applies_to_matrices_only():
     assert decays == {2: 0.1, 1: 0.0}
 
 
-def test_nesterov_without_momentum_is_an_error():
+def test_nesterov_without_momentum_raises():
     with pytest.raises(ConfigError) as caught:
         SGDConfig(nesterov=True)
     assert str(caught.value) == (
@@ -231,7 +231,7 @@ def test_frozen_parameters_have_no_gradient_and_no_group():
     assert trainable == set(settings)
 
 
-def test_tied_parameter_matches_by_either_name():
+def test_tied_parameter_same_as_by_either_name():
     model = small_model()
     model["decoder"].weight = model["encoder"]["lower"].weight
     assert group_settings(model, {"pattern": "decoder.*", "lr_scale": 0.5})[
@@ -256,7 +256,7 @@ def error_text(*groups):
     return str(caught.value)
 
 
-def test_pattern_without_match_is_an_error_with_suggestion():
+def test_pattern_without_match_raises_with_suggestion():
     assert error_text({"pattern": "decoder.*"}, {"pattern": "encodr.*"}) == (
         "training.optimizer.param_groups.1.pattern: no parameter matches 'encodr.*'; "
         "did you mean 'encoder.*'?\n"
@@ -264,13 +264,13 @@ def test_pattern_without_match_is_an_error_with_suggestion():
     )
 
 
-def test_model_frozen_entirely_is_an_error():
+def test_model_frozen_entirely_raises():
     assert error_text({"pattern": "*", "frozen": True}) == (
         "training.optimizer.param_groups: all parameters are frozen\n  leave some of them trainable"
     )
 
 
-def test_frozen_group_with_lr_scale_is_an_error():
+def test_frozen_group_with_lr_scale_raises():
     assert error_text({"pattern": "encoder.*", "frozen": True, "lr_scale": 0.5}) == (
         "training.optimizer.param_groups, pattern 'encoder.*': frozen parameters have no lr_scale\n"
         "  remove one of the two settings"

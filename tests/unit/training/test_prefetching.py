@@ -79,7 +79,7 @@ def test_thread_ends_with_the_iteration_and_prefetches_a_bounded_number():
     assert source.cursor.epoch * 2 + source.cursor.batch <= NUM_PREFETCHED + 3
 
 
-def test_batches_are_padded_by_the_thread():
+def test_batches_padded_by_the_thread():
     def repeat_rows(batch):
         return map_tensors(lambda rows: torch.cat([rows, rows]), batch)
 

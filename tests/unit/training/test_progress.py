@@ -35,7 +35,7 @@ def steps(most):
     return lambda step: step / most
 
 
-def test_constant_steps_give_constant_means(clock):
+def test_constant_steps_return_constant_means(clock):
     pace = ProgressMeter(steps(100))
     for step in range(1, 11):
         clock(0.5)
@@ -70,7 +70,7 @@ def test_remaining_time_is_formatted_with_hours(clock):
     assert str(pace).endswith("2:46:39 left")
 
 
-def test_auxiliary_losses_are_shown_by_name(clock):
+def test_auxiliary_losses_shown_by_name(clock):
     pace = ProgressMeter(steps(3))
     for step in range(1, 4):
         clock(0.5)
@@ -81,7 +81,7 @@ def test_auxiliary_losses_are_shown_by_name(clock):
     )
 
 
-def test_auxiliary_losses_are_smoothed_as_the_loss(clock):
+def test_auxiliary_losses_smoothed_as_the_loss(clock):
     pace = ProgressMeter(steps(3))
     for step, number in enumerate([4.0, 1.0, 3.0], start=1):
         clock(0.5)
@@ -119,7 +119,7 @@ def test_speed_excludes_validation_time(clock):
     assert pace.tokens_per_second == pytest.approx(1000)
 
 
-def test_skipped_steps_are_counted_and_not_in_the_loss(clock):
+def test_skipped_steps_counted_and_not_in_the_loss(clock):
     pace = ProgressMeter(steps(10))
     for step, skipped in enumerate(["overflow", "", "loss is nan", ""], start=1):
         clock(0.5)
@@ -127,7 +127,7 @@ def test_skipped_steps_are_counted_and_not_in_the_loss(clock):
     assert str(pace) == "smoothed loss 2.000  1,000 tokens/s  0:03 left  2 skipped"
 
 
-def test_dev_scores_are_shown_with_the_best():
+def test_dev_scores_shown_with_the_best():
     standing = ValidationStatus("loss")
     assert str(standing) == ""
     standing.update(validation(400, 1.3, is_best=False))
@@ -146,7 +146,7 @@ def test_best_score_is_that_of_the_configured_metric():
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])
-def test_plain_lines_are_printed_every_ten_seconds_and_at_the_end(clock, monkeypatch, is_terminal):
+def test_plain_lines_printed_every_ten_seconds_and_at_the_end(clock, monkeypatch, is_terminal):
     """Also on a terminal that cannot move its cursor."""
     monkeypatch.setenv("TERM", "dumb")
     screen = io.StringIO()
@@ -179,7 +179,7 @@ def test_terminal_shows_a_bar_with_dev_scores_below(monkeypatch):
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_samples_are_cut_to_the_width_of_a_terminal_only(is_terminal):
+def test_samples_cut_to_the_width_of_a_terminal_only(is_terminal):
     console = Console(file=io.StringIO(), width=30, force_terminal=is_terminal, color_system=None)
     source, output = "\u732b\u306f\u8d70\u308b" * 9, "the cat\nruns [red]and[/red] runs"
     samples = [LoggedSample([], "ref", [], output, (), source)] * 4

@@ -119,7 +119,7 @@ def test_temperature_zero_is_greedy():
             code = 5 * code + 1 + token
 
 
-def test_same_random_state_gives_same_rollouts():
+def test_same_random_state_returns_same_rollouts():
     model, limits = Toy(), torch.tensor([2, 2])
     state = torch.get_rng_state()
     first = sample_rollouts(model, toy_batch(), limits, num_samples=50)
@@ -143,7 +143,7 @@ def test_sampling_uses_eval_mode_and_restores_modes():
 
 
 @pytest.mark.parametrize("name", ["transformer", "lstm, attend-then-step"])
-def test_outputs_are_scored_as_they_were_sampled(name):
+def test_outputs_scored_as_they_were_sampled(name):
     """With dropout, E[d log p(y)] would not be zero, and each baseline would add a bias."""
     model = copy.deepcopy(build(name)).train()
     for module in model.modules():

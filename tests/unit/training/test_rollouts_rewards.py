@@ -35,7 +35,7 @@ def test_gleu_is_the_minimum_of_precision_and_recall(output, reference):
 
 
 @given(output=TEXTS.filter(bool), reference=TEXTS.filter(bool))
-def test_sentence_bleu_matches_sacrebleu_with_add_one_smoothing(output, reference):
+def test_sentence_bleu_same_as_sacrebleu_with_add_one_smoothing(output, reference):
     theirs = BLEU(smooth_method="add-k", smooth_value=1, tokenize="none", effective_order=True)
     said, wanted = (" ".join(map(str, each)) for each in (output, reference))
     assert 100 * sentence_bleu(output, reference) == pytest.approx(

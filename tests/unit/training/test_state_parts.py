@@ -33,7 +33,7 @@ def test_sharded_tensors_load_sharded_or_whole(group, tmp_path):
     assert torch.equal(plain["ema.weight"], whole)
 
 
-def test_shards_that_do_not_fit_are_not_written(tmp_path):
+def test_shards_that_do_not_fit_not_written(tmp_path):
     huge = torch.empty(1 << 50, device="meta")
     with pytest.raises(DiskFullError, match="needs"):
         save_sharded_tensors({"huge": huge}, tmp_path / "shards", SINGLE_PROCESS)
@@ -53,7 +53,7 @@ def test_fsdp_inference_model_has_full_parameters_inside_the_context(group):
     assert sum(weight.numel() for weight in twin.parameters()) == 0
 
 
-def test_scalar_parameter_is_an_error_with_fsdp(group):
+def test_scalar_parameter_raises_with_fsdp(group):
     model = nn.Linear(2, 3)
     model.gain = nn.Parameter(torch.ones(()))
     with pytest.raises(ConfigError) as caught:

@@ -160,7 +160,7 @@ def history(record):
     }
 
 
-def test_failing_tracker_is_reported_once_and_training_continues(tmp_path):
+def test_failing_tracker_raises_once_and_training_continues(tmp_path):
     (tmp_path / "tensorboard").write_text("in the way")
     problems = []
     (broken,) = build_tracker_callbacks(["tensorboard"], tmp_path, {}, problems.append)
@@ -206,7 +206,7 @@ def test_repeated_tracker_name_is_one_tracker(tmp_path):
     assert not (tmp_path / "tensorboard").exists()  # nothing was told
 
 
-def test_unknown_tracker_is_an_error_with_suggestion():
+def test_unknown_tracker_raises_with_suggestion():
     with pytest.raises(ConfigError) as caught:
         check_trackers(["tensorbord"])
     assert str(caught.value) == (
@@ -215,7 +215,7 @@ def test_unknown_tracker_is_an_error_with_suggestion():
     )
 
 
-def test_missing_package_is_an_error_with_install_command(tmp_path, monkeypatch):
+def test_missing_package_raises_with_install_command(tmp_path, monkeypatch):
     """The folder that wandb leaves behind where it was run does not count as the package."""
     (tmp_path / "wandb").mkdir()
     folders = importlib.machinery.PathFinder

@@ -80,7 +80,7 @@ def test_nan_loss_skips_the_step_with_a_reason():
     assert trainer.train_step([examples()]).skip_reason == "", "the NaN gradients are dropped"
 
 
-def test_rng_states_before_the_step_are_kept():
+def test_rng_states_before_the_step_kept():
     trainer = build_trainer()
     before = torch.get_rng_state()
     assert torch.equal(trainer.start_step([examples()]).rng_states["cpu"], before)

@@ -68,7 +68,7 @@ def test_auxiliary_losses_change_the_update_but_not_the_reported_loss():
     assert any(not torch.equal(regularized[name], weight) for name, weight in plain.items())
 
 
-def test_auxiliary_loss_is_reported_per_target():
+def test_auxiliary_loss_raises_per_target():
     examples = batch(store(8), [0, 1, 2])
     model = system(CoverageLoss(2.0))
     expected = model(examples).auxiliary_losses["coverage"].item()

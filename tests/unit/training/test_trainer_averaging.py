@@ -53,7 +53,7 @@ def test_tied_parameter_is_averaged_once():
     }
 
 
-def test_average_parameters_are_swapped_in_and_restored_exactly():
+def test_average_parameters_swapped_in_and_restored_exactly():
     generator, model = torch.Generator().manual_seed(0), Counted()
     average = ExponentialMovingAverage(model, decay=0.9)
     move(model, generator)

@@ -46,7 +46,7 @@ def test_norm_clipping_keeps_the_direction():
     torch.testing.assert_close(gradients_of(weights), torch.tensor([0.6, 0.0, 0.8]))
 
 
-def test_values_are_clipped_before_the_norm():
+def test_values_clipped_before_the_norm():
     weights = weights_with([30.0, 4.0])
     assert GradientClipper(max_norm=2.5, max_value=3.0)(weights) == pytest.approx(math.hypot(30, 4))
     wanted = torch.tensor([3.0, 3.0]) * 2.5 / math.hypot(3, 3)
@@ -67,7 +67,7 @@ def test_nonfinite_gradient_is_unchanged(bad):
     assert not weights[1].grad.isfinite().any()
 
 
-def test_parameters_without_gradient_are_ignored():
+def test_parameters_without_gradient_ignored():
     weights = [nn.Parameter(torch.zeros(2)), *weights_with([3.0, 4.0])]
     assert GradientClipper(max_norm=1.0)(weights) == 5
     assert weights[0].grad is None

@@ -56,7 +56,7 @@ class InputShape(NamedTuple):
 
 
 def count_positions(sources: SourceBatch) -> int | None:
-    """Return the source positions that weights have; None for pictures, where it is all of them."""
+    """Return the source positions that weights have; None for images, where it is all of them."""
     return None if sources.tokens.dim() > 3 else sources.tokens.size(1)
 
 

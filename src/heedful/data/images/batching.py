@@ -26,20 +26,20 @@ from heedful.tokenization.ragged_array import Integers
 
 ImageInputs = NDArray[Any]
 """Pixels (N, C, H, W), or features (N, S, C) or their codes."""
-MAX_LOADED_BYTES = 4 << 30  # of pictures that are decoded once; more are decoded for each batch
+MAX_LOADED_BYTES = 4 << 30  # of images that are decoded once; more are decoded for each batch
 
 
 class ImageShape(NamedTuple):
-    """The input of an encoder for each image: a picture, or features of the cells of a grid."""
+    """The input of an encoder for each image: an image, or features of the cells of a grid."""
 
     num_channels: int
     height: int  # pixels, or rows of cells
     width: int
-    fit: ImageFit | None = "pad"  # how pictures are resized; None for features
+    fit: ImageFit | None = "pad"  # how images are resized; None for features
 
     @property
     def has_pixels(self) -> bool:
-        """Whether it is a picture, not features."""
+        """Whether it is an image, not features."""
         return self.fit is not None
 
     @property
@@ -88,7 +88,7 @@ class ArrayReader:
 
 @dataclass(frozen=True)
 class ImageDecoder:
-    """Pictures that are decoded when they are read."""
+    """Images that are decoded when they are read."""
 
     store: Any
     images: Sequence[Any]
@@ -134,7 +134,7 @@ def open_images(
     """Return the images of a source as inputs of this shape.
 
     Feature codes are read as they are if their step and offset are `scale`, those of training.
-    Warnings about pictures that are decoded now are added to `notes`.
+    Warnings about images that are decoded now are added to `notes`.
     """
     if isinstance(store, ImageFeatures):
         check_features(store, shape, location)
@@ -143,7 +143,7 @@ def open_images(
         if store.scale is not None and scale is not None:
             is_same = np.array_equal(store.scale, scale)
         return ArrayReader(store.values, rows) if is_same else DecodedFeatures(store, rows)
-    message = f"the encoder reads features of {shape.describe()}, but the data are pictures"
+    message = f"the encoder reads features of {shape.describe()}, but the data are images"
     hint = "extract features with `heedful features`, or choose model.encoder.type 'cnn'"
     if not shape.has_pixels:
         raise ConfigError(location, message, hint)
@@ -157,7 +157,7 @@ def open_images(
 def check_features(features: ImageFeatures, shape: ImageShape, location: str) -> None:
     """Raise ConfigError if features do not have the shape that an encoder reads."""
     message = f"the encoder reads {shape.describe()}, but the data are features"
-    hint = "set model.encoder.type to 'features', or give pictures"
+    hint = "set model.encoder.type to 'features', or give images"
     check(not shape.has_pixels, location, message, hint)
     rows, columns = features.grid
     actual = ImageShape(features.num_channels, rows, columns, fit=None)

@@ -23,7 +23,7 @@ CAPTION_NAMES = ("captions", "caption", "text", "sentence", "sentences", "name")
 SPLIT_NAMES = ("split",)
 _COLUMN_SETTINGS = "image_column and caption_column"
 _JSON_HINT = 'each line must be an object such as {"image": "a.jpg", "captions": ["...", "..."]}'
-_NUMBERED = re.compile(r"(.+\.\w+)#\d+")  # picture.jpg#0, as in Flickr8k.token.txt
+_NUMBERED = re.compile(r"(.+\.\w+)#\d+")  # image.jpg#0, as in Flickr8k.token.txt
 
 
 class CaptionColumns(NamedTuple):
@@ -194,7 +194,7 @@ def _get(
 
 def _check_line(location: str, image: str, captions: Sequence[str], split: str) -> CaptionLine:
     image = image.strip()
-    check(image, location, "the image is empty", "name a picture, or remove the line", DataError)
+    check(image, location, "the image is empty", "name an image, or remove the line", DataError)
     numbered = _NUMBERED.fullmatch(image)
     texts = [" ".join(caption.split()) for caption in captions]  # a caption is one line
     for text in texts:

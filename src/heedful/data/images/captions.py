@@ -1,4 +1,4 @@
-"""Sources of captioned images: files with pictures, image sheets or features, and folders.
+"""Sources of captioned images: files with images, image sheets or features, and folders.
 
 An example is one image with all of its captions; lines of one image need not be adjacent. Images
 are named by a path or, in a sheet or a feature file, by a row. Invariant: every line of the split
@@ -65,7 +65,7 @@ class CaptionSourceConfig(SourceConfig):
 
     type: str  # first, so that it is written first
     features: str | None = None
-    """Feature file to read instead of pictures: .npy or .safetensors, (images, cells, channels) or
+    """Feature file to read instead of images: .npy or .safetensors, (images, cells, channels) or
     (images, rows, columns, channels); float16, float32, or 8- or 4-bit codes."""
     features_scale: str | None = None
     """Step and offset of each channel of 8- and 4-bit codes: .npy of float32, (2, channels)."""
@@ -83,7 +83,7 @@ class CaptionSourceConfig(SourceConfig):
     @property
     @abstractmethod
     def image_folder(self) -> str:
-        """The folder that names of pictures are relative to."""
+        """The folder that names of images are relative to."""
 
     def open_images(self) -> ImageStore:
         """Return the store that the images of the examples are read from."""
@@ -105,7 +105,7 @@ class CaptionSourceConfig(SourceConfig):
             keys = find_images(list(captions), self.image_folder, location=self.describe())
         else:
             keys = find_rows(list(captions), store, self.rows, location=self.describe())
-        grouped: dict[str | int, list[str]] = {}  # two names may be one picture: a and ./a
+        grouped: dict[str | int, list[str]] = {}  # two names may be one image: a and ./a
         for index, texts in enumerate(captions.values()):
             grouped.setdefault(keys[index], []).extend(texts)
         return [CaptionedImage(key, tuple(texts)) for key, texts in grouped.items()]
@@ -143,7 +143,7 @@ class CaptionFileConfig(CaptionSourceConfig):
     split: str | None = None
     """Which lines to read, for example `train`; default: all."""
     images: str | None = None
-    """Folder of the pictures, or an image sheet: uint8 in .npy or .npy.gz, (images, rows, columns)
+    """Folder of the images, or an image sheet: uint8 in .npy or .npy.gz, (images, rows, columns)
     or (images, rows, columns, channels). Default: the folder of the file."""
     palette: str | None = None
     """Colors of an image sheet that has color indices: .npy of uint8, (256, 3)."""
@@ -209,7 +209,7 @@ class CaptionFileConfig(CaptionSourceConfig):
 
 
 class ImageFolderConfig(CaptionSourceConfig):
-    """A folder of pictures whose captions are their names, or text files of the same name."""
+    """A folder of images whose captions are their names, or text files of the same name."""
 
     type: Literal["image-folder"] = "image-folder"
     path: str
@@ -243,7 +243,7 @@ class ImageFolderConfig(CaptionSourceConfig):
         try:
             os.listdir(folder)
         except NotADirectoryError:
-            hint = "name a folder of pictures, or give the file with `type: captions`"
+            hint = "name a folder of images, or give the file with `type: captions`"
             raise DataError(self.path, "this is a file, not a folder", hint) from None
         except FileNotFoundError:
             raise DataError(self.path, "no such folder", "check the path") from None
@@ -251,7 +251,7 @@ class ImageFolderConfig(CaptionSourceConfig):
             raise read_error(self.path, error) from None
         files = (path for path in sorted(folder.rglob("*")) if not path.name.startswith("."))
         images = [path for path in files if path.suffix.lower() in IMAGE_SUFFIXES]
-        message, hint = "contains no pictures", f"add some: {', '.join(sorted(IMAGE_SUFFIXES))}"
+        message, hint = "contains no images", f"add some: {', '.join(sorted(IMAGE_SUFFIXES))}"
         check(images, self.path, message, hint, DataError)
         return images
 
@@ -275,9 +275,9 @@ CaptionFilesConfig = Annotated[CaptionFileConfig | ImageFolderConfig, Field(disc
 
 
 def find_images(names: Sequence[str], folder: str, *, location: str) -> list[str]:
-    """Return the paths of pictures in a folder; raise one error that lists all that are missing.
+    """Return the paths of images in a folder; raise one error that lists all that are missing.
 
-    A name without suffix, such as an id, is the picture of that name with any suffix.
+    A name without suffix, such as an id, is the image of that name with any suffix.
     """
     stems: dict[str, list[str]] | None = None
     paths: list[str] = []
@@ -294,7 +294,7 @@ def find_images(names: Sequence[str], folder: str, *, location: str) -> list[str
             paths.append(os.path.normpath(os.path.join(folder, candidates[0])))
         else:
             choices = f": {', '.join(candidates)}" if candidates else ""
-            missing.append(f"{name}: several pictures{choices}" if candidates else name)
+            missing.append(f"{name}: several images{choices}" if candidates else name)
     if missing:
         is_folder = os.path.isdir(folder)
         message = f"{len(missing):,} of {format_count(len(names), 'image')} missing in {folder!r}"

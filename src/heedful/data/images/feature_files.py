@@ -21,7 +21,7 @@ from heedful.storage.atomic import atomic_replace, check_free_space, explain_os_
 
 FeatureBits = Literal[32, 16, 8, 4]
 FEATURE_SUFFIXES = (".safetensors", ".npy")
-_CHUNK = 256  # pictures
+_CHUNK = 256  # images
 _MAX_SAMPLED_CELLS = 100_000
 _ALIGNMENT = 8
 _DTYPES: Mapping[int, tuple[str, type[Any]]] = {
@@ -33,14 +33,14 @@ _DTYPES: Mapping[int, tuple[str, type[Any]]] = {
 
 
 class FeatureWriter:
-    """Writes the features of pictures to one file, picture by picture."""
+    """Writes the features of images to one file, image by image."""
 
     def __init__(self, raw: BinaryIO, raw_path: Path, shape: tuple[int, int, int]) -> None:
         self._raw, self._raw_path, self._shape = raw, raw_path, shape
         self.images: list[str] = []
 
     def append(self, images: Sequence[str], features: FeatureArray) -> None:
-        """Add pictures, (pictures, cells, channels)."""
+        """Add images, (images, cells, channels)."""
         rows, columns, channels = self._shape
         assert features.shape == (len(images), rows * columns, channels), features.shape
         self.images += images

@@ -1,4 +1,4 @@
-"""Files of image features: a grid of vectors for each picture, memory-mapped.
+"""Files of image features: a grid of vectors for each image, memory-mapped.
 
 Values are float16, float32, or codes of 8 or 4 bits with a step and an offset per channel:
 value = code * step + offset. Two 4-bit codes share a byte, the even channel in its low half. Cells
@@ -34,7 +34,7 @@ class ImageFeatures:
     """Feature grids in a file, named by their rows."""
 
     location: str
-    values: NDArray[Any]  # (pictures, cells, channels), or half as many of 4-bit codes
+    values: NDArray[Any]  # (images, cells, channels), or half as many of 4-bit codes
     scale: FeatureArray | None  # (2, channels): step and offset
     grid: tuple[int, int]  # rows and columns
     metadata: Mapping[str, str]  # what the encoder was
@@ -55,8 +55,8 @@ class ImageFeatures:
         hint = f"save the array under the name 'features'; arrays found: {names}"
         check(values is not None, path, "no array is called 'features'", hint, DataError)
         assert values is not None
-        message = f"an array of shape {values.shape}, not a grid of features for each picture"
-        hint = "save (pictures, cells, channels) or (pictures, rows, columns, channels)"
+        message = f"an array of shape {values.shape}, not a grid of features for each image"
+        hint = "save (images, cells, channels) or (images, rows, columns, channels)"
         check(values.ndim in (3, 4) and values.size, path, message, hint, DataError)
         metadata = dict(file.metadata) or _read_sidecar(path)
         if values.ndim == 4:
@@ -89,7 +89,7 @@ class ImageFeatures:
 
     @cached_property
     def images(self) -> tuple[str, ...]:
-        """Paths of the pictures, as far as the file has them."""
+        """Paths of the images, as far as the file has them."""
         text = self.metadata.get("images", "[]")
         names = json.loads(text) if isinstance(text, str) else text
         message, hint = f"images named: {len(names)}, but it has {len(self)}", "extract it again"
@@ -97,7 +97,7 @@ class ImageFeatures:
         return tuple(map(str, names))
 
     def read(self, indices: Sequence[int] | NDArray[Any]) -> FeatureArray:
-        """Return the features of these rows, (pictures, cells, channels)."""
+        """Return the features of these rows, (images, cells, channels)."""
         check_rows(np.asarray(indices, np.int64).tolist(), len(self), self.location)
         values = self.values[np.asarray(indices, dtype=np.int64)]
         if self.bits == 4:
@@ -110,7 +110,7 @@ class ImageFeatures:
         elif not np.isfinite(numbers).all():
             broken = np.flatnonzero(~np.isfinite(numbers).all((1, 2)))[0]
             message = f"row {indices[broken]} contains NaN or infinity"
-            raise DataError(self.location, message, "extract the features of this picture again")
+            raise DataError(self.location, message, "extract the features of this image again")
         return numbers
 
     def fingerprint(self) -> str:

@@ -1,6 +1,6 @@
-"""Pictures as arrays: files in the formats of Pillow, and sheets of equally large pictures.
+"""Images as arrays: files in the formats of Pillow, and sheets of equally large images.
 
-Pictures are uint8 (rows, columns, channels) in RGB or gray, upright, over white where they are
+Images are uint8 (rows, columns, channels) in RGB or gray, upright, over white where they are
 transparent. Invariant: a file is returned whole or is an error that names it; of many files, all
 that cannot be read are listed. Pillow, the extra `vision`, is imported when a file is read.
 """
@@ -28,10 +28,10 @@ Pixels = NDArray[np.uint8]
 ImageMode = Literal["RGB", "L"]
 ImageFit = Literal["crop", "pad", "stretch"]
 MAX_PIXELS = 50_000_000
-"""Larger pictures are refused before they are decoded; 50 million are 150 MB in RGB."""
+"""Larger images are refused before they are decoded; 50 million are 150 MB in RGB."""
 _SUFFIXES = "apng avif bmp dib gif heic heif j2k jfif jp2 jpe jpeg jpg pbm pgm png pnm ppm tga tif"
 IMAGE_SUFFIXES = frozenset(f".{suffix}" for suffix in f"{_SUFFIXES} tiff webp".split())
-"""Files of a folder that are pictures; one that cannot be decoded is an error, not left out."""
+"""Files of a folder that are images; one that cannot be decoded is an error, not left out."""
 NUM_CHANNELS: dict[ImageMode, int] = {"RGB": 3, "L": 1}
 # Not EPS and the like, which start other programs.
 _FORMATS = ["AVIF", "BMP", "DIB", "GIF", "HEIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA"]
@@ -41,13 +41,13 @@ _COPY_HINT = "copy or download the file again"
 _OTHER_FORMATS = (  # bytes at the start, what they mean, what to do
     ((b"ftyphei", b"ftypmif1", b"ftypmsf1"), "HEIC, the format of iPhones", _CONVERT_HINT),
     ((b"ftypavif", b"ftypavis"), "AVIF, which this version of Pillow lacks", _CONVERT_HINT),
-    ((b"ftyp", b"matroska", b"webm"), "a video", "save one of its frames as a picture"),
+    ((b"ftyp", b"matroska", b"webm"), "a video", "save one of its frames as an image"),
     ((b"<svg", b"<?xml"), "SVG or XML", _CONVERT_HINT),
-    ((b"<html", b"<!doctype"), "a web page", "download the picture itself"),
+    ((b"<html", b"<!doctype"), "a web page", "download the image itself"),
     ((b"%pdf",), "PDF", _CONVERT_HINT),
     ((b"%!ps",), "PostScript", _CONVERT_HINT),
     ((b"version https://git-lfs",), "a pointer of Git LFS", "fetch it with `git lfs pull`"),
-    ((b"pk\x03\x04",), "a zip archive", "unpack it and name the pictures in it"),
+    ((b"pk\x03\x04",), "a zip archive", "unpack it and name the images in it"),
     ((b"\x1f\x8b",), "gz data", "decompress it with gunzip"),
 )
 _WHITE = 255
@@ -66,20 +66,20 @@ class FileListError(DataError):
 
 
 class ImageFiles:
-    """Pictures in files, named by their paths."""
+    """Images in files, named by their paths."""
 
     def read(
         self, images: Sequence[str], mode: ImageMode = "RGB", *, notes: list[str] | None = None
     ) -> list[Pixels]:
-        """Return the pictures of these files; all that cannot be read are one error."""
+        """Return the images of these files; all that cannot be read are one error."""
         return read_all(images, lambda path: load_image(path, mode, notes=notes))
 
 
 @dataclass(frozen=True, eq=False)
 class ImageArray:
-    """Equally large pictures in one array, named by their rows."""
+    """Equally large images in one array, named by their rows."""
 
-    array: NDArray[Any]  # (pictures, rows, columns), or channels behind them
+    array: NDArray[Any]  # (images, rows, columns), or channels behind them
     palette: Pixels | None  # (256, 3), if the array contains indices of colors
     location: str
 
@@ -87,8 +87,8 @@ class ImageArray:
     def open(cls, path: str, palette: str | None = None) -> "ImageArray":
         """Open a .npy, .npy.gz or .safetensors file of uint8; `palette` has the colors."""
         array = _only_array(path)
-        message = f"an array of {array.dtype} with shape {array.shape} is not a sheet of pictures"
-        hint = "save uint8 as (pictures, rows, columns) or (pictures, rows, columns, channels)"
+        message = f"an array of {array.dtype} with shape {array.shape} is not a sheet of images"
+        hint = "save uint8 as (images, rows, columns) or (images, rows, columns, channels)"
         is_image_array = array.dtype in (np.uint8, np.bool_) and array.ndim in (3, 4) and array.size
         is_image_array = is_image_array and (array.ndim == 3 or array.shape[3] in (1, 3, 4))
         check(is_image_array, path, message, hint, DataError)
@@ -109,7 +109,7 @@ class ImageArray:
     def read(
         self, images: Sequence[int], mode: ImageMode = "RGB", *, notes: list[str] | None = None
     ) -> list[Pixels]:
-        """Return the pictures of these rows."""
+        """Return the images of these rows."""
         del notes
         check_rows(images, len(self.array), self.location)
         return [self._convert(np.asarray(self.array[row]), mode) for row in images]
@@ -146,7 +146,7 @@ def check_rows(rows: Iterable[int], count: int, location: str) -> None:
 
 
 def read_all(keys: Sequence[Key], read: Callable[[Key], Value]) -> list[Value]:
-    """Read every picture, and raise one error that lists all that cannot be read."""
+    """Read every image, and raise one error that lists all that cannot be read."""
     images: list[Value] = []
     errors: list[DataError] = []
     for key in keys:
@@ -173,7 +173,7 @@ class MissingExtraError(DataError):
 def load_image(
     path: str | Path, mode: ImageMode = "RGB", *, notes: list[str] | None = None
 ) -> Pixels:
-    """Return the picture of a file as uint8 (rows, columns, channels).
+    """Return the image of a file as uint8 (rows, columns, channels).
 
     What a user may want to know, such as that only the first frame was read, is added to `notes`.
     """
@@ -181,7 +181,7 @@ def load_image(
     pillow = _import_pillow(location)
     try:
         is_special = not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path)
-        check(not is_special, location, "not a regular file", "name a picture", DataError)
+        check(not is_special, location, "not a regular file", "name an image", DataError)
         with open(path, "rb") as file:
             return _decode(file, location, mode, pillow, notes if notes is not None else [])
     except OSError as error:
@@ -194,7 +194,7 @@ def _import_pillow(location: str) -> Any:
     try:
         return import_module("PIL.Image")
     except ImportError:
-        message = "reading pictures needs the package Pillow"
+        message = "reading images needs the package Pillow"
         hint = "install it with: pip install 'heedful[vision]'"
         raise MissingExtraError(location, message, hint) from None
 
@@ -241,19 +241,19 @@ def _broken_files(location: str) -> Iterator[None]:
 
 
 def _open(file: BinaryIO, location: str, pillow: Any) -> Any:
-    """Open a picture without decoding it; the format follows from its contents."""
+    """Open an image without decoding it; the format follows from its contents."""
     start = file.read(512)
     check(start, location, "the file is empty", _COPY_HINT, DataError)
     file.seek(0)
     pillow.init()
     formats = [name for name in _FORMATS if name in pillow.OPEN]
     with _broken_files(location), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of large pictures, which have an error of ours
+        warnings.simplefilter("ignore")  # of large images, which have an error of ours
         try:
             return pillow.open(file, formats=formats)
         except pillow.DecompressionBombError:
             message = f"has far more pixels than the limit of {MAX_PIXELS:,}"
-            hint = "make it smaller, if it is a picture at all"
+            hint = "make it smaller, if it is an image at all"
             raise DataError(location, message, hint) from None
         except import_module("PIL").UnidentifiedImageError:
             raise _unknown_format(start, location) from None
@@ -262,15 +262,15 @@ def _open(file: BinaryIO, location: str, pillow: Any) -> Any:
 def _unknown_format(start: bytes, location: str) -> DataError:
     for marks, name, hint in _OTHER_FORMATS:
         if any(mark in start[:64].lower() for mark in marks):
-            return DataError(location, f"not a picture but {name}", hint)
+            return DataError(location, f"not an image but {name}", hint)
     if all(byte in b"\t\r\n" or byte >= 32 for byte in start) and b"\0" not in start:
-        return DataError(location, "not a picture but text", "name a picture")
-    message = "not a picture, or broken, or in a format that Pillow cannot read"
+        return DataError(location, "not an image but text", "name an image")
+    message = "not an image, or broken, or in a format that Pillow cannot read"
     return DataError(location, message, _CONVERT_HINT)
 
 
 def _to_array(image: Any, location: str, mode: ImageMode, pillow: Any, notes: list[str]) -> Pixels:
-    """Return a decoded picture as 8 bits per channel, over white where it is transparent."""
+    """Return a decoded image as 8 bits per channel, over white where it is transparent."""
     message = f"pixels are {'fractions' if image.mode == 'F' else '32-bit numbers'}"
     message += ", whose range is not known"
     hint = "scale them to 0..255 and save them with 8 bits, or as an image sheet (.npy)"
@@ -289,7 +289,7 @@ def _to_array(image: Any, location: str, mode: ImageMode, pillow: Any, notes: li
 
 
 def resize_image(image: Pixels, height: int, width: int, fit: ImageFit = "pad") -> Pixels:
-    """Return a picture of this size, resampled linearly; what shrinks is averaged.
+    """Return an image of this size, resampled linearly; what shrinks is averaged.
 
     `crop` keeps the middle of what is too wide or too high, `pad` adds white on both sides,
     `stretch` changes the proportions.
@@ -329,7 +329,7 @@ def load_pixels(
     fit: ImageFit = "pad",
     notes: list[str] | None = None,
 ) -> Pixels:
-    """Return pictures in one size, (pictures, channels, height, width)."""
+    """Return images in one size, (images, channels, height, width)."""
 
     def read(image: Any) -> Pixels:
         pixels = store.read([image], mode, notes=notes)[0]

@@ -1,8 +1,8 @@
-r"""Formulas as pictures and as LaTeX, drawn by matplotlib's mathtext (the extra `plot`).
+r"""Formulas as images and as LaTeX, drawn by matplotlib's mathtext (the extra `plot`).
 
 A formula is one to three terms with fractions, roots, exponents and indices. Its caption is LaTeX
 with spaces between tokens: `\frac { x ^ { 2 } } { 3 }`. Invariants: different captions have
-different pictures, since braces are always written and an index comes before an exponent; a
+different images, since braces are always written and an index comes before an exponent; a
 formula belongs to one split, by a hash of its caption.
 """
 
@@ -142,7 +142,7 @@ class RenderingJob(NamedTuple):
         return self.render
 
     def render(self, captions: Sequence[str]) -> list[GeneratedImage | None]:
-        """Return pictures of formulas; None for those that do not fit."""
+        """Return images of formulas; None for those that do not fit."""
         images = ((pad_formula(draw_formula(caption)), caption) for caption in captions)
         return [
             None if pixels is None else GeneratedImage(pixels, caption)
@@ -178,7 +178,7 @@ def draw_formula(caption: str) -> Pixels:
 
 
 def pad_formula(drawing: Pixels) -> Pixels | None:
-    """Return a drawing at the left of a picture, in the middle of its height, if it fits."""
+    """Return a drawing at the left of an image, in the middle of its height, if it fits."""
     height, width = IMAGE_SIZE
     rows, columns = drawing.shape
     if rows > height or columns > width - 2 * _MARGIN:

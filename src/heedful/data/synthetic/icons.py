@@ -1,7 +1,7 @@
 """Icons and their names, such as "airplane clock": an object and, often in a corner, a modifier.
 
 Pairs of words are held out: the words of a dev or test name are in training names, but never two
-of them together that make up its pair. Training pictures are shifted, and some are composites: the
+of them together that make up its pair. Training images are shifted, and some are composites: the
 modifier of one icon drawn onto another. Invariant: no training name contains both words of a pair
 that is held out, composites included.
 """
@@ -28,7 +28,7 @@ MIN_COUNT = 5
 MAX_SHIFT = 2
 COMPOSITE_RATIO = 0.4
 MAX_REGION = 0.4
-"""The share of a picture that a modifier may change."""
+"""The share of an image that a modifier may change."""
 MIN_OVERLAP = 0.5
 Mask = NDArray[np.bool_]
 _OUTLINE = "outline"  # the last word of many names; the drawing style, not an object
@@ -40,7 +40,7 @@ _DARK = 100
 class Icon(NamedTuple):
     """A row of the table of names."""
 
-    row: int  # of the pictures
+    row: int  # of the images
     split: str
     words: tuple[str, ...]
     held_out_pair: frozenset[str]  # empty in training
@@ -114,7 +114,7 @@ def load_ink() -> Pixels:
 
 
 def shift(image: Pixels, rng: np.random.Generator) -> Pixels:
-    """Move a picture by up to two pixels; what it leaves is blank."""
+    """Move an image by up to two pixels; what it leaves is blank."""
     top, left = rng.integers(2 * MAX_SHIFT + 1, size=2)
     rows, columns = image.shape
     return np.pad(image, MAX_SHIFT)[top : top + rows, left : left + columns]
@@ -180,7 +180,7 @@ def load_composer() -> IconComposer:
 def modifier_region(name: str) -> Mask | None:
     """Return the pixels that change when the last word is added to a name; None if unknown.
 
-    It is unknown if there is no icon without that word, or if the whole picture changes.
+    It is unknown if there is no icon without that word, or if the whole image changes.
     """
     by_name = {icon.words: icon.row for icon in _read_table()}
     words, style = split_style(tuple(name.split()))
@@ -217,7 +217,7 @@ def find_modifier(word: str, base: Pixels, icon: Pixels) -> tuple[bool, Modifier
 def select_agreeing(modifiers: Sequence[Modifier]) -> list[Modifier]:
     """Return the modifiers whose ink has more than half of its area in common with another's.
 
-    They are compared from the top left corner of their ink, wherever that is in the picture.
+    They are compared from the top left corner of their ink, wherever that is in the image.
     """
     shapes = np.zeros((len(modifiers), *modifiers[0].ink.shape), np.float32)
     for shape, modifier in zip(shapes, modifiers, strict=True):

@@ -12,21 +12,21 @@ from heedful.errors import DataError, check_choice
 
 
 class GeneratedImage(NamedTuple):
-    """A picture and its caption."""
+    """An image and its caption."""
 
     pixels: Pixels  # (rows, columns), or channels behind them
     caption: str
 
 
 class ImageCorpus(ABC):
-    """Pictures with captions, deterministic by seed."""
+    """Images with captions, deterministic by seed."""
 
     name: ClassVar[str]
     description: ClassVar[str]
     splits: ClassVar[tuple[str, ...]] = ("train", "dev", "test")
 
     def images(self, split: str, num_examples: int, *, seed: int = 0) -> Iterator[GeneratedImage]:
-        """Return pictures of a split; fewer if it has fewer."""
+        """Return images of a split; fewer if it has fewer."""
         check_choice(split, self.splits, "split", location=self.name, error=DataError)
         rng = np.random.default_rng(hash_text(f"{self.name}/{split}/{seed}"))
         return self.generate(split, num_examples, rng)
@@ -35,4 +35,4 @@ class ImageCorpus(ABC):
     def generate(
         self, split: str, num_examples: int, rng: np.random.Generator
     ) -> Iterator[GeneratedImage]:
-        """Generate pictures of a split."""
+        """Generate images of a split."""

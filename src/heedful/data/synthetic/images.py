@@ -1,7 +1,7 @@
-"""Built-in pictures with captions: icons and their names, formulas and their LaTeX, shapes.
+"""Built-in images with captions: icons and their names, formulas and their LaTeX, shapes.
 
 Icons and formulas are black on white. Invariants: the same name, split and seed give the same
-pictures; no test or dev picture is a training picture.
+images; no test or dev image is a training image.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ def image_corpora() -> dict[str, ImageCorpus]:
 
 
 class BuiltInImagesConfig(SyntheticConfig):
-    """Pictures with captions that come with heedful, or that it draws."""
+    """Images with captions that come with heedful, or that it draws."""
 
     default_sizes: ClassVar[Mapping[str, int]] = {"train": 10_000, "dev": 500, "test": 500}
     type: Literal["built-in-pictures"] = "built-in-pictures"
@@ -59,8 +59,8 @@ class BuiltInImagesConfig(SyntheticConfig):
 def generate_images(
     name: str, split: str, num_examples: int, seed: int
 ) -> tuple[Pixels, tuple[str, ...]]:
-    """Return pictures in one array and their captions; fewer if a split has fewer."""
+    """Return images in one array and their captions; fewer if a split has fewer."""
     corpora = image_corpora()
-    check_choice(name, corpora, "set of built-in pictures", location="data", error=DataError)
+    check_choice(name, corpora, "set of built-in images", location="data", error=DataError)
     pixels, captions = zip(*corpora[name].images(split, num_examples, seed=seed), strict=True)
     return np.stack(pixels), captions

@@ -72,7 +72,7 @@ class Caption(NamedTuple):
 
     @property
     def attention(self) -> CaptionAttention:
-        """Where each word attended, ready to be drawn on the picture; with gates if requested."""
+        """Where each word attended, ready to be drawn on the image; with gates if requested."""
         maps = [self.attention_map]
         if any(layer.is_default for layer in self.attention_layers):
             maps = AttentionSelection(joins_words=True).select(self.attention_layers, *maps)

@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 _HELP: Mapping[Split, str] = {
     "train": f"images and their captions: .tsv, .csv or .jsonl; {ALSO_COMPRESSED}; or a "
-    "folder of pictures, each with a .txt file",
+    "folder of images, each with a .txt file",
     "dev": "captioned images to validate on; default: some training images",
     "test": "images and reference captions, in a file as for training",
 }
 _FEATURES_HELP: Mapping[Split, str] = {
-    "train": "features of the images, instead of pictures: .npy or .safetensors",
+    "train": "features of the images, instead of images: .npy or .safetensors",
     "dev": "features of the images of --dev-captions",
     "test": "features of the images of --captions",
 }
 _SCALE = "steps and offsets of 8- and 4-bit features: .npy"
-_IMAGES = "folder of the pictures, or a sheet of them (.npy, .npy.gz); default: that of the file"
+_IMAGES = "folder of the images, or a sheet of them (.npy, .npy.gz); default: that of the file"
 _COLUMNS = {
     "image_column": "column of the images; default: image, file_name, path ..., else the first",
     "caption_column": "column of the captions; default: caption, text, name ..., else the second",
@@ -65,7 +65,7 @@ FILE_OPTIONS = FileOptions(
 
 Images = Annotated[
     list[str],
-    Argument(help="pictures, folders of pictures, feature files, or rows of them: FILE.npy#ROW"),
+    Argument(help="images, folders of images, feature files, or rows of them: FILE.npy#ROW"),
 ]
 NBest = Annotated[
     int | None,
@@ -75,7 +75,7 @@ NBest = Annotated[
 ]
 DrawAttention = Annotated[bool, Option("--draw", help="draw where each word looked")]
 FigureFiles = Annotated[
-    list[Path] | None, figure_option("write a picture for each word of the first image")
+    list[Path] | None, figure_option("write an image for each word of the first image")
 ]
 HTMLFile = Annotated[Path | None, page_option("write a page to step through the words of captions")]
 OutputFile = Annotated[Path | None, Option("--output", "-o", help="write captions to this file")]
@@ -96,13 +96,13 @@ def caption(
     as_json: AsJSONLines = False,
     overrides: Overrides = None,
 ) -> None:
-    """Write captions for pictures, and draw where each word looked.
+    """Write captions for images, and draw where each word looked.
 
     A line has the name of the image, a tab, and its caption; with --n-best there are several lines.
     A run that was trained on features reads files of them, as `heedful features` writes.
 
     Example: heedful caption runs/icons airplane.png --draw
-    Example: heedful caption runs/icons pictures/ --html page.html --png sheet.png
+    Example: heedful caption runs/icons images/ --html page.html --png sheet.png
     Example: heedful caption runs/flickr8k features.npy -o captions.tsv
     Example: heedful caption runs/flickr8k features.npy#17 --n-best 3 --json
     """

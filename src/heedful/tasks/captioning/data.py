@@ -36,7 +36,7 @@ from heedful.tasks.task_data import (
 from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig, TokenizerPair
 from heedful.training.reference_rewards import ReferenceTable
 
-_MAX_NOTES = 10  # about unusual pictures, in the report of a data set
+_MAX_NOTES = 10  # about unusual images, in the report of a data set
 
 
 class ImageExample(NamedTuple):
@@ -192,7 +192,7 @@ class CaptionData(PairData):
             lines += filter(None, [encoder.image_shape.describe_fit()])
         lines += [*report.format_lines(), *notes[:_MAX_NOTES]]
         if len(notes) > _MAX_NOTES:
-            lines.append(f"and {len(notes) - _MAX_NOTES:,} more such pictures")
+            lines.append(f"and {len(notes) - _MAX_NOTES:,} more such images")
         return CaptionDataset(rows, reader, num_cells), lines
 
     @override

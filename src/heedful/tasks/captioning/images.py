@@ -68,7 +68,7 @@ class ImageLoader:
         self.shape = shape
         self._scale = scale
         self._stores: dict[str, Any] = {}
-        self.notes: list[str] = []  # what is unusual about the pictures that were read
+        self.notes: list[str] = []  # what is unusual about the images that were read
 
     def load(self, request: ImageRequest) -> LoadedImage:
         """Load an image."""
@@ -96,8 +96,8 @@ class ImageLoader:
             elif Path(name).is_dir():
                 files = sorted(Path(name).iterdir())
                 images = [str(file) for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
-                hint = "name a folder with pictures, or the pictures"
-                check(images, name, "contains no pictures", hint, DataError)
+                hint = "name a folder with images, or the images"
+                check(images, name, "contains no images", hint, DataError)
                 expanded += images
             else:
                 expanded.append(name)
@@ -141,9 +141,9 @@ class ImageLoader:
         return self._from_pixels(name, pixels)
 
     def _check_image(self, name: str) -> None:
-        message = f"this run reads features ({self.shape.describe()}), not pictures"
+        message = f"this run reads features ({self.shape.describe()}), not images"
         hint = "extract them with `heedful features`, and name FILE.npy#ROW"
-        check(self.shape.has_pixels, name, message, hint, RunError)  # not of one picture
+        check(self.shape.has_pixels, name, message, hint, RunError)  # not of one image
 
     def _from_pixels(self, name: str, pixels: Pixels) -> LoadedImage:
         _, height, width, fit = self.shape
@@ -154,7 +154,7 @@ class ImageLoader:
     def _from_array(self, array: NDArray[Any]) -> LoadedImage:
         if self.shape.has_pixels:
             is_image = array.dtype == np.uint8 and array.ndim in (2, 3)
-            message = f"{array.dtype} of shape {array.shape} is not a picture"
+            message = f"{array.dtype} of shape {array.shape} is not an image"
             hint = "give uint8 (height, width) or (height, width, channels)"
             check(is_image, "image", message, hint, DataError)
             array_of_one = ImageArray(array[None], None, "image")

@@ -135,7 +135,10 @@ class GlimpseClassifier(Predictor[LabeledImage, GlimpsePrediction]):
         start_index: int = 1,
         need_layers: bool = False,
     ) -> Iterator[GlimpsePrediction]:
-        dataset = self._dataset(list(requests), location=location or self.request_name)
+        images = list(requests)
+        if not images:
+            return
+        dataset = self._dataset(images, location=location or self.request_name)
         for start in range(0, len(dataset), _BATCH_SIZE):
             rows = np.arange(start, min(start + _BATCH_SIZE, len(dataset)))
             yield from self._classify(dataset, rows)

@@ -32,7 +32,7 @@ def test_cache_that_is_continued_is_not_copied():
     assert len(addresses) == 1
 
 
-def test_selected_rows_are_copied():
+def test_selected_rows_copied():
     grown = append_with_capacity(cache(1, 0), cache(1, 100))
     selected = grown[torch.tensor([1, 1])]
     longer = append_with_capacity(selected, cache(1, 200))

@@ -131,7 +131,7 @@ def test_reordering_a_beam_does_not_copy_caches():
 
 
 @pytest.mark.parametrize("reason", ["training", "gradients", "not accelerated"])
-def test_caches_are_not_shared_where_parameters_may_change(reason):
+def test_caches_not_shared_where_parameters_may_change(reason):
     decoder = PLAIN if reason == "not accelerated" else accelerate_for_inference(PLAIN, "cpu")
     decoder.train(reason == "training")
     with torch.set_grad_enabled(reason == "gradients"):

@@ -58,7 +58,7 @@ def test_packing_needs_cpu_without_gradients_and_autocast():
 
 @each_bias
 @torch.no_grad()
-def test_mkl_layout_for_repeated_number_of_rows_gives_the_same_for_any(bias):
+def test_mkl_layout_for_repeated_number_of_rows_returns_the_same_for_any(bias):
     linear = nn.Linear(48, 32, bias=bias)
     packed, repeated, other = (
         PackedLinear.from_linear(linear),

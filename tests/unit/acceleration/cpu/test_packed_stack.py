@@ -93,7 +93,7 @@ def test_packed_steps_equal_plain_steps(settings, packed_calls):
 
 
 @each_other
-def test_other_layers_are_not_packed(settings):
+def test_other_layers_not_packed(settings):
     stack = build_decoder(settings).stack
     assert not isinstance(accelerate_for_inference(stack, "cpu"), PackedTransformerStack)
 
@@ -196,7 +196,7 @@ def test_unpadded_memories_equal_plain_memories(settings):
         torch.testing.assert_close(memory.keys[visible], other.keys[visible])
 
 
-def test_padding_is_read_with_gradients_or_hooks_or_in_training(unpad_calls):
+def test_padding_loads_with_gradients_or_hooks_or_in_training(unpad_calls):
     stack = accelerate_for_inference(build_decoder({}).stack, "cpu")
     stack.forward_bidirectional(STATES, LENGTHS)
     with torch.no_grad(), trace_attention(stack) as records:

@@ -31,14 +31,14 @@ def beam_of_two():
     return tracked.advance((tracked.state[0], torch.arange(4)))
 
 
-def test_unchanged_tensors_are_not_copied_within_sentences():
+def test_unchanged_tensors_not_copied_within_sentences():
     tracked = beam_of_two()
     reordered = select_rows(tracked, torch.tensor([1, 0, 3, 3]))
     assert reordered.state[0] is tracked.state[0]
     assert reordered.state[1].tolist() == [1, 0, 3, 3]
 
 
-def test_unchanged_tensors_are_copied_when_sentences_leave():
+def test_unchanged_tensors_copied_when_sentences_leave():
     left = select_rows(beam_of_two(), torch.tensor([2, 3]))
     assert left.state[0].tolist() == [1, 1]
 

@@ -75,7 +75,7 @@ NUMBERS = {"image_column": 1, "split_column": 2, "caption_column": 3}
         ("c.txt", as_csv(LINES), {"format": "csv"}),
     ],
 )
-def test_every_format_gives_the_same_examples(folder, name, text, settings):
+def test_every_format_returns_the_same_examples(folder, name, text, settings):
     examples = read(folder / name, text, split="train", **settings)
     assert named(examples) == TRAIN
     assert all(isinstance(example, CaptionedImage) for example in examples)
@@ -122,7 +122,7 @@ def test_images_may_be_in_another_folder(folder, tmp_path_factory):
     assert example.image == str(folder / "a.png")
 
 
-def test_all_missing_images_are_listed(folder):
+def test_all_missing_images_listed(folder):
     text = as_tsv([(f"x{row}.png", "train", "c") for row in range(500)] + LINES)
     with pytest.raises(FileListError) as error:
         read(folder / "c.tsv", text, **NUMBERS)
@@ -166,7 +166,7 @@ def features(folder, count=6, names=()):
     return str(folder / "f.safetensors")
 
 
-def test_numbers_of_rows_are_found_in_a_sheet(tmp_path):
+def test_numbers_of_rows_found_in_a_sheet(tmp_path):
     text = "index\tname\n4\tfour\n0\tzero\n"
     source = {"images": sheet(tmp_path)}
     assert read(tmp_path / "n.tsv", text, **source) == [(4, ("four",)), (0, ("zero",))]
@@ -236,7 +236,7 @@ def test_folder_with_features_by_name(folder):
 # ----- real data
 
 
-def test_flickr8k_is_read_whole(heedful_data):
+def test_flickr8k_loads_whole(heedful_data):
     folder = heedful_data / "flickr8k"
     for split, count in (("train", 6000), ("dev", 1000), ("test", 1000)):
         examples = CaptionFileConfig(
@@ -250,7 +250,7 @@ def test_flickr8k_is_read_whole(heedful_data):
         assert {len(example.captions) for example in examples} == {5}
 
 
-def test_icons_and_emoji_are_read_by_their_index(heedful_data):
+def test_icons_and_emoji_load_by_their_index(heedful_data):
     icons = heedful_data / "icons"
     examples = CaptionFileConfig(
         path=str(icons / "names.tsv"), split="test", images=str(icons / "icons48.npy.gz")

@@ -17,7 +17,7 @@ _AGAIN = "copy or download the file again"
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])
-def test_written_images_are_read_back(suffix, tmp_path):
+def test_written_images_load_back(suffix, tmp_path):
     path = tmp_path / f"images-idx3-ubyte{suffix}"
     write_idx(path, IMAGES)
     np.testing.assert_array_equal(read_idx(str(path), 3), IMAGES)
@@ -58,7 +58,7 @@ def test_bytes_are_those_of_the_format(tmp_path):
         ),
     ],
 )
-def test_broken_files_are_described(contents, message, tmp_path):
+def test_broken_files_described(contents, message, tmp_path):
     path = tmp_path / "images"
     path.write_bytes(contents)
     with pytest.raises(DataError) as caught:
@@ -77,14 +77,14 @@ def test_truncated_and_mislabeled_compression_is_described(suffix, pack, tmp_pat
         assert str(caught.value) == f"{path}: cannot be decompressed: {cause}\n  {_AGAIN}"
 
 
-def test_missing_file_and_folder_are_described(tmp_path):
+def test_missing_file_and_folder_described(tmp_path):
     with pytest.raises(DataError, match="no such file"):
         read_idx(str(tmp_path / "images"), 3)
     with pytest.raises(DataError, match="this is a folder, not a file"):
         read_idx(str(tmp_path), 3)
 
 
-def test_labels_are_found_in_the_folder_of_images(tmp_path):
+def test_labels_found_in_the_folder_of_images(tmp_path):
     images = tmp_path / "t10k-images-idx3-ubyte.xz"
     with pytest.raises(DataError) as caught:
         find_labels(str(images))
@@ -97,4 +97,4 @@ def test_labels_are_found_in_the_folder_of_images(tmp_path):
     labels.touch()
     assert find_labels(str(images)) == str(labels)
     with pytest.raises(DataError, match="its name does not say where its labels are"):
-        find_labels(str(tmp_path / "pictures.gz"))
+        find_labels(str(tmp_path / "images.gz"))

@@ -28,7 +28,7 @@ SHEET = ImageArray(np.arange(5 * 4 * 6, dtype=np.uint8).reshape(5, 4, 6), None, 
 FEATURES = ImageShape(6, 2, 2, fit=None)
 
 
-def test_images_are_decoded_once_or_for_each_batch(monkeypatch):
+def test_images_decoded_once_or_for_each_batch(monkeypatch):
     shape = ImageShape(1, 2, 3)
     loaded = open_images(SHEET, [4, 0, 2], shape, location="data.train")
     monkeypatch.setattr(image_batching, "MAX_LOADED_BYTES", 0)
@@ -51,7 +51,7 @@ def test_image_files_are_channels_first_in_color(tmp_path):
 
 
 @pytest.mark.parametrize("bits", [4, 8, 32])
-def test_features_are_read_as_they_are_stored(bits, tmp_path):
+def test_features_load_as_they_are_stored(bits, tmp_path):
     setting = write_features(tmp_path, bits=bits)
     features = ImageFeatures.open(setting["features"], setting.get("features_scale"))
     reader = open_images(features, [3, 1], FEATURES, location="data.train", scale=features.scale)
@@ -59,7 +59,7 @@ def test_features_are_read_as_they_are_stored(bits, tmp_path):
     np.testing.assert_array_equal(reader.read(np.array([1, 0])), stored[[1, 3]])
 
 
-def test_codes_of_another_scale_are_decoded(tmp_path):
+def test_codes_of_another_scale_decoded(tmp_path):
     setting = write_features(tmp_path)
     features = ImageFeatures.open(setting["features"], setting["features_scale"])
     assert features.scale is not None
@@ -69,7 +69,7 @@ def test_codes_of_another_scale_are_decoded(tmp_path):
         np.testing.assert_array_equal(reader.read(np.array([0])), features.read([3]))
 
 
-def test_features_of_another_shape_are_rejected(tmp_path):
+def test_features_of_another_shape_raise(tmp_path):
     setting = write_features(tmp_path)
     features = ImageFeatures.open(setting["features"], setting["features_scale"])
     for shape in (

@@ -23,7 +23,7 @@ def npy(path, array):
     return str(path)
 
 
-def test_float_files_are_read_as_they_are(tmp_path):
+def test_float_files_load_as_they_are(tmp_path):
     features = ImageFeatures.open(npy(tmp_path / "f.npy", VALUES), grid=(3, 4))
     assert (len(features), features.num_channels, features.grid, features.bits) == (
         10,
@@ -49,7 +49,7 @@ def test_values_are_memory_mapped(tmp_path):
     np.testing.assert_array_equal(mapped.read(range(10)), VALUES)
 
 
-def test_four_dimensions_give_the_grid(tmp_path):
+def test_four_dimensions_return_the_grid(tmp_path):
     features = ImageFeatures.open(npy(tmp_path / "f.npy", VALUES.reshape(10, 2, 6, 6)))
     assert features.grid == (2, 6)
     np.testing.assert_array_equal(features.read([3])[0], VALUES[3])  # row by row
@@ -118,12 +118,12 @@ def test_copy_in_another_process_maps_the_file_again(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [">f4", ">f2", "<f8"])
-def test_other_byte_orders_and_doubles_are_read(tmp_path, dtype):
+def test_other_byte_orders_and_doubles_load(tmp_path, dtype):
     features = ImageFeatures.open(npy(tmp_path / "f.npy", VALUES.astype(dtype)))
     np.testing.assert_array_equal(features.read([2])[0], VALUES[2].astype(dtype).astype(np.float32))
 
 
-def test_fortran_order_is_read(tmp_path):
+def test_fortran_order_loads(tmp_path):
     features = ImageFeatures.open(npy(tmp_path / "f.npy", np.asfortranarray(VALUES)))
     np.testing.assert_array_equal(features.read(range(10)), VALUES)
 
@@ -142,7 +142,7 @@ def write(path, rows, bits, **metadata):
 
 @pytest.mark.parametrize("name", ["f.safetensors", "f.npy"])
 @pytest.mark.parametrize("bits", [32, 16])
-def test_written_floats_are_read_back(tmp_path, name, bits):
+def test_written_floats_load_back(tmp_path, name, bits):
     features = write(tmp_path / name, VALUES, bits, encoder="x")
     assert (features.bits, features.grid, len(features)) == (bits, (3, 4), 10)
     assert features.images == tuple(f"p/{row}.jpg" for row in range(10))

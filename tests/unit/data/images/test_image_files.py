@@ -1,4 +1,4 @@
-"""Picture files in odd formats, resizing, and image sheets."""
+"""Image files in odd formats, resizing, and image sheets."""
 
 import gzip
 import io
@@ -27,7 +27,7 @@ QUADRANTS = np.array([[RED, GREEN], [BLUE, GRAY]], np.uint8).repeat(16, 0).repea
 
 
 def save(path, image=None, **options):
-    """Write the four colors of QUADRANTS, or a picture."""
+    """Write the four colors of QUADRANTS, or an image."""
     if image is None:
         image = Image.fromarray(QUADRANTS)
     image.save(path, **options)
@@ -88,7 +88,7 @@ def test_palette_files_have_their_colors_and_transparency(tmp_path):
     assert load_image(save(tmp_path / "p.png", palette), "L")[0, :, 0].tolist() == [76, 75, 29]
 
 
-def test_16_bit_values_are_scaled_not_clipped(tmp_path):
+def test_16_bit_values_scaled_not_clipped(tmp_path):
     values = np.array([[0, 257, 32896, 65535, 300]], np.uint16)  # 257 * 128 = 32896
     for name in ("a.png", "a.tif", "a.pgm"):
         notes = []
@@ -107,7 +107,7 @@ def test_cmyk_becomes_rgb(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["YCbCr", "RGBA", "LA", "L", "P", "1", "CMYK", "I;16", "RGB"])
-def test_every_mode_that_tiff_stores_is_read(tmp_path, mode):
+def test_every_mode_that_tiff_stores_loads(tmp_path, mode):
     source = Image.fromarray(QUADRANTS)
     image = source.convert("L") if mode == "I;16" else source
     path = save(tmp_path / "a.tif", image.convert(mode))
@@ -115,7 +115,7 @@ def test_every_mode_that_tiff_stores_is_read(tmp_path, mode):
     assert load_image(path, "L").shape == (32, 48, 1)
 
 
-def test_first_frame_of_an_animation_is_read_with_a_note(tmp_path):
+def test_first_frame_of_an_animation_loads_with_a_note(tmp_path):
     frames = [Image.new("RGB", (8, 6), color) for color in (RED, GREEN, BLUE)]
     for name in ("a.gif", "a.webp", "a.png", "a.tif"):
         path, notes = tmp_path / name, []
@@ -131,7 +131,7 @@ def test_rotation_of_a_camera_is_applied(tmp_path):
     np.testing.assert_array_equal(pixels, np.rot90(QUADRANTS, -1))
 
 
-def test_wrongly_named_file_is_read_by_its_contents(tmp_path):
+def test_wrongly_named_file_loads_by_its_contents(tmp_path):
     save(tmp_path / "a.bmp").rename(tmp_path / "a.jpg")
     notes = []
     np.testing.assert_array_equal(load_image(tmp_path / "a.jpg", notes=notes), QUADRANTS)
@@ -166,7 +166,7 @@ def test_damaged_files_are_whole_images_or_data_errors(tmp_path_factory, form, c
         assert pixels.shape[2] == 3
 
 
-def test_all_broken_images_are_listed(tmp_path):
+def test_all_broken_images_listed(tmp_path):
     paths = [save(tmp_path / "ok.png"), tmp_path / "empty.png", tmp_path / "zzzz"]
     paths[1].write_bytes(b"")
     with pytest.raises(FileListError) as error:
@@ -242,7 +242,7 @@ SHEET = np.random.default_rng(1).integers(0, 256, (5, 4, 6), dtype=np.uint8)
 
 
 @pytest.mark.parametrize("name", ["s.npy", "s.npy.gz"])
-def test_gray_sheet_is_read_by_rows(tmp_path, name):
+def test_gray_sheet_loads_by_rows(tmp_path, name):
     sheet = ImageArray.open(sheet_of(tmp_path / name, SHEET))
     assert len(sheet) == 5
     first, second = sheet.read([3, 0], "L")
@@ -252,7 +252,7 @@ def test_gray_sheet_is_read_by_rows(tmp_path, name):
     np.testing.assert_array_equal(color, SHEET[3][:, :, None].repeat(3, 2))
 
 
-def test_palette_of_a_sheet_gives_its_colors(tmp_path):
+def test_palette_of_a_sheet_returns_its_colors(tmp_path):
     palette = np.random.default_rng(2).integers(0, 256, (256, 3), dtype=np.uint8)
     colors = sheet_of(tmp_path / "p.npy", palette)
     sheet = ImageArray.open(sheet_of(tmp_path / "s.npy", SHEET), colors)

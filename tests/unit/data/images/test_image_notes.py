@@ -1,4 +1,4 @@
-"""Unusual pictures are noted where they are decoded."""
+"""Unusual images are noted where they are decoded."""
 
 import numpy as np
 from PIL import Image
@@ -16,7 +16,7 @@ def animation(path):
     return str(path)
 
 
-def test_notes_of_a_data_set_are_collected_once(tmp_path):
+def test_notes_of_a_data_set_collected_once(tmp_path):
     path, notes = animation(tmp_path / "a.gif"), []
     reader = open_images(ImageFiles(), [path], SHAPE, location="data.train", notes=notes)
     expected = [f"{path}: only the first of 2 frames or pages is read"]
@@ -25,7 +25,7 @@ def test_notes_of_a_data_set_are_collected_once(tmp_path):
     assert notes == expected
 
 
-def test_notes_of_requested_images_are_collected(tmp_path):
+def test_notes_of_requested_images_collected(tmp_path):
     path, loader = animation(tmp_path / "a.gif"), ImageLoader(SHAPE)
     loader.load(path)
     assert loader.notes == [f"{path}: only the first of 2 frames or pages is read"]

@@ -69,7 +69,7 @@ def test_position_of_a_test_image_depends_only_on_its_row():
     torch.testing.assert_close(batch.render(12)[:1], alone.render(12))
 
 
-def test_images_that_fill_the_canvas_are_used_as_they_are():
+def test_images_that_fill_the_canvas_used_as_they_are():
     data = dataset(canvas=6, num_distractors=4)
     batch = data.collate(np.array([2]))
     assert batch.offsets is None
@@ -129,14 +129,14 @@ def test_rendered_scenes_are_those_of_a_batch(tmp_path):
         ),
     ],
 )
-def test_images_that_do_not_fit_are_described(canvas, settings, message):
+def test_images_that_do_not_fit_described(canvas, settings, message):
     config = LabeledImageBatchingConfig(**settings)
     with pytest.raises(DataError) as caught:
         stack_images(random_images(), canvas, config, location="images")
     assert str(caught.value) == message
 
 
-def test_images_of_two_sizes_are_described():
+def test_images_of_two_sizes_described():
     examples = [*random_images(), *random_images(size=7)]
     with pytest.raises(DataError) as caught:
         stack_images(examples, 12, LabeledImageBatchingConfig(), location="images")

@@ -101,14 +101,14 @@ def test_calendar_covariates_are_sine_and_cosine_of_the_part_that_has_passed(tmp
         ("time,value\n1,1\n2,2\n9999,2\n", {}, ":4: 3 times would fill a grid of 9999 positions"),
     ],
 )
-def test_broken_file_is_reported_with_its_line(text, settings, message, tmp_path):
+def test_broken_file_raises_with_its_line(text, settings, message, tmp_path):
     with pytest.raises(DataError) as error:
         read(tmp_path, text, **settings)
     assert message in str(error.value)
     assert error.value.hint
 
 
-def test_text_column_is_an_error_only_where_it_is_needed(tmp_path):
+def test_text_column_raises_only_where_it_is_needed(tmp_path):
     (series,) = read(tmp_path, "time,value,weather\n1,5,rain\n2,6,sun\n")
     with pytest.raises(DataError, match=r":2: 'rain' in column 'weather' is not a number"):
         CovariatesConfig(columns=("weather",)).compute(series, 0, 2)
@@ -159,7 +159,7 @@ def test_wide_file_takes_linear_memory(tmp_path):
     assert peaks[1] < 9 * peaks[0]
 
 
-def test_value_beyond_float32_is_reported(tmp_path):
+def test_value_beyond_float32_raises(tmp_path):
     text = "time,value,price\n1,1,1e39\n2,1e39,2\n"
     with pytest.raises(DataError) as error:
         read(tmp_path, text)

@@ -41,7 +41,7 @@ def test_examples_are_rows_of_the_sheet():
         assert np.array_equal(image[:, :, 0], 255 - load_ink()[icon.row])
 
 
-def test_same_seed_gives_same_images():
+def test_same_seed_returns_same_images():
     first = list(IconCorpus().images("train", 30, seed=3))
     again = list(IconCorpus().images("train", 30, seed=3))
     other = list(IconCorpus().images("train", 30, seed=4))
@@ -107,7 +107,7 @@ def test_modifier_over_ink_of_the_base_is_not_separate():
     assert find_modifier("dot", base, icon) == (True, None)
 
 
-def test_unconfirmed_modifiers_are_skipped():
+def test_unconfirmed_modifiers_skipped():
     inks = np.zeros((3, 48, 48), np.uint8)
     inks[0, 30:40, 30:40] = 255
     inks[1, 2:12, 4:13] = 255  # as high and almost as wide, elsewhere
@@ -153,7 +153,7 @@ def test_style_is_a_last_outline(words, expected):
     [
         (
             {"name": "icon"},
-            "data: no set of built-in pictures is called 'icon'; did you mean 'icons'?\n"
+            "data: no set of built-in images is called 'icon'; did you mean 'icons'?\n"
             f"  choose from: {', '.join(sorted(image_corpora()))}",
         ),
         (
@@ -163,7 +163,7 @@ def test_style_is_a_last_outline(words, expected):
         ),
     ],
 )
-def test_unknown_names_are_reported(changes, message):
+def test_unknown_names_reported(changes, message):
     with pytest.raises(DataError) as caught:
         config(**changes).read()
     assert str(caught.value) == message
@@ -238,7 +238,7 @@ def test_formula_that_does_not_fit_is_skipped():
     assert pad_formula(draw_formula(" + ".join("x" * 12))) is None
 
 
-def test_unknown_latex_is_reported():
+def test_unknown_latex_raises():
     pytest.importorskip("matplotlib")
     with pytest.raises(DataError, match=r"^'\\\\nonsense': matplotlib cannot draw it: "):
         draw_formula(r"\nonsense")

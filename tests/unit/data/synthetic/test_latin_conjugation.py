@@ -62,7 +62,7 @@ def test_conjugations_match_school_grammar(parts):
     assert spelled(conjugate(*parts)) == VERBS[parts]
 
 
-def test_esse_matches_school_grammar():
+def test_esse_same_as_school_grammar():
     assert spelled(ESSE) == TO_BE
 
 

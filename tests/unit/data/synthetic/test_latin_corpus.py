@@ -83,7 +83,7 @@ def test_latin_vocabulary_is_small(pairs):
     assert len({word for pair in pairs for word in words(pair.target)}) < 900
 
 
-def test_frequency_adverbs_are_not_negated(pairs):
+def test_frequency_adverbs_not_negated(pairs):
     often = {"semper", "saepe", "interdum", "numquam"}
     for pair in pairs:
         said = set(words(pair.source.lower()))

@@ -84,7 +84,7 @@ def test_accusative_and_ablative_of_places_differ(noun):
     assert not accusatives & ablatives or "place" not in noun.tags
 
 
-def test_noun_categories_are_all_used():
+def test_noun_categories_all_used():
     words = load_lexicon()
     named = {letter for verb in words.verbs for letter in verb.subjects + verb.objects}
     named |= {letter for adjective in words.adjectives for letter in adjective.categories}

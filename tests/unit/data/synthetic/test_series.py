@@ -47,7 +47,7 @@ def test_heavy_tailed_process_has_the_moments_of_an_autoregression():
 
 
 @pytest.mark.parametrize("name", SERIES_PROCESSES)
-def test_splits_and_seeds_give_different_series_and_repeat_exactly(name):
+def test_splits_and_seeds_return_different_series_and_repeat_exactly(name):
     def values(**settings):
         config = BuiltInSeriesConfig(name=name, num_examples=2, length=30, **settings)
         return [series.values.tolist() for series in config.read()]
@@ -68,6 +68,6 @@ def test_real_series_is_trained_on_without_its_end(name):
     assert len(whole.values) == 732
 
 
-def test_unknown_name_is_reported():
+def test_unknown_name_raises():
     with pytest.raises(DataError, match=r"no built-in series is called 'seasonl'; did you mean"):
         BuiltInSeriesConfig(name="seasonl").read()

@@ -1,4 +1,4 @@
-"""Built-in pictures of shapes."""
+"""Built-in images of shapes."""
 
 import re
 

@@ -15,7 +15,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_sequence_targets_are_transformed_letters(name):
+def test_sequence_targets_transformed_letters(name):
     for source, target in islice(get_corpus(name).pairs("train"), 2000):
         letters = source.replace(" ", "")
         assert " ".join(letters) == source

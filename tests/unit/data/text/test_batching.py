@@ -98,7 +98,7 @@ def test_epoch_batches_resume_at_any_bucket(case, bucket_size, bucket):
     assert [batch[1:] for batch in resumed] == [batch[1:] for batch in expected]
 
 
-def test_batches_are_not_sorted_by_length():
+def test_batches_not_sorted_by_length():
     case = tuple(np.random.default_rng(0).integers(1, 30, (2, 2000)))
     lengths = [spec.target_length for spec in batch_specs(case, BatchingConfig(max_tokens=400))]
     rising = sum(a <= b for a, b in itertools.pairwise(lengths))

@@ -85,7 +85,7 @@ def test_each_format_holds_the_same_lines(tmp_path):
         assert TextColumnConfig(path=config.path).read() == [pair.source for pair in PAIRS]
 
 
-def test_rows_are_streamed_in_batches(tmp_path):
+def test_rows_streamed_in_batches(tmp_path):
     """A file that is damaged in its second half gives the rows of its first half."""
     for config in write_all(tmp_path, table()):
         rows = config.stream()
@@ -121,7 +121,7 @@ def test_class_labels_become_their_names(tmp_path):
         assert chosen.read() == [Pair("a b", "B-PER O"), Pair("c", "O")]
 
 
-def test_missing_label_is_reported(tmp_path):
+def test_missing_label_raises(tmp_path):
     features = {"label": {"names": ["negative", "positive"], "_type": "ClassLabel"}}
     write_arrow(
         tmp_path / "a.arrow", table({"text": ["good"], "label": [-1]}, features), is_stream=True
@@ -176,7 +176,7 @@ def test_folders_of_splits(tmp_path):
     assert DatasetFolderConfig(path=str(tmp_path / "all" / "train"), **NESTED).read() == PAIRS
 
 
-def test_incomplete_folders_are_reported(tmp_path):
+def test_incomplete_folders_reported(tmp_path):
     folder = tmp_path / "saved"
     config = DatasetFolderConfig(path=str(folder), **NESTED)
     folder.mkdir()
@@ -213,7 +213,7 @@ def test_options_choose_the_format_by_the_name(tmp_path):
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_offsets_beyond_a_column_are_reported(is_stream, tmp_path):
+def test_offsets_beyond_a_column_reported(is_stream, tmp_path):
     path = tmp_path / "pairs.arrow"
     columns = {"source": ["abc", "defg"], "target": ["xyz", "w"]}
     write_arrow(path, table(columns), is_stream=is_stream)

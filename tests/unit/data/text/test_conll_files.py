@@ -69,7 +69,7 @@ def test_words_may_begin_with_a_number_sign(write):
     assert pairs(write(TWEETS)) == [Pair("#joy #", "O O"), Pair("@me", "B-person")]
 
 
-def test_compressed_files_are_read(write, tmp_path):
+def test_compressed_files_load(write, tmp_path):
     (tmp_path / "words.conll.gz").write_bytes(gzip.compress(TWEETS.encode()))
     assert pairs(tmp_path / "words.conll.gz") == pairs(write(TWEETS))
 
@@ -136,7 +136,7 @@ def test_words_without_tags_get_a_new_column(write):
         ),
     ],
 )
-def test_broken_files_are_reported(write, text, columns, message, hint):
+def test_broken_files_reported(write, text, columns, message, hint):
     path = write(text)
     with pytest.raises(DataError) as caught:
         pairs(path, **columns)

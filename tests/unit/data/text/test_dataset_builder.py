@@ -113,7 +113,7 @@ def test_prepared_tokens_equal_in_memory_tokens(pairs, tmp_path, workers, shard_
     assert built.held_out_corpus(PAIRS).examples == held_out
 
 
-def test_rebuilding_reads_nothing_and_gives_same_fingerprint(pairs, tmp_path):
+def test_rebuilding_reads_nothing_and_returns_same_fingerprint(pairs, tmp_path):
     first = Build(tmp_path).run()
     rebuild = Build(tmp_path)
     (tmp_path / "source").unlink()
@@ -198,7 +198,7 @@ def test_interrupted_build_resumes_to_same_files(pairs, tmp_path):
         assert contents(tmp_path / str(moment)) == contents(tmp_path / "whole")
 
 
-def test_changed_data_is_rejected(pairs, tmp_path):
+def test_changed_data_raises(pairs, tmp_path):
     Build(tmp_path).run()
     path = tmp_path / "tokens" / "shard-00004" / "tokens.bin"
     path.write_bytes(b"")
@@ -213,7 +213,7 @@ def test_changed_data_is_rejected(pairs, tmp_path):
 
 
 @pytest.mark.parametrize("kept", [70, 80])
-def test_truncated_data_is_rejected(pairs, tmp_path, kept):
+def test_truncated_data_raises(pairs, tmp_path, kept):
     Build(tmp_path).run()
     (tmp_path / "tokens" / "shard-00000" / "tokens.bin").write_bytes(b"")
     write(tmp_path, pairs[:kept])
@@ -221,7 +221,7 @@ def test_truncated_data_is_rejected(pairs, tmp_path, kept):
         Build(tmp_path).run()
 
 
-def test_different_settings_are_rejected_in_same_folder(pairs, tmp_path):
+def test_different_settings_raise_in_same_folder(pairs, tmp_path):
     Build(tmp_path).run()
     with pytest.raises(RunError) as caught:
         Build(tmp_path, seed=4).run()
@@ -231,7 +231,7 @@ def test_different_settings_are_rejected_in_same_folder(pairs, tmp_path):
     )
 
 
-def test_folder_with_other_contents_is_rejected(pairs, tmp_path, copied_run):
+def test_folder_with_other_contents_raises(pairs, tmp_path, copied_run):
     with pytest.raises(RunError, match="made with sources=None"):
         Build(tmp_path, copied_run.name).run()
 
@@ -246,7 +246,7 @@ def copied_run(tmp_path):
     return run
 
 
-def test_fully_filtered_data_is_rejected(tmp_path):
+def test_fully_filtered_data_raises(tmp_path):
     write(tmp_path, [Pair("a", " ")] * 50)
     for _ in range(2):
         with pytest.raises(DataError, match="nothing is left of 48 pairs"):

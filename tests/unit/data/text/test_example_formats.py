@@ -58,7 +58,7 @@ def test_held_out_pairs_share_no_text_with_training_pairs(pairs):
     assert ("left out" in held_out.note) == (bool(held_out.excluded) and not shared)
 
 
-def test_copies_of_held_out_pairs_are_dropped():
+def test_copies_of_held_out_pairs_dropped():
     held_out = hold_out(distinct(200) * 2)
     copies = [row + 200 if row < 200 else row - 200 for row in held_out.rows]
     assert len(held_out.rows) == 20
@@ -77,7 +77,7 @@ def test_unique_pairs_are_held_out_before_repeated_ones():
     assert not held_out.excluded
 
 
-def test_repeated_targets_are_shared_if_nearly_all_are():
+def test_repeated_targets_shared_if_nearly_all_are():
     held_out = hold_out([(f"a{number}", "yes" if number % 3 else "no") for number in range(100)])
     assert (len(held_out.rows), held_out.excluded) == (5, [])
     assert held_out.note == (

@@ -183,7 +183,7 @@ def _expected_reason(pair, config, before):
     settings=SETTINGS,
     size=st.integers(1, 7),
 )
-def test_chunked_filtering_matches_whole_corpus(pairs, settings, size):
+def test_chunked_filtering_same_as_whole_corpus(pairs, settings, size):
     config, seen = FilterConfig(**settings), set()
     reasons, reports = [], []
     for start in range(0, len(pairs), size):

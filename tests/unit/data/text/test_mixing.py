@@ -63,7 +63,7 @@ def test_second_epoch_of_weight_half_covers_other_half():
     assert first != {(0, row) for row in range(20)}  # a random half, not the first
 
 
-def test_halves_are_reshuffled_after_full_pass():
+def test_halves_reshuffled_after_full_pass():
     mixture = mixed([40], [0.5])
     assert set(epoch_rows(mixture, 0)) != set(epoch_rows(mixture, 2))
 

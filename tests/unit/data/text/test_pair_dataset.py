@@ -45,7 +45,7 @@ def test_select_keeps_requested_order(texts, data):
 
 
 @given(texts=sequences.filter(bool), data=st.data())
-def test_cached_dataset_matches_dataset(texts, data):
+def test_cached_dataset_same_as_dataset(texts, data):
     some_rows = st.lists(st.integers(0, len(texts) - 1), max_size=8, unique=True)
     pairs = InMemoryPairDataset(
         RaggedArray.from_sequences(texts), RaggedArray.from_sequences(reversed(texts))

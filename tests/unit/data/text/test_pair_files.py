@@ -62,7 +62,7 @@ def test_formats_hold_the_same_pairs(store, config, ending):
 
 
 @pytest.mark.parametrize("config", FORMATS)
-def test_formats_are_read_from_stdin(monkeypatch, config):
+def test_formats_load_from_stdin(monkeypatch, config):
     stdin = io.TextIOWrapper(io.BytesIO(FORMATS[config](PAIRS)))
     monkeypatch.setattr(sys, "stdin", stdin)
     assert config(path="-").read() == PAIRS
@@ -112,7 +112,7 @@ def test_usual_header_is_not_a_pair(store, names):
     assert CSVConfig(path=config.path, header=False).read() == [Pair(*names), *TEXTS]
 
 
-def test_named_columns_are_found_in_any_order(store):
+def test_named_columns_found_in_any_order(store):
     rows = [["label", "id", "text"], *([label, "1", text] for text, label in ROWS)]
     assert TSVConfig(path=store(as_tsv(rows))).read() == TEXTS
 
@@ -123,7 +123,7 @@ def test_first_pair_is_not_a_header(store):
     assert config.warnings == ()
 
 
-def test_label_as_source_is_reported(store):
+def test_label_as_source_raises(store):
     path = store(as_csv([["text", "label"], *ROWS]))
     with pytest.raises(DataError) as caught:
         CSVConfig(path=path, source_column=2, target_column=1).read()
@@ -134,7 +134,7 @@ def test_label_as_source_is_reported(store):
 
 
 @pytest.mark.parametrize("header", [["text", "label"], ["label", "text"], None])
-def test_labeled_files_are_read_with_and_without_a_header(store, header):
+def test_labeled_files_load_with_and_without_a_header(store, header):
     from heedful.tasks.classification.command import FILE_OPTIONS
 
     order = (0, 1) if header == ["text", "label"] else (1, 0)
@@ -170,7 +170,7 @@ def test_json_keys_may_be_nested(store):
     assert JSONLConfig(path=store(line), **columns).read() == [Pair("ja", "a\nb")]
 
 
-def test_json_arrays_are_indexed_or_joined(store):
+def test_json_arrays_indexed_or_joined(store):
     path = store(b'{"source": ["One.", "Two."], "target": ["first", "second"], "empty": []}\n')
     assert JSONLConfig(path=path, target_column="target.1").read() == [Pair("One. Two.", "second")]
     assert JSONLConfig(path=path, source_column="empty").read() == [Pair("", "first second")]
@@ -182,7 +182,7 @@ def test_jsonl_accepts_newlines_and_paired_surrogates(store):
 
 
 @pytest.mark.parametrize("config", FORMATS)
-def test_pairs_before_a_broken_line_are_streamed(store, config):
+def test_pairs_before_a_broken_line_streamed(store, config):
     stream = config(path=store(FORMATS[config](PAIRS) + b"\xff\n")).stream()
     assert next(stream) == PAIRS[0]
 

@@ -146,7 +146,7 @@ def test_repeated_pair_is_segmented_independently():
     assert any(one != other for one, other in segmentations.values())
 
 
-def test_large_selection_matches_small_ones(monkeypatch):
+def test_large_selection_same_as_small_ones(monkeypatch):
     at_once = rows_of(resegmented().select(ALL))
     monkeypatch.setattr("heedful.data.text.pair_dataset._ROWS_PER_CALL", 7)
     assert rows_of(resegmented().select(ALL)) == at_once

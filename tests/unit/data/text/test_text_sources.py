@@ -13,7 +13,7 @@ def test_text_file_keeps_empty_lines(tmp_path):
     assert lines == ["one", "", "  two\u2028 ", "three"]
 
 
-def test_text_files_are_concatenated(tmp_path):
+def test_text_files_concatenated(tmp_path):
     (tmp_path / "a.txt").write_text("one\n")
     with gzip.open(tmp_path / "b.gz", "wt") as file:
         file.write("two\n")
@@ -22,7 +22,7 @@ def test_text_files_are_concatenated(tmp_path):
     assert source.describe() == f"{tmp_path}/a.txt, {tmp_path}/b.gz"
 
 
-def test_file_without_text_is_rejected(tmp_path):
+def test_file_without_text_raises(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("\n  \n")
     with pytest.raises(DataError) as caught:
@@ -30,7 +30,7 @@ def test_file_without_text_is_rejected(tmp_path):
     assert str(caught.value) == f"{path}: contains no text\n  give a file with text in it"
 
 
-def test_invalid_utf8_is_reported_with_line(tmp_path):
+def test_invalid_utf8_raises_with_line(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"one\ntw\xff\n")
     with pytest.raises(DataError, match=r"a\.txt:2: byte 0xFF at column 3 is not UTF-8"):

@@ -114,14 +114,14 @@ def test_po_leaves_out_fuzzy_obsolete_and_untranslated_messages(tmp_path):
         ("<tmx/>", ": contains no translated units"),
     ],
 )
-def test_broken_or_hostile_xml_is_reported(document, message, tmp_path):
+def test_broken_or_hostile_xml_raises(document, message, tmp_path):
     path = write(tmp_path, document, "memory.tmx")
     with pytest.raises(DataError) as caught:
         TMXConfig(path=path).read()
     assert f"{path}{message}" in str(caught.value)
 
 
-def test_line_that_is_not_po_is_reported(tmp_path):
+def test_line_that_is_not_po_raises(tmp_path):
     path = write(tmp_path, 'msgid "a"\nmsgstr b\n', "de.po")
     with pytest.raises(DataError, match=r"de\.po:2: not a line of PO"):
         POConfig(path=path).read()

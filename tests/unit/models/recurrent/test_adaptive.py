@@ -124,7 +124,7 @@ def test_cell_state_of_another_size_is_projected():
     assert decoder(tokens(), source()).log_probs.isfinite().all()
 
 
-def test_summary_is_read_only_if_set():
+def test_summary_loads_only_if_set():
     encoded = source()
     other = encoded._replace(pooled=torch.randn(2, SIZE, dtype=torch.double))
     for reads_summary in (True, False):
@@ -186,7 +186,7 @@ def test_summary_is_read_only_if_set():
     ],
     ids=lambda item: None if isinstance(item, dict) else item.split(":")[0],
 )
-def test_settings_that_do_not_fit_are_rejected(settings, message):
+def test_settings_that_do_not_fit_raise(settings, message):
     with pytest.raises(ConfigError) as caught:
         build(**settings)
     assert str(caught.value) == message

@@ -25,7 +25,7 @@ def source():
     return EncoderOutput(torch.randn(2, 4, MEMORY), torch.tensor([4, 2]), torch.randn(2, MEMORY))
 
 
-def test_bottom_layer_attention_matches_gnmt_equations():
+def test_bottom_layer_attention_same_as_gnmt_equations():
     """Residuals from layer 3 on: x^i = m^i + x^{i-1}, m^i being the output of the cell."""
     decoder, encoded, tokens = build(first_residual_layer=3), source(), torch.randint(3, 7, (2, 3))
     output = decoder(tokens, encoded)

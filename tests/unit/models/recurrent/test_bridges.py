@@ -132,7 +132,7 @@ def test_projections_have_decoder_sizes():
         ),
     ],
 )
-def test_incompatible_sizes_are_rejected(kind, final_states, message):
+def test_incompatible_sizes_raise(kind, final_states, message):
     with pytest.raises(ConfigError) as caught:
         build(kind, final_states)
     assert str(caught.value) == message

@@ -40,7 +40,7 @@ def cell_states_of(cell, words):
 
 
 @pytest.mark.parametrize("kind", WITH_HISTORY)
-def test_cell_states_are_aligned_with_tokens_in_both_directions(kind):
+def test_cell_states_aligned_with_tokens_in_both_directions(kind):
     built = encoder(kind)
     encoded = built(TOKENS, LENGTHS)
     layer = built.layers[0]

@@ -70,7 +70,7 @@ def assert_encoder_matches(built, reference):
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_gnmt_encoder_matches_equations(cell):
+def test_gnmt_encoder_same_as_equations(cell):
     assert_encoder_matches(
         encoder(
             cell=cell, num_layers=5, direction="bidirectional-then-forward", connection="residual"
@@ -81,7 +81,7 @@ def test_gnmt_encoder_matches_equations(cell):
 
 @pytest.mark.parametrize("halve_shortcut", [True, False])
 @pytest.mark.parametrize("size", [None, 6])
-def test_deep_att_encoder_matches_equations(halve_shortcut, size):
+def test_deep_att_encoder_same_as_equations(halve_shortcut, size):
     connection = {"type": "fast-forward", "halve_shortcut": halve_shortcut, "shortcut_size": size}
     built = encoder(cell="lstm", num_layers=5, direction="alternating", connection=connection)
     assert_encoder_matches(built, lambda *row: deep_att(*row, halve_shortcut=halve_shortcut))
@@ -119,7 +119,7 @@ def test_dropout_does_not_drop_residual_and_fast_forward_paths():
         assert torch.equal(*states)
 
 
-def test_odd_shortcut_size_is_rejected():
+def test_odd_shortcut_size_raises():
     with pytest.raises(ConfigError) as caught:
         encoder(connection={"type": "fast-forward", "shortcut_size": 5})
     assert str(caught.value) == (

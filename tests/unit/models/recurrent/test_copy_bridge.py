@@ -79,7 +79,7 @@ def torch_log_probs(model, torch_encoder, torch_decoder, direction):
 
 
 @each_direction
-def test_copy_bridge_matches_torch_lstm_stacks(direction):
+def test_copy_bridge_same_as_torch_lstm_stacks(direction):
     model = system(direction)
     encoder_cells, decoder_cells = cells_of(model)
     torch_encoder, torch_decoder = (

@@ -94,7 +94,7 @@ def message(config):
         ),
     ],
 )
-def test_incompatible_settings_are_rejected(settings, expected):
+def test_incompatible_settings_raise(settings, expected):
     assert message(RecurrentDecoderConfig.model_validate(settings)) == expected
 
 
@@ -113,7 +113,7 @@ def test_marginal_head_rejects_unnormalized_alignments(alignment):
     )
 
 
-def test_default_attention_settings_are_accepted_without_attention():
+def test_default_attention_settings_accepted_without_attention():
     """A saved config contains all defaults, and must be accepted again."""
     config = RecurrentDecoderConfig.model_validate({"wiring": {"type": "final-state"}})
     again = RecurrentDecoderConfig.model_validate(config.model_dump())

@@ -74,7 +74,7 @@ def v_tanh(attention):
     return lambda x, c, h: v @ torch.tanh(W_x @ x + W_c @ c + W_h @ h)
 
 
-def test_deep_fusion_matches_equations():
+def test_deep_fusion_same_as_equations():
     wiring, encoded = make(), source()
     cell = wiring.cells.cells[0]
     intra, inter = v_tanh(cell.intra_attention.attention), v_tanh(wiring.attention)
@@ -180,20 +180,20 @@ def error_message(memory_size=D, **settings):
     return str(caught.value)
 
 
-def test_other_cells_are_rejected():
+def test_other_cells_raise():
     assert error_message(cell=GRUCellConfig()) == (
         "cell.type: wiring 'deep-fusion' needs 'lstmn' cells, but this is 'gru'\n"
         "  choose 'lstmn', or another wiring"
     )
 
 
-def test_other_hidden_size_is_rejected():
+def test_other_hidden_size_raises():
     assert error_message(memory_size=6) == (
         "hidden_size: wiring 'deep-fusion' needs the encoder's size 6, but this is 4\n  set it to 6"
     )
 
 
-def test_multi_head_attention_is_rejected():
+def test_multi_head_attention_raises():
     assert error_message(attention=AttentionConfig(multi_head=MultiHeadConfig(num_heads=2))) == (
         "attention.multi_head: wiring 'deep-fusion' adds cell states as they are, but heads "
         "project them\n  remove the section, or choose another wiring"
@@ -203,7 +203,7 @@ def test_multi_head_attention_is_rejected():
 @pytest.mark.parametrize(
     "encoder", [{"cell": {"type": "lstm"}}, {"type": "transformer"}], ids=["lstm", "transformer"]
 )
-def test_encoder_without_cell_states_is_rejected_when_the_model_is_built(encoder):
+def test_encoder_without_cell_states_raises_when_the_model_is_built(encoder):
     decoder = {"cell": {"type": "lstmn"}, "wiring": {"type": "deep-fusion"}}
     config = EncoderDecoderConfig.model_validate({"encoder": encoder, "decoder": decoder})
     with pytest.raises(ConfigError) as caught:

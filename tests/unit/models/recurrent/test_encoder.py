@@ -39,7 +39,7 @@ def stack(kind, *, bidirectional):
 
 @each_kind
 @pytest.mark.parametrize("bidirectional", [True, False], ids=["bidirectional", "forward"])
-def test_encoder_matches_torch_on_packed_sequences(kind, bidirectional):
+def test_encoder_same_as_torch_on_packed_sequences(kind, bidirectional):
     ours, theirs = stack(kind, bidirectional=bidirectional)
     encoded = ours(TOKENS, LENGTHS)
     embedded = ours.embedding(TOKENS)
@@ -128,7 +128,7 @@ def swap_directions(state):
     "connection", ["plain", {"type": "residual", "first_residual_layer": 2}, "fast-forward"]
 )
 @pytest.mark.parametrize("summary", ["last", "mean"])
-def test_reverse_source_matches_reversed_tokens(kind, connection, summary):
+def test_reverse_source_same_as_reversed_tokens(kind, connection, summary):
     settings = {
         "num_layers": 3,
         "connection": connection,
@@ -182,7 +182,7 @@ def test_reverse_source_makes_upper_layers_backward():
         ),
     ],
 )
-def test_incompatible_settings_are_rejected(settings, problem):
+def test_incompatible_settings_raise(settings, problem):
     with pytest.raises(ValidationError) as caught:
         encoder(**settings)
     assert problem in str(caught.value)

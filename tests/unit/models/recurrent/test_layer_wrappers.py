@@ -15,7 +15,7 @@ def encoder(**settings):
     return config.build(vocab_size=9).double()
 
 
-def test_lower_attention_matches_explicit_loop():
+def test_lower_attention_same_as_explicit_loop():
     built = encoder(lower_attention={"score": {"type": "additive"}})
     encoded = built(TOKENS, LENGTHS)
     for row, length in enumerate(LENGTHS.tolist()):

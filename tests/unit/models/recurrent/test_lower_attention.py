@@ -152,7 +152,7 @@ def test_every_step_traces_one_position_more():
         ),
     ],
 )
-def test_impossible_lower_attention_is_reported(settings, message):
+def test_impossible_lower_attention_raises(settings, message):
     with pytest.raises(ConfigError) as error:
         decoder(**{"lower_attention": {}} | settings | {"bridge": {"type": "tanh"}})
     assert str(error.value).startswith(message)

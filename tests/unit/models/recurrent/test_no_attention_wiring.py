@@ -23,7 +23,7 @@ def source():
     return EncoderOutput(torch.randn(2, 4, MEMORY), torch.tensor([4, 2]), torch.randn(2, MEMORY))
 
 
-def test_final_state_wiring_matches_sutskever_2014():
+def test_final_state_wiring_same_as_sutskever_2014():
     decoder = build("final-state", cell="lstm", num_layers=2, pre_output={"type": "state-only"})
     encoded, tokens = source(), torch.randint(3, 7, (2, 3))
     output = decoder(tokens, encoded)
@@ -60,7 +60,7 @@ def test_constant_context_wiring_feeds_context_to_every_step():
         torch.testing.assert_close(output.log_probs[:, time], expected)
 
 
-def test_rnn_encdec_2014_matches_appendix_a_of_cho_2014():
+def test_rnn_encdec_2014_same_as_appendix_a_of_cho_2014():
     """Equations of sections A.1.1 and A.1.2, a sentence at a time, in float64."""
     settings = load_recipe("rnn-encdec-2014-small").model.model_dump()
     settings["encoder"] |= {"embedding_size": 3, "hidden_size": HIDDEN}

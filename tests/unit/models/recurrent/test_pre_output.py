@@ -49,7 +49,7 @@ def test_maxout_sums_state_token_and_context():
     torch.testing.assert_close(output(output.concat_parts(step)), expected)
 
 
-def test_tanh_layer_matches_formula():
+def test_tanh_layer_same_as_formula():
     output, step = TanhPreOutputConfig().build(PARTS, PART_SIZES, 0.0), step_vectors()
     C, S = output.projection.weight.split([3, 2], dim=1)
     expected = (step.context @ C.T + step.state @ S.T + output.projection.bias).tanh()
@@ -115,7 +115,7 @@ def test_maxout_size_defaults_to_hidden_size():
     [TanhPreOutputConfig(), MaxoutPreOutputConfig(), ConcatPreOutputConfig(), DeepOutputConfig()],
     ids=str,
 )
-def test_contexts_per_position_give_features_per_position(config):
+def test_contexts_per_position_return_features_per_position(config):
     output, step = config.build(PARTS, PART_SIZES, 0.0), step_vectors(num_positions=6)
     together = output(output.concat_parts(step))
     for position in range(6):

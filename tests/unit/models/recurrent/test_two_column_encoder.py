@@ -67,6 +67,6 @@ def test_top_layers_of_alternating_columns_have_opposite_directions():
         ({"direction": "bidirectional"}, "num_columns 2 needs directions to reverse, such as 'alt"),
     ],
 )
-def test_impossible_columns_are_reported(settings, message):
+def test_impossible_columns_reported(settings, message):
     with pytest.raises(ValidationError, match=message):
         encoder(num_columns=2, **settings)

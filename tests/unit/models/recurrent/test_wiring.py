@@ -94,7 +94,7 @@ def test_attention_state_is_carried(wiring, heads):
     torch.testing.assert_close(second.state.attention_state.coverage, sum(weights))
 
 
-def test_attend_then_step_matches_bahdanau_2015():
+def test_attend_then_step_same_as_bahdanau_2015():
     """By an explicit loop over the equations of appendix A, for one sentence."""
     config = RecurrentDecoderConfig(
         embedding_size=EMBEDDED,

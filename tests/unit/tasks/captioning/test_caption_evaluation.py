@@ -17,7 +17,7 @@ COLORS = ("red", "green", "blue")
 def runs(tmp_path_factory):
     """Two runs, the second of which was trained for longer."""
     folder = tmp_path_factory.mktemp("runs")
-    images = {"type": "captions", "path": str(write_images(folder / "pictures"))}
+    images = {"type": "captions", "path": str(write_images(folder / "images"))}
     for name, steps in (("short", 1), ("long", 6)):
         training = {"max_steps": steps, "validate_every": steps, "batching": {"max_tokens": 240}}
         heedful.train(caption_recipe(images, training=training), folder / name)
@@ -30,13 +30,13 @@ def call(capsys, monkeypatch, tmp_path):
     return lambda *words: run_heedful(capsys, monkeypatch, *words, "--device", "cpu")
 
 
-def test_outputs_are_scored_against_all_captions(call, runs):
+def test_outputs_scored_against_all_captions(call, runs):
     options = ("--metrics", "bleu-1,caption-rouge-l,cider-d", "--json")
     scores = json.loads(call("evaluate", str(runs / "long"), *options).out)
     captioner = heedful.load(runs / "long")
-    names = [str(runs / "pictures" / f"{row}.png") for row in range(12)]
+    names = [str(runs / "images" / f"{row}.png") for row in range(12)]
     outputs = [caption.text for caption in captioner.caption(names)]
-    texts = [(f"a {COLORS[row % 3]} picture", f"{COLORS[row % 3]} all over") for row in range(12)]
+    texts = [(f"a {COLORS[row % 3]} image", f"{COLORS[row % 3]} all over") for row in range(12)]
     for score, name in zip(scores, options[1].split(","), strict=True):
         expected = compute_score(CAPTION_METRICS[name], outputs, texts)
         assert score["value"] == pytest.approx(expected.value)

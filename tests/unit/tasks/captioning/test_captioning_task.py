@@ -29,13 +29,13 @@ CNN = {"type": "cnn", "image_size": [8, 8], "channels": [4], "pooling": [[4, 4]]
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pictures")
+    folder = tmp_path_factory.mktemp("images")
     return {"type": "captions", "path": str(write_images(folder))}
 
 
 @pytest.fixture(scope="module")
 def image_run(images, tmp_path_factory):
-    run = tmp_path_factory.mktemp("runs") / "pictures"
+    run = tmp_path_factory.mktemp("runs") / "images"
     heedful.train(caption_recipe(images), run)
     return run
 
@@ -82,7 +82,7 @@ def test_each_caption_is_an_example_with_its_image(images):
     assert len(set(seen)) == 24
 
 
-def test_features_stay_codes_in_batches_and_are_standardized_by_the_model(tmp_path):
+def test_features_stay_codes_in_batches_and_standardized_by_the_model(tmp_path):
     module = data_module(write_features(tmp_path, bits=4))
     batch = next(iter(module.validation_batches()))
     assert batch.sources.tokens.dtype == torch.uint8
@@ -101,7 +101,7 @@ def heedful_sizes(module):
     return VocabSizes.from_tokenizers(module.tokenizers)
 
 
-def test_dev_features_of_another_scale_are_decoded(tmp_path):
+def test_dev_features_of_another_scale_decoded(tmp_path):
     train = write_features(tmp_path / "train", bits=4)
     dev = write_features(tmp_path / "dev", bits=4)
     np.save(dev["features_scale"], 2 * np.load(dev["features_scale"]))
@@ -136,7 +136,7 @@ def test_resumed_stream_continues_with_the_same_batches(images):
         assert torch.equal(batch.targets, other.targets)
 
 
-def test_held_out_images_are_not_trained_on(images, tmp_path):
+def test_held_out_images_not_trained_on(images, tmp_path):
     recipe = caption_recipe(images)
     recipe["data"] = {"train": images}
     heedful.train(recipe, tmp_path / "run")
@@ -204,7 +204,7 @@ def test_ensemble_of_a_run_with_itself_captions_as_the_run(image_run, images):
     assert together.score == pytest.approx(alone.score, rel=1e-5)
 
 
-def test_rows_of_a_feature_file_are_captioned_by_name(feature_run, features):
+def test_rows_of_a_feature_file_captioned_by_name(feature_run, features):
     captioner = heedful.load(feature_run)
     names = captioner.loader.expand([features["features"]])
     assert names == [f"{features['features']}#{row}" for row in range(12)]
@@ -234,17 +234,17 @@ def test_stored_image_is_a_name_that_can_be_pickled():
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.zeros((8, 8)), "float64 of shape (8, 8) is not a picture"),
-        (np.zeros(8, np.uint8), "uint8 of shape (8,) is not a picture"),
+        (np.zeros((8, 8)), "float64 of shape (8, 8) is not an image"),
+        (np.zeros(8, np.uint8), "uint8 of shape (8,) is not an image"),
     ],
 )
-def test_array_that_is_no_image_is_rejected(array, message, image_run):
+def test_array_that_is_no_image_raises(array, message, image_run):
     with pytest.raises(DataError) as caught:
         heedful.load(image_run).caption(array)
     assert caught.value.message == message
 
 
-def test_features_of_another_shape_are_rejected(feature_run):
+def test_features_of_another_shape_raise(feature_run):
     captioner = heedful.load(feature_run)
     with pytest.raises(DataError) as caught:
         captioner.caption(np.zeros((4, 5), np.float32))

@@ -17,7 +17,7 @@ from tests.unit.evaluation.slow_cider_d import slow_cider_d
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pictures")
+    folder = tmp_path_factory.mktemp("images")
     return {"type": "captions", "path": str(write_images(folder))}
 
 
@@ -37,7 +37,7 @@ def test_reward_of_a_caption_is_that_against_all_captions_of_its_image(images):
     reward = CiderDReward(module.build_reference_table())
     encode = tokenizers.target.encode
     references = [[[*encode(text), 3] for text in image.captions] for image in examples.examples]
-    output = Rollout(tuple(encode("a blue picture")))
+    output = Rollout(tuple(encode("a blue image")))
     batch = next(iter(module.validation_batches()))
     rewards = reward(batch, [[output]] * len(batch.targets))
     expected = [

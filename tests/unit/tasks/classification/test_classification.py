@@ -73,7 +73,7 @@ def test_objective_is_cross_entropy_summed_over_texts():
     assert LabelCrossEntropy().normalizer(batch) == 3
 
 
-def test_metric_sums_add_up_over_batches_and_unknown_labels_are_errors():
+def test_metric_sums_add_up_over_batches_and_unknown_labels_raise():
     model = build()
     log_probs, _ = model.classify(batch_of([0, 0, 0]).sources)
     predicted = log_probs.argmax(dim=-1).tolist()
@@ -94,7 +94,7 @@ def test_loss_without_known_labels_is_nan():
 
 
 @pytest.mark.parametrize("num_unknown", [10, 20])
-def test_dev_labels_that_training_lacks_are_reported(num_unknown, call, tmp_path):
+def test_dev_labels_that_training_lacks_reported(num_unknown, call, tmp_path):
     recipe, labeled = write_labeled_recipe(tmp_path, steps=1, every=1)
     dev = labeled_lines(20, seed=1)
     dev[:num_unknown] = [f"fish\t{line.partition(chr(9))[2]}" for line in dev[:num_unknown]]
@@ -143,7 +143,7 @@ def call(capsys, monkeypatch):
     return lambda *words, stdin="": heedful(capsys, monkeypatch, *words, stdin=stdin)
 
 
-def test_labeled_file_with_three_columns_is_rejected(tmp_path, call):
+def test_labeled_file_with_three_columns_raises(tmp_path, call):
     recipe, _ = write_labeled_recipe(tmp_path)
     (tmp_path / "labeled.tsv").write_text("animal\t17\tthe old cat\n" * 20)
     ended = call("train", recipe, "--labeled", tmp_path / "labeled.tsv", "--run", tmp_path / "run")

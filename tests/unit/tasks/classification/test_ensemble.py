@@ -66,7 +66,7 @@ def test_order_of_runs_does_not_matter(write):
         np.testing.assert_array_equal(result.weights, swapped.weights)
 
 
-def test_weights_are_averaged_over_runs_with_equal_tokens(write):
+def test_weights_averaged_over_runs_with_equal_tokens(write):
     one, two = write("one"), write("two", seed=1, texts=["a b c"])  # "d" is unknown to the second
     for result, *alone in zip(classify(one, two), classify(one), classify(two), strict=True):
         assert result.source_tokens == alone[0].source_tokens
@@ -117,14 +117,14 @@ def error_message(*folders):
     return str(caught.value)
 
 
-def test_runs_with_different_labels_are_rejected(write):
+def test_runs_with_different_labels_raise(write):
     one, other = write("one"), write("other", labels=["x", "y", "w"])
     assert error_message(one, one, other) == (
         f"{other}: its labels differ from those of {one}: w, z\n  use runs with the same labels"
     )
 
 
-def test_run_of_another_task_is_rejected(write, trained):
+def test_run_of_another_task_raises(write, trained):
     one = write("one")
     expected = f"{trained}: this run translates, but {one} classifies texts\n  leave it out"
     assert error_message(one, trained) == expected

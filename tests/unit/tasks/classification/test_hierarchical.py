@@ -47,7 +47,7 @@ def test_tokenizer_marks_sentences_and_keeps_the_text():
     assert unmarked == words.ids_to_tokens(words.encode(text))
 
 
-def test_texts_are_cut_after_each_mark():
+def test_texts_cut_after_each_mark():
     sources = collate_sources(TEXTS)
     batch = SentenceBatch.from_texts(sources.tokens, sources.lengths)
     assert batch.num_sentences.tolist() == [2, 1, 3]

@@ -199,7 +199,7 @@ def test_changed_series_cannot_resume_a_run(trained, tmp_path):
         ),
     ],
 )
-def test_wrong_settings_are_reported_and_nothing_is_written(settings, error, message, tmp_path):
+def test_wrong_settings_reported_and_nothing_is_written(settings, error, message, tmp_path):
     series = write_series(tmp_path / "series.csv")
     with pytest.raises(error, match=message):
         heedful.train(RECIPE, tmp_path / "run", series=series, settings=settings, device="cpu")
@@ -220,7 +220,7 @@ def test_series_cannot_be_prepared_as_tokens(tmp_path):
     assert "series have no tokens to prepare" in str(result.exception)
 
 
-def test_quantile_levels_are_checked(trained):
+def test_quantile_levels_checked(trained):
     run, series = trained
     for text in ("0.5,x", "1.5"):
         result = invoke("forecast", run, series, "--quantiles", text)
@@ -241,7 +241,7 @@ def test_compare_shows_the_scores_of_evaluate(trained, tmp_path):
         assert {"weighted quantile loss", "MASE", "calibration error"} <= actual.keys()
 
 
-def test_forecasts_of_other_lengths_are_not_compared(trained, transformer, tmp_path):
+def test_forecasts_of_other_lengths_not_compared(trained, transformer, tmp_path):
     run, series = trained
     files = ("--series", series, "--output-dir", tmp_path, "--device", "cpu")
     error = invoke("compare", run, transformer, *files).exception

@@ -157,7 +157,7 @@ def test_vector_of_a_series_does_not_depend_on_the_order_of_the_file():
     torch.testing.assert_close(reversed_vectors, vectors.flip(0))
 
 
-def test_more_series_than_vectors_are_reported():
+def test_more_series_than_vectors_reported():
     message = "max_series: is 5, but there are 6 training series\n  set it to 6 or more"
     with pytest.raises(ConfigError, match=message):
         embedded_model(count_series(6))

@@ -84,7 +84,7 @@ def test_glimpse_writes_all_its_files(trained, tmp_path):
     assert len(page["images"][0]["pixels"]) == 36 * 36
 
 
-def test_note_about_episodes_stands_where_several_are_averaged(trained):
+def test_note_about_episodes_stands_where_several_averaged(trained):
     run, images = trained
     pixels = read_idx(str(images), 3)[:2]
     classifier = heedful.load(run, device="cpu")
@@ -112,7 +112,7 @@ def test_errors_are_those_that_evaluate_draws(trained, tmp_path):
     assert [image["label"] for image in drawn] == [error["label"] for error in errors]
 
 
-def test_rendered_files_give_the_predictions_of_placed_images(trained, tmp_path):
+def test_rendered_files_return_the_predictions_of_placed_images(trained, tmp_path):
     """Translated and cluttered files, made by the command, are those that a test set has."""
     run, images = trained
     parts = ("--images", images, "--canvas", 36, "--distractors", 2, "-o", tmp_path / "scenes")
@@ -178,7 +178,7 @@ def test_resumed_training_ends_with_the_parameters_of_an_uninterrupted_one(train
     ).read_bytes()
 
 
-def test_labels_that_the_model_does_not_have_are_described(trained, tmp_path):
+def test_labels_that_the_model_does_not_have_described(trained, tmp_path):
     run, images = trained
     for kind in ("images-idx3", "labels-idx1"):
         name = IMAGES.replace("images-idx3", kind)
@@ -232,7 +232,7 @@ def test_misuse_of_the_data_command_is_described(arguments, message, tmp_path, m
         ),
     ],
 )
-def test_settings_of_other_tasks_are_described(settings, message):
+def test_settings_of_other_tasks_described(settings, message):
     with pytest.raises(heedful.errors.ConfigError) as caught:
         heedful.recipes.load_recipe(RECIPE, settings)
     assert message in str(caught.value)

@@ -52,7 +52,7 @@ def test_text_depends_on_the_seed(call, run):
     assert call("generate", run, "ab", "--seed", 2).out != first
 
 
-def test_samples_are_separated_by_a_line(call, run):
+def test_samples_separated_by_a_line(call, run):
     single = call("generate", run, "ab", "--max-new-tokens", 20).out
     several = call("generate", run, "ab", "--max-new-tokens", 20, "--num-samples", 3).out
     texts = several.removesuffix("\n").split("\n----\n")
@@ -60,7 +60,7 @@ def test_samples_are_separated_by_a_line(call, run):
     assert texts[0] + "\n" == single
 
 
-def test_samples_are_written_to_a_file(call, run, tmp_path):
+def test_samples_written_to_a_file(call, run, tmp_path):
     path = tmp_path / "out.txt"
     result = call("generate", run, "ab", "--num-samples", 2, "-o", path)
     assert (result.out, result.err) == ("", f"wrote {path}\n")
@@ -73,7 +73,7 @@ def test_most_likely_token_is_taken_with_extreme_options(call, run, greedy):
     assert call("generate", run, "ab", *greedy, "--seed", 5).out == expected
 
 
-def test_invalid_top_p_is_reported(call, run):
+def test_invalid_top_p_raises(call, run):
     result = call("generate", run, "--top-p", 0)
     assert (result.code, result.err) == (
         2,
@@ -95,7 +95,7 @@ def test_training_on_a_file_suggests_generate(call, tmp_path):
     assert "dev: 1 line, 5 tokens\n" in result.err
 
 
-def test_unknown_tokens_are_counted(call, tmp_path):
+def test_unknown_tokens_counted(call, tmp_path):
     recipe = write_text_recipe(tmp_path, steps=2, every=2)
     (tmp_path / "dev.txt").write_text("abxy\n")
     result = call("train", recipe, "--dev-text", tmp_path / "dev.txt", "--run", tmp_path / "run")
@@ -152,14 +152,14 @@ USE_GENERATE = "this run is a language model: it continues a text\n  use `heedfu
         ),
     ],
 )
-def test_run_of_another_task_is_reported(call, runs, trained, arguments, task, message):
+def test_run_of_another_task_raises(call, runs, trained, arguments, task, message):
     run = {**runs, "pairs": trained}[task]
     result = call(arguments[0], run, *arguments[1:])
     assert (result.code, result.out) == (2, "")
     assert result.err == f"heedful: {run}: {message.format(run=run)}\n"
 
 
-def test_evaluation_files_of_another_task_are_reported(call, run, trained):
+def test_evaluation_files_of_another_task_reported(call, run, trained):
     result = call("evaluate", run, "--source", "a", "--target", "b")
     assert (result.code, result.err) == (
         2,

@@ -45,7 +45,7 @@ def generator(tmp_path_factory):
 
 @each_tokenizer
 @pytest.mark.parametrize("prompt", ["", "Quis", "in horto\n", "a\nin", "\n\n"])
-def test_stream_first_sample_and_whole_text_are_equal(config, prompt):
+def test_stream_first_sample_and_whole_text_equal(config, prompt):
     generator = build_generator(config)
     text = generator.generate(prompt, max_new_tokens=25, seed=3)
     parts = [result.text for result in generator.stream(prompt, OPTIONS)]
@@ -113,7 +113,7 @@ def test_training_text_has_lower_perplexity_than_other_text(generator):
         ("top_p", 1.5, "above 0 and at most 1"),
     ],
 )
-def test_invalid_sampling_option_is_reported(generator, name, value, allowed):
+def test_invalid_sampling_option_raises(generator, name, value, allowed):
     with pytest.raises(ConfigError) as caught:
         generator.generate(**{name: value})
     assert str(caught.value) == f"{name}: must be {allowed}, but is {value}\n  change {name}"

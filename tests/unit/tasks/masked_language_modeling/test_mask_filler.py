@@ -20,7 +20,7 @@ def mask_filler(tmp_path_factory):
     return heedful.load(folder / "run", device="cpu")
 
 
-def test_masks_are_filled_with_words_of_the_training_text(mask_filler):
+def test_masks_filled_with_words_of_the_training_text(mask_filler):
     first, second = mask_filler.fill_mask("abcd [MASK]\nefgh [MASK]", top_k=2)
     assert first[0].token == "efgh"
     assert second[0].token == "ijkl"
@@ -59,7 +59,7 @@ def test_model_with_next_sentence_prediction_trains_and_fills_masks(tmp_path):
         ),
     ],
 )
-def test_invalid_text_is_reported(mask_filler, text, message):
+def test_invalid_text_raises(mask_filler, text, message):
     with pytest.raises(DataError) as caught:
         mask_filler.fill_mask(text)
     assert str(caught.value) == f"text: {message}"

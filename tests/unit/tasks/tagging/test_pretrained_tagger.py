@@ -66,7 +66,7 @@ def test_tagger_has_the_words_and_the_states_of_a_language_model(source, charact
     assert len(heedful.load(run, device="cpu").tag(["the old unicorn sleeps"])[0].tags) == 4
 
 
-def test_language_model_that_splits_words_otherwise_is_an_error(tmp_path):
+def test_language_model_that_splits_words_otherwise_raises(tmp_path):
     with pytest.raises(ConfigError) as error:
         train_tagger(tmp_path, "word")
     assert str(error.value) == (

@@ -116,7 +116,7 @@ def test_objective_is_divided_by_the_number_of_words():
     assert TagLikelihood().normalizer(batch) == 6
 
 
-def test_metric_sums_add_up_and_unknown_tags_are_errors():
+def test_metric_sums_add_up_and_unknown_tags_raise():
     model = build()
     with torch.no_grad():
         whole = TASK.evaluation.batch_sums(model, batch_of(0, 1, 2))
@@ -134,7 +134,7 @@ def test_metric_sums_add_up_and_unknown_tags_are_errors():
     assert TASK.evaluation.format({**metrics, "span-f1": 50.0}).endswith("span-f1 50.00")
 
 
-def test_spans_are_counted_by_type():
+def test_spans_counted_by_type():
     references = ["B-X I-X O S-Y", "B-X O"]
     predicted = ["B-X I-X O B-X", "O O"]
     assert list(count_spans(references, predicted)) == [
@@ -292,7 +292,7 @@ def test_words_without_columns_get_a_column_of_tags(call, tmp_path):
     ids=["missing cell", "missing column", "missing word"],
 )
 @pytest.mark.parametrize("command", ["tag", "evaluate", "train"])
-def test_bad_input_is_reported_with_its_line_and_nothing_is_written(
+def test_bad_input_raises_with_its_line_and_nothing_is_written(
     command, text, options, message, runs, call, tmp_path
 ):
     path, written = tmp_path / "bad.conll", tmp_path / "written"
@@ -309,7 +309,7 @@ def test_bad_input_is_reported_with_its_line_and_nothing_is_written(
 
 
 @pytest.mark.parametrize("command", ["evaluate", "train"])
-def test_files_without_words_are_reported(command, runs, call, tmp_path):
+def test_files_without_words_reported(command, runs, call, tmp_path):
     path = tmp_path / "comments.conll"
     path.write_text("# a sentence without words\n\n# another\n")
     target = runs["crf"] if command == "evaluate" else "bilstm-tagger"

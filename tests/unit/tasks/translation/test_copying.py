@@ -78,7 +78,7 @@ def test_open_vocabulary_numbers_unknown_words_by_first_position():
     assert tokenizers.source.encode("Zyx") == [1]
 
 
-def test_copied_words_are_spelled_exactly_with_their_shares():
+def test_copied_words_spelled_exactly_with_their_shares():
     translator = copying_translator(beam_size=3, n_best=2)
     result = translator.translate(SOURCE)
     words = {"Zyx", "sees", "Qwrt", ",", "and", "smiles", "."}
@@ -127,7 +127,7 @@ def test_trace_records_probability_of_copying_each_position():
     torch.testing.assert_close(record.weights.sum(-1), torch.ones(1, 1, 3))
 
 
-def test_copied_shares_are_logged_with_samples_and_drawn_in_run_report():
+def test_copied_shares_logged_with_samples_and_drawn_in_run_report():
     sample = {"step": 1, "source": ["Zyx"], "output": ["Zyx"], "attention": [[1.0]]}
     items = [
         group_by_step([sample | more])["validations"][0]["items"][0]
@@ -223,6 +223,6 @@ def test_position_tokenizer_writes_positions_from_one():
         ),
     ],
 )
-def test_settings_that_clash_with_copying_are_reported(settings, message):
+def test_settings_that_clash_with_copying_reported(settings, message):
     with pytest.raises(ConfigError, match=message):
         load_recipe("pointer-generator-2017", settings)

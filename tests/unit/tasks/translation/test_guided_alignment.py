@@ -56,7 +56,7 @@ def test_links_of_a_file_are_those_of_the_pairs(tmp_path, tokenizer, capsys):
         ),
     ],
 )
-def test_links_that_do_not_fit_are_reported(tmp_path, lines, message):
+def test_links_that_do_not_fit_reported(tmp_path, lines, message):
     path = tmp_path / "links"
     path.write_text("".join(f"{line}\n" for line in lines))
     config = recipe(tmp_path, f"training.guided_alignment.links={path}")
@@ -67,7 +67,7 @@ def test_links_that_do_not_fit_are_reported(tmp_path, lines, message):
     assert str(caught.value) == message.format(path=path, pairs=pairs, count=count)
 
 
-def test_guided_alignment_of_other_objectives_and_tasks_is_reported(tmp_path):
+def test_guided_alignment_of_other_objectives_and_tasks_raises(tmp_path):
     with pytest.raises(ConfigError, match="works with the objective 'cross-entropy', not 'minimum"):
         recipe(tmp_path, MINIMUM_RISK)
     with pytest.raises(ConfigError, match="works with encoder-decoder models, but this run"):

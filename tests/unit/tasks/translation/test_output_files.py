@@ -58,7 +58,7 @@ def format_json(output_type, translation):
 
 @pytest.mark.parametrize("output_type", OUTPUT_TYPES)
 @pytest.mark.parametrize("n_best", [1, 2, 4])
-def test_every_text_gives_the_same_number_of_lines(output_type, n_best):
+def test_every_text_returns_the_same_number_of_lines(output_type, n_best):
     alternatives = (build_translation("a"), build_translation("b"))
     translations = [
         build_translation(),
@@ -141,7 +141,7 @@ def test_document_lists_all_json_fields():
     assert documented_fields("Fields of a node") == set(tree["tree"][0])
 
 
-def test_texts_are_written_and_flushed_to_their_files(capsysbinary, tmp_path):
+def test_texts_written_and_flushed_to_their_files(capsysbinary, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     with open_outputs([first, second]) as write:
         write(["a\n", "1\n", "x\n"])
@@ -152,7 +152,7 @@ def test_texts_are_written_and_flushed_to_their_files(capsysbinary, tmp_path):
     assert capsysbinary.readouterr().out == "\u2028\u00e9\n".encode()
 
 
-def test_missing_output_folder_is_reported(tmp_path):
+def test_missing_output_folder_raises(tmp_path):
     path = tmp_path / "absent" / "file"
     with pytest.raises(StorageError) as caught, open_outputs([path]):
         pass
@@ -163,7 +163,7 @@ def test_missing_output_folder_is_reported(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
-def test_full_disk_is_reported():
+def test_full_disk_raises():
     with (
         pytest.raises(DiskFullError, match="/dev/full: cannot be written"),
         open_outputs([Path("/dev/full")]) as write,
@@ -171,7 +171,7 @@ def test_full_disk_is_reported():
         write(["", "1\n"])
 
 
-def test_other_errors_are_not_reported_as_write_errors(tmp_path):
+def test_other_errors_not_reported_as_write_errors(tmp_path):
     with pytest.raises(FileNotFoundError), open_outputs([tmp_path / "file"]):
         raise FileNotFoundError
     assert sys.stdout.writable()

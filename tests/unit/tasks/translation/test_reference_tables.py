@@ -73,7 +73,7 @@ def test_objective_without_the_reward_needs_no_references(tmp_path):
     assert lines == []
 
 
-def test_subword_regularization_is_an_error(tmp_path):
+def test_subword_regularization_raises(tmp_path):
     path = write_recipe(tmp_path, steps=2, every=2)
     bpe = "type: subword, vocab_size: 300, model_type: bpe"
     tokenizer = f"{{{bpe}, subword_regularization: {{type: bpe-dropout}}}}"

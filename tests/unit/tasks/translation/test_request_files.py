@@ -47,7 +47,7 @@ def test_lines_of_several_files_form_one_request(write):
 @pytest.mark.parametrize("field", ["targets", "constraints"])
 @pytest.mark.parametrize(("num_texts", "num_others"), [(2, 5), (5, 2), (0, 1), (1, 0)])
 @pytest.mark.parametrize("read", [lambda files: list(read_requests(files)), count_lines])
-def test_unequal_numbers_of_lines_are_reported(write, field, num_texts, num_others, read):
+def test_unequal_numbers_of_lines_reported(write, field, num_texts, num_others, read):
     other = write("other", *["{}"] * num_others)
     request_files = RequestFiles(write("in", *["a"] * num_texts), **{field: other})
     with pytest.raises(DataError) as caught:
@@ -76,13 +76,13 @@ def test_endless_pipe_is_not_counted_to_its_end(write, tmp_path):
 
 
 @given(text=st.text(alphabet="a\n\r\u2028"))
-def test_counted_lines_are_the_lines_that_are_read(tmp_path_factory, text):
+def test_counted_lines_are_the_lines_that_load(tmp_path_factory, text):
     path = tmp_path_factory.mktemp("count") / "in"
     path.write_bytes(text.encode())
     assert count_lines(RequestFiles(str(path))) == len(list(read_lines(str(path))))
 
 
-def test_streams_and_compressed_files_are_not_counted(write, tmp_path):
+def test_streams_and_compressed_files_not_counted(write, tmp_path):
     with gzip.open(tmp_path / "in.gz", "wt") as file:
         file.write("a\n")
     for name in ("-", str(tmp_path / "in.gz"), str(tmp_path / "absent"), "/dev/null"):
@@ -90,7 +90,7 @@ def test_streams_and_compressed_files_are_not_counted(write, tmp_path):
         assert count_lines(RequestFiles(write("in", "a"), name)) is None
 
 
-def test_pipes_are_streamed_and_files_are_not(write, tmp_path, monkeypatch):
+def test_pipes_streamed_and_files_are_not(write, tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "pipe")
     path = write("in", "a")
     is_pipe = [is_streamed(str(tmp_path / name)) for name in ("in", "pipe", "absent")]
@@ -104,7 +104,7 @@ def test_pipes_are_streamed_and_files_are_not(write, tmp_path, monkeypatch):
         assert is_streamed("-")
 
 
-def test_standard_input_for_two_files_is_reported():
+def test_standard_input_for_two_files_raises():
     check_single_stdin(RequestFiles("-", "out"))
     check_single_stdin(RequestFiles("in", "-"))
     with pytest.raises(ConfigError) as caught:
@@ -123,7 +123,7 @@ def test_standard_input_for_two_files_is_reported():
         '{"prefix": ""}',
     ],
 )
-def test_valid_constraints_are_read(line):
+def test_valid_constraints_load(line):
     assert parse_constraints(line, "f:1") == json.loads(line)
 
 
@@ -157,7 +157,7 @@ EXAMPLE = '  write {} for no constraints, or {"required_phrases": ["a phrase"]},
         ),
     ],
 )
-def test_invalid_constraints_are_reported_with_their_line(line, message):
+def test_invalid_constraints_reported_with_their_line(line, message):
     with pytest.raises(DataError) as caught:
         parse_constraints(line, "f:3")
     assert str(caught.value) == message

@@ -46,7 +46,7 @@ def read_json_lines(text):
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_every_line_gives_one_line(translate):
+def test_every_line_returns_one_line(translate):
     lines = ["a b", "", "c d e", "   ", "a\u2028b", "f"]
     result = translate(stdin="\n".join(lines) + "\n")
     assert result.code == 0
@@ -74,7 +74,7 @@ LONG = "a b c d " * 20
 
 
 @pytest.mark.parametrize("output_options", [(), ("--json",)])
-def test_long_lines_are_skipped_and_reported_and_the_rest_is_translated(translate, output_options):
+def test_long_lines_skipped_and_reported_and_the_rest_is_translated(translate, output_options):
     result = translate(*output_options, stdin=f"a b\n{LONG}\nc d e\n{LONG}\n")
     assert result.code == 0
     lines = result.out.splitlines()
@@ -104,7 +104,7 @@ def test_int8_outputs_of_a_confident_model_are_those_of_fp32(translate, monkeypa
     assert result.out.splitlines() == ["a b", "c d e"]
 
 
-def test_windows_files_are_translated_like_unix_files(translate, tmp_path):
+def test_windows_files_translated_like_unix_files(translate, tmp_path):
     lines = ["a b c", "", "d e"]
     (tmp_path / "unix").write_text("\n".join(lines) + "\n")
     windows = "\ufeff" + "\r\n".join(lines) + "\r\n"
@@ -122,7 +122,7 @@ def test_file_may_be_compressed(translate, tmp_path):
     assert plain.out == compressed.out == "a b\nc\n"
 
 
-def test_empty_input_gives_empty_output(translate):
+def test_empty_input_returns_empty_output(translate):
     result = translate(stdin="")
     assert (result.code, result.out) == (0, "")
 
@@ -228,7 +228,7 @@ def read_until(stream, end):
 
 
 @pytest.mark.parametrize("n_best", [1, 3])
-def test_nbest_gives_that_many_lines_per_text(translate, tmp_path, n_best):
+def test_nbest_returns_that_many_lines_per_text(translate, tmp_path, n_best):
     scores, texts = tmp_path / "scores", ["a b", "", "c"]
     options = ("--n-best", n_best, "--save-scores", scores)
     lines = translate(*options, stdin="\n".join(texts) + "\n").out.split("\n")[:-1]
@@ -314,7 +314,7 @@ def test_missing_run_leaves_output_files_unchanged(num_workers, capsys, monkeypa
     [("--beam", "2"), ("--n-best", "2"), ("--constraints", "file"), ("--search-tree", "tree")],
     ids=lambda option: option[0],
 )
-def test_search_option_with_forced_targets_is_reported(translate, in_folder, option):
+def test_search_option_with_forced_targets_raises(translate, in_folder, option):
     result = translate("in", "--force-target", "in", *option)
     assert result.code == 2
     assert result.err == (
@@ -323,7 +323,7 @@ def test_search_option_with_forced_targets_is_reported(translate, in_folder, opt
     )
 
 
-def test_alignment_method_without_alignments_is_reported(translate, in_folder):
+def test_alignment_method_without_alignments_raises(translate, in_folder):
     result = translate("in", "--alignment-method", "argmax")
     assert result.code == 2
     assert result.err == (
@@ -359,13 +359,13 @@ def test_input_file_is_not_overwritten(translate, in_folder):
     assert (in_folder / "in").read_text() == "a\nb\n"
 
 
-def test_standard_input_for_two_files_is_reported(translate):
+def test_standard_input_for_two_files_raises(translate):
     result = translate("-", "--force-target", "-")
     assert result.code == 2
     assert "only one file can be read from it" in result.err
 
 
-def test_search_tree_with_sampling_is_reported(translate, in_folder):
+def test_search_tree_with_sampling_raises(translate, in_folder):
     result = translate("in", "--search-tree", "tree", "--set", "decoding.sampling={}")
     assert result.code == 2
     assert result.err == (
@@ -374,21 +374,21 @@ def test_search_tree_with_sampling_is_reported(translate, in_folder):
     )
 
 
-def test_lines_before_an_invalid_constraint_are_translated(translate, in_folder):
+def test_lines_before_an_invalid_constraint_translated(translate, in_folder):
     (in_folder / "constraints").write_text('{}\n{"required_phrases": 1}\n')
     result = translate("in", "--constraints", "constraints")
     assert (result.code, result.out) == (2, "a\n")
     assert result.err.startswith("heedful: constraints:2: 'required_phrases' cannot be 1\n")
 
 
-def test_lines_before_invalid_bytes_are_translated(translate, in_folder):
+def test_lines_before_invalid_bytes_translated(translate, in_folder):
     (in_folder / "in").write_bytes(b"a\nb\n\xff\n")
     result = translate("in")
     assert (result.code, result.out) == (2, "a\nb\n")
     assert "in:3" in result.err
 
 
-def test_chunks_are_numbered_by_their_first_text():
+def test_chunks_numbered_by_their_first_text():
     assert list(number_chunks([["a", "b"], ["c"], ["d"]])) == [
         RequestChunk(1, ["a", "b"]),
         RequestChunk(3, ["c"]),
@@ -396,7 +396,7 @@ def test_chunks_are_numbered_by_their_first_text():
     ]
 
 
-def test_no_more_processes_are_started_than_there_are_chunks():
+def test_no_more_processes_started_than_there_are_chunks():
     def num_processes(num_workers, num_texts):
         return choose_num_processes(num_workers, loader("run", "cpu"), num_texts=num_texts)
 
@@ -409,7 +409,7 @@ def test_no_more_processes_are_started_than_there_are_chunks():
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_several_processes_on_a_gpu_are_reported(monkeypatch, num_workers):
+def test_several_processes_on_a_gpu_reported(monkeypatch, num_workers):
     monkeypatch.setattr("heedful.runs.resolve_device", lambda name: torch.device("cuda"))
     with pytest.raises(ConfigError) as caught:
         choose_num_processes(num_workers, loader("run", "auto"), num_texts=None)

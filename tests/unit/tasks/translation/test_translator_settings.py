@@ -187,7 +187,7 @@ def test_score_is_log_prob_with_length_and_coverage_penalty():
         assert result.score == pytest.approx(score, abs=1e-4)
 
 
-def test_beam_groups_give_more_different_outputs():
+def test_beam_groups_return_more_different_outputs():
     def num_first_words(**settings):
         results = build_translator(beam_size=4, n_best=4, **settings).translate(NONEMPTY)
         return sum(len({text.split(" ")[0] for text in output_texts(result)}) for result in results)
@@ -315,7 +315,7 @@ def test_tree_contains_every_output_as_a_path():
     assert translator.translate([""], need_tree=True)[0].tree == []
 
 
-def test_tree_with_sampling_is_reported():
+def test_tree_with_sampling_raises():
     with pytest.raises(ConfigError) as caught:
         build_translator(mbr={}).translate(["a"], need_tree=True)
     assert str(caught.value) == (

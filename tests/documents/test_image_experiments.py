@@ -1,4 +1,4 @@
-"""Experiments with pictures: weights of a sentinel by word, glimpses of easy and hard images."""
+"""Experiments with images: weights of a sentinel by word, glimpses of easy and hard images."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def caption_of(words, gates):
     return CaptionAttention(None, words, grid, gates)
 
 
-def test_words_are_listed_by_their_mean_sentinel_weight():
+def test_words_listed_by_their_mean_sentinel_weight():
     captions = [caption_of(["a", "red", "a"], [0.2, 0.9, 0.4]), caption_of(["red"], [1.0])]
     (first, second) = sentinel.measure_words(captions)
     assert (first.word, first.count, second.word, second.count) == ("a", 2, "red", 2)
@@ -23,7 +23,7 @@ def test_words_are_listed_by_their_mean_sentinel_weight():
     assert sentinel.measure_words(captions, min_count=3) == []
 
 
-def test_model_without_sentinel_is_rejected():
+def test_model_without_sentinel_raises():
     with pytest.raises(RunError) as error:
         sentinel.measure_words([caption_of(["a"], None)])
     assert str(error.value) == (
