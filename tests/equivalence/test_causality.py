@@ -40,7 +40,9 @@ def test_causality_leak_is_detected():
     """The same test with self-attention that sees the whole target."""
     model, examples = build("transformer"), batch(store(), [5, 6])
     for layer in model.decoder.stack.layers:
-        layer.self_attention.visibility = lambda keys, queries: keys >= 0 * queries
+        layer.self_attention.build_mask = lambda num_keys, queries: torch.ones(
+            *queries.shape, num_keys, dtype=torch.bool
+        )
     records = record_target_embeddings(model)
     log_probs = model(examples).log_probs
     (gradient,) = torch.autograd.grad(log_probs[:, 2].square().sum(), records[-1])
