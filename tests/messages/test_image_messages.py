@@ -485,7 +485,7 @@ JSON = 'each line must be an object such as {"image": "a.jpg", "captions": ["...
             "c.jsonl",
             '{"picture": "a", "caption": "x"}\n',
             {},
-            f"c.jsonl:1: no key is called 'image'\n  {COLUMNS}; keys found: 'caption', 'image'",
+            f"c.jsonl:1: no key is called 'image'\n  {COLUMNS}; keys found: 'caption', 'picture'",
         ),
         (
             "c.jsonl",
