@@ -216,6 +216,7 @@ for name in ("transformer", "decoder only, span full", "lstm, step-then-attend")
 """
 
 
+@pytest.mark.wide
 def test_plain_models_compile_without_graph_break():
     # In a process of its own: the compiler does not trace checks of shapes.
     done = subprocess.run([sys.executable, "-c", COMPILED], check=False, capture_output=True)
