@@ -50,7 +50,7 @@ def words(page):
     return page.locator(".word")
 
 
-def canvas_pixels(page, selector="canvas.image"):
+def canvas_pixels(page, selector="canvas.picture"):
     """The pixels of a canvas, (height, width, RGB)."""
     width, height, text = page.locator(selector).first.evaluate(
         """canvas => {
@@ -76,7 +76,7 @@ def weights_of(page):
 
 
 def point_at(page, row, column, *, click=False):
-    box = page.locator("canvas.image").bounding_box()
+    box = page.locator("canvas.picture").bounding_box()
     x = box["x"] + box["width"] * (column + 0.5) / 4
     y = box["y"] + box["height"] * (row + 0.5) / 3
     (page.mouse.click if click else page.mouse.move)(x, y)
@@ -113,7 +113,7 @@ def test_small_image_keeps_its_pixels(show):
 
 
 @pytest.mark.parametrize(("scheme", "palette"), [("light", LIGHT), ("dark", DARK)])
-def test_grid_without_a_image_has_the_colors_of_the_weights(show, scheme, palette):
+def test_grid_without_an_image_has_the_colors_of_the_weights(show, scheme, palette):
     page = show(BARE.to_html(), scheme=scheme)
     words(page).nth(2).click()
     pixels = canvas_pixels(page)
@@ -256,7 +256,7 @@ def test_captions_of_a_page_are_independent(show):
     page.locator("#caption-2 .word").nth(1).click()
     chosen = page.locator(".figure").evaluate_all("nodes => nodes.map(n => n.dataset.word ?? '')")
     assert chosen == ["", "1", ""]
-    assert page.locator("h2").all_inner_texts() == ["dog.jpg", "features", "Image 3"]
+    assert page.locator("h2").all_inner_texts() == ["dog.jpg", "features", "Picture 3"]
 
 
 def test_page_with_maps_over_texts_and_images_draws_both(show):

@@ -342,7 +342,7 @@ def test_image_is_shown_with_the_grid_of_each_word(show_image):
     assert lines[7].count("gate ") == len(fields["tokens"])
 
 
-def test_lines_to_a_image_raise(show_image, tmp_path):
+def test_lines_to_an_image_raise(show_image, tmp_path):
     result = show_image("--lines", "--svg", tmp_path / "a.svg")
     assert result.code == 2
     assert result.err == (
