@@ -77,6 +77,7 @@ def train(
     """
     from heedful.experiment import load_training_recipe
     from heedful.experiment.default_recipe import describe_default
+    from heedful.experiment.environment import ignore_stop_signals
     from heedful.experiment.plan import TrainingPlan
     from heedful.experiment.train import run_plan
     from heedful.runs import Run, resolve_device
@@ -101,6 +102,7 @@ def train(
         result = run_plan(plan)
     except KeyboardInterrupt:  # which is answered already
         raise typer.Exit(130) from None
+    ignore_stop_signals()  # the run is saved
     if not is_rank_zero():
         return
     if result.stop_reason:

@@ -197,7 +197,29 @@ def handle_stop_signals(
         yield stop_requested.is_set
     finally:
         for number, handler in previous_handlers.items():
+            if signal.getsignal(number) != signal.SIG_IGN:  # by `ignore_stop_signals`
+                signal.signal(number, handler)
+
+
+@contextmanager
+def restore_stop_signals() -> Iterator[None]:
+    """Restore the handlers of signals at the end, after `ignore_stop_signals`."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+def ignore_stop_signals() -> dict[signal.Signals, Any]:
+    """Ignore signals to stop from now on, in the main thread; return their handlers."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    return {number: signal.signal(number, signal.SIG_IGN) for number in STOP_SIGNALS}
 
 
 @contextmanager
@@ -263,9 +285,17 @@ class StopSignalLogger:
             self._log(f"{saving}; {again} to stop without saving")
         self._is_stopping = True
 
-    def raise_second_signal(self, *, is_saved: bool = False) -> None:
-        """Let a second signal act as without handlers; once training is saved, none is logged."""
-        with self._lock:
-            self._is_saved = is_saved
+    def raise_second_signal(self) -> None:
+        """Let a second signal act as without handlers."""
         if self._second_signal is not None:
             signal.raise_signal(self._second_signal)
+
+    def finish(self) -> None:
+        """Ignore signals, as training is saved, unless a second one was logged before."""
+        handlers = ignore_stop_signals()
+        with self._lock:
+            self._is_saved = True
+        if self._second_signal is not None:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            self.raise_second_signal()

@@ -27,6 +27,7 @@ from heedful.experiment.environment import (
     StopSignalLogger,
     handle_stop_signals,
     notify_on_signal,
+    restore_stop_signals,
 )
 from heedful.experiment.flops import measure_speed
 from heedful.experiment.job import TrainingJob
@@ -126,6 +127,7 @@ def run_plan(plan: TrainingPlan) -> TrainingResult:
     """Start, resume, extend or finish the run of a plan; with multiple ranks, each calls it."""
     plan = plan.checked()
     with ExitStack() as stack:
+        stack.enter_context(restore_stop_signals())
         ranks = init_distributed(plan.device, plan.config.distributed_strategy)
         dist_context, device = stack.enter_context(ranks)
         console = stack.enter_context(_open_run(plan, dist_context))
@@ -194,7 +196,7 @@ def _run_job(job: TrainingJob, notice: StopSignalLogger) -> TrainingResult:
         notice.get_step, job.stop_requested = lambda: job.trainer.step, check_stop_requested
         try:
             result = run_training(job, batches, callbacks)
-            notice.raise_second_signal(is_saved=True)
+            notice.finish()
             end = result.stop_reason or "saved; training was interrupted"
             log_line(f"step {result.step}: {end}")
         except StorageError as error:

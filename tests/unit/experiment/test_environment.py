@@ -11,12 +11,14 @@ import pytest
 import torch
 
 from heedful.experiment.environment import (
+    StopSignalLogger,
     configure_backends,
     free_memory,
     handle_stop_signals,
     notify_on_signal,
     peak_memory,
     resident_memory,
+    restore_stop_signals,
 )
 
 MEMINFO = "MemTotal:  2000000 kB\nMemFree:  100 kB\nMemAvailable:  1000000 kB\n"
@@ -166,6 +168,31 @@ def test_signal_is_notified_before_a_long_operation_ends():
     send.join()
     assert events == [signal.SIGUSR1, "handled"]
     assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_saved_training_ignores_signals_until_handlers_are_restored():
+    handler, lines = signal.getsignal(signal.SIGINT), []
+    notice = StopSignalLogger(lines.append)
+    with restore_stop_signals():
+        with handle_stop_signals():
+            os.kill(os.getpid(), signal.SIGINT)
+            notice.finish()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+            notice(number)
+    assert lines == []
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_second_signal_before_training_is_saved_interrupts_it():
+    lines = []
+    notice = StopSignalLogger(lines.append)
+    notice.get_step = lambda: 3
+    notice(signal.SIGINT)
+    notice(signal.SIGINT)
+    with restore_stop_signals(), pytest.raises(KeyboardInterrupt):
+        notice.finish()
+    assert lines[1:] == ["stopping without saving"]
 
 
 def test_stop_signals_ignored_outside_the_main_thread():
