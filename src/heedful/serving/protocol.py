@@ -1,0 +1,90 @@
+"""What passes between the front process and its workers; imports no torch.
+
+Inputs, options and results are JSON values: each predictor parses and writes them itself
+(`Predictor.parse_json`, `parse_options`, `Prediction.to_json`), so that nothing here depends on the
+task. Invariant: every item of a call gets exactly one result or error, in the order of the items.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+
+class ServedRun(NamedTuple):
+    """A run to serve, or an ensemble."""
+
+    name: str
+    """By which requests choose it: by default the name of the run folder."""
+    folders: Sequence[str]
+    languages: tuple[str, str] | None = None
+    """Codes of source and target language, such as ("de", "en")."""
+
+
+class ModelInfo(NamedTuple):
+    """What clients may know about a run; never where it is stored."""
+
+    name: str
+    task: str
+    """Its name in the registry, such as "translation"."""
+    route: str
+    """The last part of its path, /v1/translate: the first command of the task."""
+    step: int | None
+    parameters: int
+    mechanisms: Sequence[Mapping[str, Any]]
+    """Attention layers: path, type, layer and heads."""
+    capabilities: Sequence[str]
+    """Among "attention", "tree", "stream" and "cancel"."""
+    options: Mapping[str, Any]
+    """JSON schema of the options of a call."""
+    example: Any
+    """An input of the right form; the worker was warmed up with it."""
+    languages: tuple[str, str] | None = None
+
+
+class Item(NamedTuple):
+    """One input of a request."""
+
+    id: int
+    """Unique in the front process; `Cancel` names it."""
+    input: Any
+    number: int = 1
+    """Position in its request, from 1; seeds what is sampled."""
+
+
+class PredictCall(NamedTuple):
+    """Items of one or more requests that have the same model and options."""
+
+    model: str
+    items: Sequence[Item]
+    options: Mapping[str, Any]
+    need_layers: bool = False
+    """Return the attention of each layer, too."""
+    text_only: bool = False
+    """Return {"text": ...} alone, from the fastest backend."""
+
+
+class StreamCall(NamedTuple):
+    """One input whose result is sent while it grows."""
+
+    model: str
+    item: Item
+    options: Mapping[str, Any]
+
+
+class ItemError(NamedTuple):
+    """Why there is no result for an item; `status` is that of HTTP."""
+
+    status: int
+    message: str
+    hint: str = ""
+    field: str = ""
+    """Where in the item, such as "options.beam_size"."""
+
+
+class StreamPart(NamedTuple):
+    """What a stream has added: text that is final, and with the last part the whole result."""
+
+    text: str
+    result: Mapping[str, Any] | None = None
+
+
+Result = Mapping[str, Any] | ItemError

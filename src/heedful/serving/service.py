@@ -1,0 +1,49 @@
+"""What the routes of every API use: models by name, predictions and streams; imports no torch."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from heedful.serving.protocol import ModelInfo, Result, StreamPart
+
+
+class Service(Protocol):
+    """Predictions of all served runs; implemented by the scheduler."""
+
+    @property
+    def models(self) -> Mapping[str, ModelInfo]:
+        """The served runs by name, in the order of the command line."""
+        ...
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a worker has made a real prediction and accepts more."""
+        ...
+
+    async def predict(
+        self,
+        model: str,
+        inputs: Sequence[Any],
+        options: Mapping[str, Any],
+        *,
+        timeout: float | None = None,
+        need_layers: bool = False,
+        text_only: bool = False,
+    ) -> Sequence[Result]:
+        """Return a result or an error for each input, in order.
+
+        A request that is cancelled, as its client hung up, is cancelled in the worker, too. Raises
+        ProblemError: 429 if it would not be answered in time, 503 while no worker is ready or the
+        server drains, 504 once `timeout` is over (by default, and at most, that of the server).
+        """
+        ...
+
+    def stream(
+        self,
+        model: str,
+        value: Any,
+        options: Mapping[str, Any],
+        *,
+        timeout: float | None = None,
+    ) -> AsyncIterator[StreamPart]:
+        """Yield the result of an input as it grows; raises as `predict`, and for an ItemError."""
+        ...
