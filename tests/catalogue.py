@@ -10,10 +10,16 @@ from pydantic import TypeAdapter
 
 import heedful.acceleration.kernels  # noqa: F401 - as in training and inference
 from heedful.attention.additive_scores import ScoreFeatureConfig
-from heedful.attention.alignments import EntmaxAlignment, SoftmaxAlignment
+from heedful.attention.alignments import EntmaxAlignment, SoftmaxAlignment, SparsemaxAlignment
 from heedful.attention.config import AlignmentConfig, ScoreConfig
 from heedful.attention.fixed_alignment import FixedAlignment
-from heedful.attention.hard_alignment import Baseline, SampledAlignment
+from heedful.attention.hard_alignment import (
+    ArgmaxAlignment,
+    Baseline,
+    GumbelSoftmaxAlignment,
+    SampledAlignment,
+    StraightThroughAlignment,
+)
 from heedful.attention.local_alignment import LocalAlignment, MonotonicCenter, PredictiveCenter
 from heedful.attention.monotonic_alignment import MonotonicAlignment, MonotonicChunkwiseAlignment
 from heedful.attention.positional_encoding import PositionalEncodingConfig
@@ -47,7 +53,9 @@ ALIGNMENTS["local-m"] = LocalAlignment(SoftmaxAlignment(), MonotonicCenter(), ha
 ALIGNMENTS["local, gaussian before"] = LocalAlignment(
     SoftmaxAlignment(), PredictiveCenter(WIDTH, hidden_size=3), half_width=2, gaussian="before"
 )
-ALIGNMENTS["monotonic, parallel"] = MonotonicAlignment(algorithm="parallel", noise=0.0)
+ALIGNMENTS["monotonic, parallel"] = MonotonicAlignment(
+    algorithm="parallel", noise=0.0, inference="expected"
+)
 ALIGNMENTS["monotonic, expected"] = MonotonicAlignment(inference="expected")
 ALIGNMENTS["monotonic-chunkwise, expected"] = MonotonicChunkwiseAlignment(
     MonotonicAlignment(inference="expected"), chunk_size=3
@@ -56,6 +64,13 @@ ALIGNMENTS["fixed, last"] = FixedAlignment("last")
 ALIGNMENTS["fixed, diagonal"] = FixedAlignment("diagonal")
 ALIGNMENTS["sampled, expected"] = SampledAlignment(
     SoftmaxAlignment(), Baseline(), inference="expected"
+)
+ALIGNMENTS["argmax of sparsemax"] = ArgmaxAlignment(SparsemaxAlignment())
+ALIGNMENTS["straight-through, argmax"] = StraightThroughAlignment(
+    SparsemaxAlignment(), sample_in_training=False
+)
+ALIGNMENTS["gumbel-softmax, straight-through"] = GumbelSoftmaxAlignment(
+    SoftmaxAlignment(), temperature=0.1, straight_through=True
 )
 for alignment in ALIGNMENTS.values():
     alignment.eval()
@@ -68,9 +83,13 @@ STOCHASTIC = {  # random in training mode
         "monotonic",
         "monotonic-chunkwise",
     ),
-    *("monotonic, expected", "monotonic-chunkwise, expected"),
+    *("monotonic, expected", "monotonic-chunkwise, expected", "gumbel-softmax, straight-through"),
 }
-HARD = {"argmax", "sampled", "straight-through", "gumbel-softmax"}  # one-hot in eval mode
+HARD = {  # one-hot in eval mode
+    name
+    for name in ALIGNMENTS
+    if name.startswith(("argmax", "sampled", "straight-through", "gumbel-softmax"))
+} - {"sampled, expected"}
 POSITIONAL = {  # weights depend on key positions, not only on scores
     name for name in ALIGNMENTS if name.startswith(("local", "monotonic"))
 }

@@ -142,12 +142,15 @@ def test_masked_scores_are_never_read(alignment, training, hidden):
     scores = torch.randn(1, 2, 4)
     mask = torch.tensor([True, False, True, True]).expand(1, 2, 4)
     corrupted = scores.masked_fill(~mask, hidden).requires_grad_()
-    torch.manual_seed(1)
-    weights = compute_weights(alignment, corrupted, mask)
-    torch.manual_seed(1)
-    torch.testing.assert_close(weights, compute_weights(alignment, scores, mask))
-    if weights.requires_grad:
-        weights.square().sum().backward()
+    outputs = []
+    for inputs in (scores, corrupted):
+        torch.manual_seed(1)
+        outputs.append(alignment.float()(inputs, mask, queries_for(inputs)))
+    weights, probabilities = outputs[1].weights, outputs[1].probabilities
+    torch.testing.assert_close(weights, outputs[0].weights)
+    total = weights.square().sum() + (0 if probabilities is None else probabilities.square().sum())
+    if total.requires_grad:
+        total.backward()
     if corrupted.grad is not None:
         assert corrupted.grad.isfinite().all()
         assert (corrupted.grad[~mask] == 0).all()

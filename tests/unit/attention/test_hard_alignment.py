@@ -33,12 +33,6 @@ BUILDERS = {
     "gumbel-softmax": lambda inner: GumbelSoftmaxAlignment(inner, temperature=0.1),
     "gumbel-softmax, straight": lambda inner: GumbelSoftmaxAlignment(inner, straight_through=True),
 }
-ALIGNMENTS = {
-    f"{name} of {type(inner).__name__.lower()}": build_alignment(inner)
-    for name, build_alignment in BUILDERS.items()
-    for inner in (SoftmaxAlignment(), SparsemaxAlignment())
-}
-all_alignments = pytest.mark.parametrize("alignment", ALIGNMENTS.values(), ids=ALIGNMENTS)
 both_modes = pytest.mark.parametrize("mode", ["train", "eval"])
 SAMPLING = ["sampled", "straight-through", "gumbel-softmax", "gumbel-softmax, straight"]
 
@@ -56,59 +50,11 @@ def state_with_sample(samples):
     return AttentionState(zeros[:, 0].long(), zeros, zeros, zeros, torch.tensor(samples))
 
 
-@all_alignments
-def test_hard_attention_uses_argmax_in_eval_mode(alignment):
-    alignment.eval()
-    scores = torch.tensor([[[1.0, 3.0, 2.0], [1.0, 3.0, 2.0], [1.0, 3.0, 2.0]]])
-    mask = torch.tensor([[[True] * 3, [True, False, True], [False] * 3]])
-    weights = alignment(scores, mask).weights
-    assert weights.tolist() == [[[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]]
-
-
-@all_alignments
-@both_modes
-def test_hard_weights_sum_to_one_over_visible_positions(alignment, mode):
-    getattr(alignment, mode)()
-    scores, mask = torch.randn(40, 3, 6), torch.rand(40, 3, 6) < 0.5
-    weights = alignment(scores, mask).weights
-    assert (weights >= 0).all()
-    assert (weights[~mask] == 0).all()
-    torch.testing.assert_close(weights.sum(-1), mask.any(-1).float())
-
-
-@all_alignments
-@both_modes
-@pytest.mark.parametrize("masked_value", [float("nan"), float("inf"), 1e30], ids=str)
-def test_masked_scores_have_no_influence(alignment, mode, masked_value):
-    getattr(alignment, mode)()
-    scores, mask = torch.randn(1, 2, 4), torch.tensor([[[True, False, True, True], [False] * 4]])
-    results = []
-    for inputs in (scores, scores.masked_fill(~mask, masked_value)):
-        torch.manual_seed(5)
-        inputs.requires_grad_()
-        output = alignment(inputs, mask)
-        (output.weights + output.probabilities).square().sum().backward()
-        results.append((output.weights, inputs.grad))
-    for clean, corrupted in zip(*results, strict=True):
-        torch.testing.assert_close(clean, corrupted)
-    assert (results[1][1][~mask] == 0).all()
-
-
-@all_alignments
-@both_modes
-def test_nan_stays_in_its_row(alignment, mode):
-    getattr(alignment, mode)()
-    scores = torch.tensor([[[0.0, float("nan"), 1.0], [0.0, 1.0, 2.0]]])
-    weights = alignment(scores, visible(scores)).weights
-    assert weights[0, 0].isnan().any()
-    assert weights[0, 1].isfinite().all()
-
-
-@all_alignments
-@both_modes
+@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("inner", [SoftmaxAlignment(), SparsemaxAlignment()], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_precision_stays_half_and_finite(alignment, mode, dtype):
-    getattr(alignment, mode)()
+def test_half_precision_stays_half_and_finite_in_training(name, inner, dtype):
+    alignment = BUILDERS[name](inner)
     scores = (10 * torch.randn(2, 3, 50)).to(dtype).requires_grad_()
     output = alignment(scores, visible(scores))
     assert {part.dtype for part in output if part is not None} == {dtype}
@@ -281,10 +227,8 @@ def build(settings):
 
 
 def test_config_passes_settings_to_alignment():
-    assert isinstance(
-        build({"type": "argmax", "inner": {"type": "sparsemax"}}).inner, SparsemaxAlignment
-    )
-    assert build({"type": "straight-through"}).sample_in_training
+    sparse = build({"type": "argmax", "inner": {"type": "sparsemax"}})
+    assert isinstance(sparse.inner, SparsemaxAlignment)
     assert not build({"type": "straight-through", "sample_in_training": False}).sample_in_training
     gumbel = build({"type": "gumbel-softmax", "temperature": 0.5, "straight_through": True})
     assert (gumbel.temperature, gumbel.straight_through) == (0.5, True)

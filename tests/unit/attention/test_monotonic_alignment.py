@@ -5,8 +5,6 @@ from itertools import product
 import pytest
 import torch
 
-from heedful.attention.attention import SingleHeadAttention
-from heedful.attention.dot_product_scores import DotScore
 from heedful.attention.memory import AttentionState
 from heedful.attention.monotonic_alignment import (
     MonotonicAlignment,
@@ -15,7 +13,6 @@ from heedful.attention.monotonic_alignment import (
     MonotonicMarginalAlignmentConfig,
     linear_recurrence,
 )
-from heedful.attention.readouts import WeightedSumReadout
 
 NAN = float("nan")
 
@@ -51,32 +48,22 @@ def by_enumeration(probabilities):
     return weights
 
 
-@pytest.mark.parametrize("algorithm", ["recursive", "parallel"])
-@pytest.mark.parametrize("masked", [[], [0], [1]], ids=str)
+@pytest.mark.parametrize(
+    ("algorithm", "masked"),
+    [
+        *product(["recursive", "parallel"], [[], [(0, 0), (1, 0), (2, 0)], [(0, 1), (1, 1)]]),
+        ("recursive", [(0, 1), (1, 0)]),
+    ],
+    ids=str,
+)
 def test_weights_are_stop_probabilities_over_all_outcomes(algorithm, masked):
     scores = 2 * torch.randn(3, 3, dtype=torch.double)
     mask = all_visible(scores)
-    mask[:, masked] = False
+    for pair in masked:
+        mask[pair] = False
     probabilities = (scores - 0.5).sigmoid() * mask
     weights = expected_alignment(algorithm)(scores, mask).weights
     torch.testing.assert_close(weights, by_enumeration(probabilities))
-    assert (weights[:, masked] == 0).all()
-
-
-def test_mask_may_differ_between_queries():
-    scores = torch.randn(3, 3, dtype=torch.double)
-    mask = torch.tensor([[True, False, True], [False, True, True], [True, True, True]])
-    probabilities = (scores - 0.5).sigmoid() * mask
-    torch.testing.assert_close(
-        expected_alignment()(scores, mask).weights, by_enumeration(probabilities)
-    )
-
-
-def test_row_sums_decrease_with_each_query():
-    scores = torch.randn(5, 4, 6, dtype=torch.double)
-    sums = expected_alignment()(scores, all_visible(scores)).weights.sum(-1)
-    assert (sums < 1).all()
-    assert (sums.diff(dim=-1) <= 1e-12).all()
 
 
 def test_linear_recurrence_same_as_loop():
@@ -116,12 +103,6 @@ def test_hard_pointer_stops_at_first_allowed_position(masked):
             assert row_weights.sum() == (position is not None)
 
 
-def test_pointer_past_the_end_does_not_return():
-    scores = torch.tensor([[-9.0, 9.0], [9.0, -9.0], [9.0, 9.0]])
-    weights = MonotonicAlignment().eval()(scores, all_visible(scores)).weights
-    assert weights.tolist() == [[0, 1], [0, 0], [0, 0]]
-
-
 @pytest.mark.parametrize("algorithm", ["recursive", "parallel"])
 def test_hard_pointer_is_limit_of_large_scores(algorithm):
     scores = torch.randn(20, 1, 5, dtype=torch.double)
@@ -146,20 +127,14 @@ def test_noise_is_only_in_training_and_bias_is_learned():
 
 @pytest.mark.parametrize("gain", [0.1, 1.0, 10.0, -2.0])
 def test_gain_multiplies_scores_before_bias(gain):
-    alignment = MonotonicAlignment(gain=gain, bias=-2.0, inference="expected").double().eval()
     scores = torch.randn(2, 3, 5, dtype=torch.double)
-    expected = expected_alignment(bias=-2.0).double()(gain * scores, all_visible(scores)).weights
-    torch.testing.assert_close(alignment(scores, all_visible(scores)).weights, expected)
-    hard = (
-        MonotonicAlignment(gain=gain, bias=-2.0)
-        .double()
-        .eval()(scores, all_visible(scores))
-        .weights
-    )
-    scaled = (
-        MonotonicAlignment(bias=-2.0).double().eval()(gain * scores, all_visible(scores)).weights
-    )
-    torch.testing.assert_close(hard, scaled)
+    for inference in ("expected", "hard"):
+        gained, plain = (
+            MonotonicAlignment(gain=factor, bias=-2.0, inference=inference).double().eval()
+            for factor in (gain, 1.0)
+        )
+        expected = plain(gain * scores, all_visible(scores)).weights
+        torch.testing.assert_close(gained(scores, all_visible(scores)).weights, expected)
 
 
 @pytest.mark.parametrize("gain", [0.1, 10.0, -2.0])
@@ -175,22 +150,6 @@ def test_masked_positions_return_gain_no_gradient(gain, masked):
     assert weights[0, 1] == 0
     assert expected != 0
     torch.testing.assert_close(alignment.gain.grad, expected)
-
-
-@pytest.mark.parametrize("inference", ["hard", "expected"])
-def test_batched_queries_match_one_query_at_a_time(inference):
-    attention = SingleHeadAttention(
-        DotScore(), MonotonicAlignment(bias=0.0, inference=inference), WeightedSumReadout()
-    ).eval()
-    values, queries = torch.randn(2, 3, 6, 4), torch.randn(2, 3, 5, 4)
-    memory = attention.build_memory(values, torch.rand(2, 3, 1, 6) < 0.8)
-    whole = attention(queries, memory)
-    state, weights = attention.initial_state(memory), []
-    for query in queries.split(1, dim=-2):
-        output = attention(query, memory, state)
-        state = output.state
-        weights.append(output.weights)
-    torch.testing.assert_close(torch.cat(weights, dim=-2), whole.weights)
 
 
 def test_each_row_continues_from_its_own_state():
@@ -214,42 +173,13 @@ def test_gradients_match_finite_differences(algorithm):
     assert torch.autograd.gradgradcheck(compute_weights, (scores, alignment.gain, alignment.bias))
 
 
-@pytest.mark.parametrize(
-    "alignment", [MonotonicAlignment().eval(), expected_alignment()], ids=["hard", "expected"]
-)
-def test_nan_is_propagated_unless_masked(alignment):
-    scores = torch.tensor([[9.0, NAN, 9.0]], requires_grad=True)
-    assert alignment(scores, all_visible(scores)).weights.isnan().any()
-    weights = alignment(scores, torch.tensor([[True, False, True]])).weights
-    weights.sum().backward()
-    assert weights.isfinite().all()
-    assert scores.grad.isfinite().all()
-    assert scores.grad[0, 1] == 0
-
-
-@pytest.mark.parametrize("algorithm", ["recursive", "parallel"])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_precision_is_close_to_double(algorithm, dtype):
-    scores = torch.randn(2, 3, 100).to(dtype)
-    weights = expected_alignment(algorithm)(scores, all_visible(scores)).weights
-    wide = expected_alignment(algorithm)(scores.float(), all_visible(scores)).weights
-    assert weights.dtype == dtype
-    torch.testing.assert_close(weights, wide.to(dtype))
-
-
 def test_config_passes_settings_to_alignment():
     config = MonotonicAlignmentConfig(
         gain=2, bias=-3, noise=0.5, algorithm="parallel", inference="expected"
     )
     built = config.build(query_size=4)
-    learned = (built.gain.item(), built.bias.item())
-    assert (*learned, built.noise, built.algorithm, built.inference) == (
-        2,
-        -3,
-        0.5,
-        "parallel",
-        "expected",
-    )
+    assert (built.gain.item(), built.bias.item(), built.noise) == (2, -3, 0.5)
+    assert (built.algorithm, built.inference) == ("parallel", "expected")
     chunked = MonotonicChunkwiseAlignmentConfig(chunk_size=3, boundaries=config).build(query_size=4)
     assert (chunked.chunk_size, chunked.boundaries.noise) == (3, 0.5)
     assert not MonotonicMarginalAlignmentConfig().build(query_size=4).is_unnormalized

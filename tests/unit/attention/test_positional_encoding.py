@@ -49,19 +49,6 @@ def test_split_layout_has_all_sines_before_all_cosines(size):
     assert actual == [pytest.approx(row, abs=1e-9) for row in expected]
 
 
-@pytest.mark.parametrize("step", [1, 7, 1000])
-def test_shifted_sinusoids_are_a_rotation(step):
-    frequencies = [10000 ** (-2 * i / 6) for i in range(3)]
-    turns = torch.block_diag(
-        *(
-            torch.tensor([[math.cos(w), math.sin(w)], [-math.sin(w), math.cos(w)]])
-            for w in (step * frequency for frequency in frequencies)
-        )
-    ).double()
-    later = sinusoids([position + step for position in POSITIONS], 6)
-    torch.testing.assert_close(later, sinusoids(POSITIONS, 6) @ turns.T, atol=1e-6, rtol=0)
-
-
 def test_sinusoidal_encoding_has_no_state():
     assert dict(SinusoidalEncoding(6).state_dict()) == {}
 

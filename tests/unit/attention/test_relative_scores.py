@@ -71,19 +71,6 @@ def test_distant_keys_share_clipped_vector():
     assert scores[998:1003].unique().numel() == 5
 
 
-def test_relative_key_vectors_shared_by_heads():
-    score = RelativeKeyScore(4, 2).double()
-    queries, keys, num_queries = (
-        vectors(3, 2, 5, 4),
-        vectors(3, 2, 7, 4),
-        torch.tensor([[4, 4], [0, 0], [1, 1]]),
-    )
-    batched = scores_of(score, queries, keys, num_queries)
-    for row, head in [(row, head) for row in range(3) for head in range(2)]:
-        single = scores_of(score, queries[row, head], keys[row, head], num_queries[row, head])
-        torch.testing.assert_close(batched[row, head], single)
-
-
 @pytest.mark.parametrize("base", [10000.0, 50.0])
 def test_rotary_multiplies_pairs_by_complex_exponentials(base):
     rows, positions = vectors(4, 6), torch.tensor([0, 1, 5, 1000])
@@ -108,13 +95,6 @@ def test_rotary_preserves_norm_and_position_zero_is_identity():
     rotated = apply_rotary(rows, torch.tensor([0, 3, 70, 10**6]))
     assert torch.equal(rotated[0], rows[0])
     torch.testing.assert_close(rotated.norm(dim=-1), rows.norm(dim=-1))
-
-
-@pytest.mark.parametrize("inner", [DotScore(), ScaledDotScore(), CosineScore(3.0)])
-def test_rotary_score_at_position_zero_equals_inner_score(inner):
-    queries, keys = vectors(2, 1, 6), vectors(2, 1, 6)
-    rotary = scores_of(RotaryScore(inner), queries, keys)
-    torch.testing.assert_close(rotary, scores_of(inner, queries, keys))
 
 
 @pytest.mark.parametrize("inner", [DotScore(), ScaledDotScore(), CosineScore(3.0)])

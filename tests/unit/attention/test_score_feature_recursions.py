@@ -169,15 +169,6 @@ all_features = pytest.mark.parametrize("build_feature", FEATURES.values(), ids=F
 
 
 @all_features
-def test_weights_depend_on_earlier_queries(build_feature):
-    attention = build_attention(build_feature())
-    queries, memory = queries_and_memory(attention)
-    again = queries[:, :1].expand(-1, 2, -1)  # the same query twice
-    first, second = attention(again, memory).weights.unbind(1)
-    assert (first - second).abs().max() > 1e-3
-
-
-@all_features
 def test_gradients_reach_features_and_earlier_queries(build_feature):
     attention = build_attention(build_feature())
     queries, memory = queries_and_memory(attention)
@@ -198,18 +189,3 @@ def test_attention_does_not_modify_memory(build_feature):
     for part, original in zip(memory, before, strict=True):
         assert torch.equal(part, original)
     torch.testing.assert_close(output.context, output.weights @ memory.values)
-
-
-@all_features
-def test_batched_queries_match_one_query_at_a_time(build_feature):
-    attention = build_attention(build_feature())
-    queries, memory = queries_and_memory(attention)
-    initial = attention.initial_state(memory)
-    state, weights = initial, []
-    for query in queries.split(1, dim=1):
-        output = attention(query, memory, state)
-        state = output.state
-        weights.append(output.weights)
-    whole = attention(queries, memory, initial)
-    torch.testing.assert_close(torch.cat(weights, dim=1), whole.weights)
-    torch.testing.assert_close(tuple(state), tuple(whole.state))

@@ -37,39 +37,9 @@ def random_state(*leading, positions=6):
     )
 
 
-def test_coverage_feature_is_vector_times_coverage():
-    feature, state = build("coverage"), random_state(2)
-    vector = feature.projection.weight[:, 0].tolist()
-    expected = [
-        [[value * had for value in vector] for had in row] for row in state.coverage.tolist()
-    ]
-    torch.testing.assert_close(feature(state), torch.tensor(expected).double())
-
-
-@pytest.mark.parametrize("width", [1, 3, 5, 9])
-def test_location_feature_is_convolution_of_last_weights(width):
-    feature, state = (
-        LocationFeature(HIDDEN, num_filters=2, kernel_size=width).double(),
-        random_state(),
-    )
-    filters, matrix = feature.filters.weight[:, 0].tolist(), feature.projection.weight
-    last = dict(enumerate(state.last_weights.tolist()))
-    for position, actual in enumerate(feature(state)):
-        window = [last.get(position + offset - width // 2, 0.0) for offset in range(width)]
-        convolved = [sum(f * w for f, w in zip(value, window, strict=True)) for value in filters]
-        torch.testing.assert_close(actual, matrix @ torch.tensor(convolved).double())
-
-
 def test_location_feature_rejects_even_kernel_size():
     with pytest.raises(AssertionError, match="4"):
         LocationFeature(HIDDEN, num_filters=2, kernel_size=4)
-
-
-def test_context_feature_is_projection_of_last_context():
-    feature, state = build("last-context"), random_state(2)
-    matrix = feature.projection.weight
-    expected = torch.stack([(matrix @ context)[None] for context in state.last_context])
-    torch.testing.assert_close(feature(state), expected)
 
 
 @all_features

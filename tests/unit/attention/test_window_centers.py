@@ -6,16 +6,8 @@ import pytest
 import torch
 
 from heedful.attention.local_alignment import MonotonicCenter, PredictiveCenter
-from heedful.attention.memory import AttentionState
 
 QUERY = 3
-
-
-def state_after(count):
-    """Return the state after this number of queries per row."""
-    counts = torch.tensor(count)
-    nowhere = torch.zeros(*counts.shape, 4)
-    return AttentionState(counts, nowhere, nowhere, nowhere, torch.ones(counts.shape))
 
 
 def lengths_of(*lengths, queries):
@@ -25,11 +17,6 @@ def lengths_of(*lengths, queries):
 def test_monotonic_center_advances_and_stops_at_last_position():
     centers = MonotonicCenter()(None, lengths_of(9, 3, 1, queries=5), None)
     assert centers.tolist() == [[0, 1, 2, 3, 4], [0, 1, 2, 2, 2], [0, 0, 0, 0, 0]]
-
-
-def test_monotonic_center_continues_from_state():
-    centers = MonotonicCenter()(None, lengths_of(9, 9, queries=3), state_after([2, 5]))
-    assert centers.tolist() == [[2, 3, 4], [5, 6, 7]]
 
 
 def test_center_of_masked_source_is_zero():
@@ -61,19 +48,6 @@ def test_predictive_center_needs_queries():
         PredictiveCenter(QUERY, hidden_size=2)(None, lengths_of(9, queries=3), None)
 
 
-@pytest.mark.parametrize("leading", [(), (2,), (2, 3)], ids=str)
-@pytest.mark.parametrize(
-    "center", [MonotonicCenter(), PredictiveCenter(QUERY, hidden_size=2)], ids=str
-)
-def test_leading_dimensions_are_independent(center, leading):
-    queries, lengths = torch.randn(*leading, 5, QUERY), torch.randint(0, 9, (*leading, 5))
-    batched = center(queries, lengths, None)
-    assert batched.shape == (*leading, 5)
-    flat = zip(queries.view(-1, 5, QUERY), lengths.view(-1, 5), strict=True)
-    separate = torch.stack([center(item, length, None) for item, length in flat])
-    torch.testing.assert_close(batched.view(-1, 5), separate)
-
-
 @pytest.mark.parametrize("center", [MonotonicCenter(), PredictiveCenter(1, hidden_size=1)], ids=str)
 def test_centers_in_half_precision_are_float32(center):
     queries = torch.linspace(-1, 1, 4000, dtype=torch.bfloat16).unsqueeze(-1)
@@ -81,11 +55,3 @@ def test_centers_in_half_precision_are_float32(center):
     assert centers.dtype == torch.float
     if isinstance(center, MonotonicCenter):
         assert centers.diff()[:-1].eq(1).all()
-
-
-def test_predictive_center_gradients_match_finite_differences():
-    center = PredictiveCenter(QUERY, hidden_size=2).double()
-    queries = torch.randn(2, 3, QUERY).double().requires_grad_()
-    inputs = (queries, *center.parameters())
-    lengths = lengths_of(9, 4, queries=3)
-    assert torch.autograd.gradcheck(lambda item, *_: center(item, lengths, None), inputs)
