@@ -1,8 +1,9 @@
 """Worker processes: tasks go out in chunks, results come back in order.
 
 A worker is this module in a fresh interpreter, which imports nothing of the script that started it.
-Invariants: results come in the order of the tasks, a bounded number of tasks is in flight, a worker
-that dies is noticed, and no worker outlives its parent, however that ends.
+A task whose function yields is a stream: its parts are sent one by one, and other tasks run between
+them. Invariants: results come in the order of the tasks, a bounded number of tasks is in flight, a
+worker that dies is noticed, and no worker outlives its parent, however that ends.
 """
 
 import os
@@ -10,7 +11,7 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -20,7 +21,7 @@ from multiprocessing.connection import Pipe
 from queue import Empty, Queue, SimpleQueue
 from threading import Semaphore, Thread
 from time import monotonic
-from typing import Any, Generic, NamedTuple, NoReturn, Protocol, Self, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, NoReturn, Protocol, Self, TypeVar
 
 from heedful.errors import HeedfulError
 
@@ -31,6 +32,7 @@ Task_contra = TypeVar("Task_contra", contravariant=True)
 Result_co = TypeVar("Result_co", covariant=True)
 
 MAX_WAIT_SECONDS = 0.02  # how long a line waits for others: unnoticed by people
+_STREAM_END: Any = object()
 _TASKS_PER_WORKER = 2  # in flight: one that is computed, one that waits
 _COMMAND = [sys.executable, "-P", "-c", "from heedful.parallel import serve; serve()"]
 
@@ -73,6 +75,28 @@ class WorkerDiedError(HeedfulError):
         self.returncode = returncode
 
 
+cancelled: set[int] = set()
+"""In a worker: what `WorkerProcess.cancel` named; emptied when there is nothing left to do."""
+
+
+class _Cancel(NamedTuple):
+    ids: Sequence[int]
+
+
+class Answer(NamedTuple):
+    """What a worker sends about a task."""
+
+    task_id: int
+    kind: Literal["result", "part", "end"]
+    value: Any = None
+
+    def result(self) -> Any:
+        """Return the value, or raise the exception of the task."""
+        if isinstance(self.value, _Failure):
+            self.value.reraise()
+        return self.value
+
+
 class _Failure(NamedTuple):
     """An exception in a form that can be pickled."""
 
@@ -86,7 +110,7 @@ class _Failure(NamedTuple):
 
 
 class WorkerProcess(Generic[Task, Result]):
-    """A child process that runs one task at a time."""
+    """A child process that runs one task at a time, and streams in turn."""
 
     def __init__(
         self,
@@ -111,14 +135,36 @@ class WorkerProcess(Generic[Task, Result]):
 
     def run(self, task: Task) -> Result:
         """Return the result of a task, or raise its exception."""
+        self.send(0, task)
+        result: Result = self.receive().result()
+        return result
+
+    def send(self, task_id: int, task: Task) -> None:
+        """Queue a task; its answers have the same id."""
+        self._send((task_id, task))
+
+    def cancel(self, ids: Sequence[int]) -> None:
+        """Add ids to `cancelled` of the child at once, even while a task runs."""
+        self._send(_Cancel(ids))
+
+    def receive(self) -> Answer:
+        """Wait for the next answer; raise WorkerDiedError if there will be none."""
         try:
-            self._connection.send(task)
-            outcome = self._connection.recv()
+            answer: Answer = self._connection.recv()
         except (OSError, EOFError):
             raise self.wait() from None
-        if isinstance(outcome, _Failure):
-            outcome.reraise()
-        return outcome
+        return answer
+
+    def _send(self, message: Any) -> None:
+        try:
+            self._connection.send(message)
+        except OSError:
+            raise self.wait() from None
+
+    @property
+    def pid(self) -> int:
+        """Id of the process."""
+        return self._process.pid
 
     def wait(self) -> WorkerDiedError:
         """Wait until the process dies, and return an error about it."""
@@ -128,9 +174,13 @@ class WorkerProcess(Generic[Task, Result]):
         """Ask the process to stop (SIGTERM)."""
         self._process.terminate()
 
-    def stop(self) -> None:
+    def kill(self) -> None:
         """Kill the process: it has nothing that could be lost."""
         self._process.kill()
+
+    def stop(self) -> None:
+        """Kill the process, and close the connection to it."""
+        self.kill()
         self._process.wait()
         self._connection.close()
 
@@ -159,10 +209,26 @@ def serve() -> None:
     Thread(target=_receive_tasks, args=(connection, tasks), daemon=True).start()
     job, is_shared = tasks.get()
     function: Any = _catch_errors(partial(job.setup, is_shared=is_shared))
+    streams: dict[int, Iterator[Any]] = {}
     while True:
-        task = tasks.get()
-        is_ready = not isinstance(function, _Failure)
-        connection.send(_catch_errors(partial(function, task)) if is_ready else function)
+        is_idle, seen = not streams, set(cancelled)
+        if is_idle and tasks.empty():
+            cancelled.difference_update(seen)  # of tasks that were done before
+        with suppress(Empty):
+            task_id, task = tasks.get(block=is_idle)
+            is_ready = not isinstance(function, _Failure)
+            value = _catch_errors(partial(function, task)) if is_ready else function
+            if isinstance(value, Generator):
+                streams[task_id] = value
+            else:
+                connection.send(Answer(task_id, "result", value))
+        for task_id, stream in list(streams.items()):
+            part = _catch_errors(partial(next, stream, _STREAM_END))
+            if part is not _STREAM_END:
+                connection.send(Answer(task_id, "part", part))
+            if part is _STREAM_END or isinstance(part, _Failure):
+                connection.send(Answer(task_id, "end"))
+                del streams[task_id]
 
 
 def _receive_tasks(connection: _WorkerConnection, tasks: SimpleQueue[Any]) -> None:
@@ -172,7 +238,11 @@ def _receive_tasks(connection: _WorkerConnection, tasks: SimpleQueue[Any]) -> No
         for function in connection.recv():
             function()
         while True:
-            tasks.put(connection.recv())
+            message = connection.recv()
+            if isinstance(message, _Cancel):
+                cancelled.update(message.ids)
+            else:
+                tasks.put(message)
     except (OSError, EOFError):
         os._exit(1)
     except BaseException:  # a job that cannot be imported; nobody would answer the parent

@@ -2,5 +2,6 @@
 
 A front process (asyncio, FastAPI, no torch) checks requests and batches them; one worker process
 per device loads the runs and predicts. Reading order: `protocol` (what passes between both),
-`service` (what routes use), `problems` (errors that clients get).
+`service` (what routes use), `problems` (errors that clients get), `worker` (a worker process as
+the front process sees it), `served_models` (what it does).
 """

@@ -24,7 +24,7 @@ class ModelInfo(NamedTuple):
 
     name: str
     task: str
-    """Its name in the registry, such as "translation"."""
+    """Its name in the registry."""
     route: str
     """The last part of its path, /v1/translate: the first command of the task."""
     step: int | None

@@ -84,6 +84,18 @@ class Predictor(ABC, Generic[RequestT, ResultT]):
         """Return options by name; raise ConfigError for an unknown one."""
         return validate_settings(self.options_class, dict(values), location="options")
 
+    def example(self) -> Any:
+        """Return a JSON value that is a request."""
+        return "an example"
+
+    def to_json(self, result: ResultT, *, need_weights: bool = False) -> dict[str, Any]:
+        """Return a result as JSON values, as the command of the task writes them by default."""
+        return result.to_json()
+
+    def uses_indices(self, options: Any) -> bool:
+        """Whether results depend on the index of their request, which seeds what is sampled."""
+        return False
+
     def read_file(self, path: str) -> Iterable[RequestT]:
         """Return the requests of a file: by default one per line."""
         return map(self.parse_line, read_lines(path))
@@ -104,6 +116,18 @@ class Predictor(ABC, Generic[RequestT, ResultT]):
         which counts from `start_index`. With `need_layers` the results have the attention weights
         of each layer; models of running text then read the texts as they are.
         """
+
+    def predict_texts(
+        self,
+        requests: Iterable[RequestT],
+        options: Any = None,
+        *,
+        location: str = "",
+        start_index: int = 1,
+    ) -> Iterator[str]:
+        """Yield only the texts of predictions, in a faster way if there is one."""
+        results = self.predict(requests, options, location=location, start_index=start_index)
+        return (result.text for result in results)
 
     def stream(self, request: RequestT, options: Any = None) -> Iterator[ResultT]:
         """Yield results as they grow; the last, by default the only one, is that of `predict`."""

@@ -92,6 +92,17 @@ def task_commands() -> list[tuple[str, Callable[..., None]]]:
     return [(name, command) for name, module in modules for command in module.COMMANDS]
 
 
+def task_routes() -> dict[str, str]:
+    """Return the last part of the HTTP path of each task by name: its first command.
+
+    A task without commands has `ROUTE` in its `command` module, or is called by its name.
+    """
+    return {
+        name: module.COMMANDS[0].__name__ if module.COMMANDS else getattr(module, "ROUTE", name)
+        for name, module in zip(TASKS, _command_modules(), strict=True)
+    }
+
+
 def all_file_options() -> list[FileOptions]:
     """Return the file options of all tasks, each once."""
     options: list[FileOptions] = []

@@ -142,6 +142,10 @@ class SearchPredictor(Predictor[RequestT, ResultT]):
             )
 
     @override
+    def uses_indices(self, options: Any) -> bool:
+        return self.decoding.sampling_setting is not None
+
+    @override
     def count_tokens(self, examples: Sequence[Any]) -> int:
         """Return the number of tokens of all references, EOS included."""
         texts = [text for example in examples for text in example.references]

@@ -114,6 +114,13 @@ class Captioner(SearchPredictor[ImageRequest | Request, Caption]):
         return np.array(value, np.uint8 if self.loader.shape.has_pixels else np.float32)
 
     @override
+    def example(self) -> list[Any]:
+        shape = self.loader.shape
+        is_image, size = shape.has_pixels, (shape.height, shape.width)
+        dims = size if is_image else (math.prod(size), shape.num_channels)
+        return np.zeros(dims, np.uint8 if is_image else np.float32).tolist()
+
+    @override
     def read_file(self, path: str) -> Iterable[ImageRequest]:
         """Return the images of a folder, a feature file or a sheet, or the image."""
         return self.loader.expand([path])

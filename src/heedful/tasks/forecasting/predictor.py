@@ -20,6 +20,7 @@ from heedful.data.series.series import (
     MAX_VALUE,
     Series,
     SeriesFileConfig,
+    TimeGrid,
     parse_series,
     value_error,
 )
@@ -177,6 +178,16 @@ class Forecaster(Predictor[Series, Forecast]):
         example = '{"id": "a", "time": ["2013-01-01", "2013-01-02"], "value": [1.5, null]}'
         columns = dict(check_json(value, dict, "an object with columns of a series", example))
         return parse_series(str(columns.pop("id", "")), columns)
+
+    @override
+    def example(self) -> dict[str, Any]:
+        """Return hours of two days, whose values end where the forecast begins."""
+        horizon, count = self.config.prediction_length, 48
+        indices = np.arange(count + horizon)
+        values = [float(index % 24) for index in range(count)] + [None] * horizon
+        times = TimeGrid("seconds", 3600, 0, precision="m").format_times(indices)
+        columns = {name: [0.0] * len(times) for name in self.config.covariates.columns}
+        return {"id": "example", "time": times, "value": values, **columns}
 
     @override
     def read_file(

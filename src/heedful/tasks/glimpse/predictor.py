@@ -114,6 +114,11 @@ class GlimpseClassifier(Predictor[LabeledImage, GlimpsePrediction]):
         return LabeledImage(np.array(image.get("pixels", ()), np.uint8), _NO_LABEL)
 
     @override
+    def example(self) -> dict[str, Any]:
+        size = self.model.image_size
+        return {"pixels": np.zeros((size, size), np.uint8).tolist()}
+
+    @override
     def read_file(self, path: str) -> list[LabeledImage]:
         """Read the images and labels of an idx file."""
         return IdxImagesConfig(path=path).read()

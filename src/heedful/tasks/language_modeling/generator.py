@@ -110,6 +110,10 @@ class TextGenerator(TextPredictor):
         ]
 
     @override
+    def uses_indices(self, options: GenerationOptions) -> bool:
+        return True
+
+    @override
     def stream(
         self, request: str, options: GenerationOptions | None = None
     ) -> Iterator[PredictedText]:

@@ -4,3 +4,4 @@ from heedful.tasks.command_line import TEXT_FILES
 
 FILE_OPTIONS = TEXT_FILES
 COMMANDS = ()
+ROUTE = "fill"

@@ -88,6 +88,10 @@ class MaskFiller(TextPredictor):
         return predictions
 
     @override
+    def example(self) -> str:
+        return MASK
+
+    @override
     def predict(
         self,
         requests: Iterable[str],

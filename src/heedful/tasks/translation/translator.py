@@ -152,19 +152,24 @@ class Translator(SearchPredictor[str | Request, Translation]):
         """Score given outputs, as if a search had found them."""
         return list(self.predict(Request(text, target=target) for text, target in pairs))
 
+    @override
+    def to_json(self, result: Translation, *, need_weights: bool = False) -> dict[str, Any]:
+        return result.to_json(weights=need_weights, tree=True)
+
+    @override
     def predict_texts(
         self,
         requests: Iterable[str | Request],
         options: TranslationOptions | None = None,
         *,
-        location: str = "text",
+        location: str = "",
         start_index: int = 1,
         report: Callable[[str], None] = warn,
     ) -> Iterator[str]:
         """Yield only the texts of translations, from the backend that the settings choose."""
         options = options or TranslationOptions()
-        strategy = self._build_strategy(options)
-        for inputs in self._encode_windows(requests, options, location, start_index, report):
+        strategy, named = self._build_strategy(options), location or self.request_name
+        for inputs in self._encode_windows(requests, options, named, start_index, report):
             empty = (request for request in inputs.requests if request.is_empty)
             texts = {request.request_index: "" for request in empty}
             for batch in batch_requests(inputs.requests, strategy.config):

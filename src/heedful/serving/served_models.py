@@ -1,0 +1,218 @@
+"""The runs of a worker process, and how it answers calls.
+
+Invariants: every item gets one result or error, in order; the result of an item does not depend on
+the other items, also where one of them raises.
+"""
+
+import json
+import re
+import traceback
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from heedful.attention.attention import Attention
+from heedful.errors import ArgumentError, ConfigError, DataError
+from heedful.inspection.attention_layers import AttentionLayer
+from heedful.models.ensembles import ensemble_members
+from heedful.parallel import cancelled
+from heedful.runs import Run, load
+from heedful.serving.protocol import (
+    Item,
+    ItemError,
+    ModelInfo,
+    PredictCall,
+    Result,
+    ServedRun,
+    StreamCall,
+    StreamPart,
+)
+from heedful.tasks.prediction import Predictor
+from heedful.tasks.registry import task_routes
+
+_CANCELLED = ItemError(499, "cancelled")
+_DIGITS = 6
+_MAX_EXAMPLE_LENGTH = 2_000  # characters of JSON
+
+
+class ServedModel:
+    """A loaded run."""
+
+    def __init__(self, run: ServedRun, options: Mapping[str, Any]) -> None:
+        first, *others = run.folders
+        self.run = run
+        self.predictor: Predictor = load(first, ensemble_with=others, **options)
+        self.example = self.predictor.example()
+
+    def info(self) -> ModelInfo:
+        """Return what clients may know about the run."""
+        first = Run(self.run.folders[0])
+        task, predictor = first.read_recipe().task.name, self.predictor
+        modules = [part for part in _models(predictor) if isinstance(part, nn.Module)]
+        is_short = len(json.dumps(self.example)) <= _MAX_EXAMPLE_LENGTH
+        mechanisms = list_attention(modules[0])
+        capabilities = {
+            "attention": mechanisms,
+            "tree": "need_tree" in predictor.options_class.model_fields,
+            "stream": type(predictor).stream is not Predictor.stream,
+        }
+        return ModelInfo(
+            self.run.name,
+            task,
+            task_routes()[task],
+            first.verify().get("step"),
+            sum(parameter.numel() for module in modules for parameter in module.parameters()),
+            mechanisms,
+            [name for name, has_it in capabilities.items() if has_it],
+            predictor.options_class.model_json_schema(),
+            self.example if is_short else None,
+            self.run.languages,
+        )
+
+    def predict(self, call: PredictCall) -> list[Result]:
+        """Return a result or an error for each item."""
+        try:
+            options = self.predictor.parse_options(call.options)
+        except Exception as error:
+            return [to_item_error(error, "options")] * len(call.items)
+        results: dict[int, Result] = {}
+        parsed: list[tuple[Item, Any]] = []
+        for item in call.items:
+            if item.id in cancelled:
+                results[item.id] = _CANCELLED
+                continue
+            try:
+                parsed.append((item, self.predictor.parse_json(item.input)))
+            except Exception as error:
+                results[item.id] = to_item_error(error, "input")
+        for group in self._group(parsed, options):
+            results |= self._predict_group(group, options, call)
+        return [results[item.id] for item in call.items]
+
+    def _group(self, parsed: list[tuple[Item, Any]], options: Any) -> list[list[tuple[Item, Any]]]:
+        """Return items that can be predicted together: where indices seed samples, consecutive."""
+        if not self.predictor.uses_indices(options):
+            return [parsed] if parsed else []
+        groups: list[list[tuple[Item, Any]]] = []
+        for item, request in parsed:
+            if groups and groups[-1][-1][0].number + 1 == item.number:
+                groups[-1].append((item, request))
+            else:
+                groups.append([(item, request)])
+        return groups
+
+    def _predict_group(
+        self, group: list[tuple[Item, Any]], options: Any, call: PredictCall
+    ) -> dict[int, Result]:
+        """Predict; halve a group that raises, until the item that raises is alone."""
+        items, requests = zip(*group, strict=True)
+        try:
+            values = self._predict(requests, options, items[0].number, call)
+        except Exception as error:
+            if len(items) == 1:
+                return {items[0].id: to_item_error(error, "input")}
+            halves = group[: len(group) // 2], group[len(group) // 2 :]
+            return {
+                item_id: result
+                for half in halves
+                for item_id, result in self._predict_group(half, options, call).items()
+            }
+        return {
+            item.id: _CANCELLED if item.id in cancelled else value
+            for item, value in zip(items, values, strict=True)
+        }
+
+    def _predict(
+        self, requests: Sequence[Any], options: Any, number: int, call: PredictCall
+    ) -> list[dict[str, Any]]:
+        predictor, need_layers = self.predictor, call.need_layers
+        if call.text_only:
+            texts = predictor.predict_texts(requests, options, start_index=number)
+            return [{"text": text} for text in texts]
+        results = predictor.predict(requests, options, start_index=number, need_layers=need_layers)
+        return [self._to_json(result, need_layers=need_layers) for result in results]
+
+    def _to_json(self, result: Any, *, need_layers: bool) -> dict[str, Any]:
+        fields = self.predictor.to_json(result, need_weights=need_layers)
+        if need_layers:
+            fields["layers"] = list(map(layer_to_json, result.attention_layers))
+        return fields
+
+    def stream(self, call: StreamCall) -> Generator[StreamPart | ItemError, None, None]:
+        """Yield the text of a result as it grows, and at last the result."""
+        predictor, sent, result = self.predictor, "", None
+        try:
+            options = predictor.parse_options(call.options)
+            for result in predictor.stream(predictor.parse_json(call.item.input), options):
+                if call.item.id in cancelled:
+                    yield _CANCELLED
+                    return
+                if len(result.text) > len(sent):
+                    yield StreamPart(result.text[len(sent) :])
+                    sent = result.text
+            yield StreamPart("", self._to_json(result, need_layers=False))
+        except Exception as error:
+            yield to_item_error(error, "input")
+
+
+class ServedModels:
+    """All runs of a worker; each has made a prediction."""
+
+    def __init__(self, runs: Sequence[ServedRun], **options: Any) -> None:
+        """`options` are those of `runs.load`."""
+        self.models = {run.name: ServedModel(run, options) for run in runs}
+        for model in self.models.values():
+            list(model.predictor.predict([model.predictor.parse_json(model.example)]))
+
+    def answer(self, call: PredictCall | StreamCall | None) -> Any:
+        """Return the answer to a call; that to None are all models."""
+        if call is None:
+            return [model.info() for model in self.models.values()]
+        model = self.models[call.model]
+        return model.stream(call) if isinstance(call, StreamCall) else model.predict(call)
+
+
+def to_item_error(error: Exception, field: str) -> ItemError:
+    """Return what a client may know about an exception: 422 where its input is the cause."""
+    if isinstance(error, DataError | ConfigError | ArgumentError):
+        if isinstance(error, ConfigError):  # "options: beam_size" or "decoding.beam_size"
+            field = f"options.{re.split('[ .]', error.location)[-1]}"
+        return ItemError(422, error.message, error.hint, field)
+    traceback.print_exception(error)
+    return ItemError(500, "the model failed on this input", "the log of the server says why")
+
+
+def list_attention(model: nn.Module) -> list[dict[str, Any]]:
+    """Return path, type, layer and heads of each attention module; not of those inside others."""
+    mechanisms: list[dict[str, Any]] = []
+    inner: set[nn.Module] = set()
+    for path, module in model.named_modules():
+        if isinstance(module, Attention) and module not in inner:
+            inner.update(module.modules())
+            numbers = [int(part) for part in path.split(".") if part.isdecimal()]
+            mechanisms.append(
+                {
+                    "path": path,
+                    "type": module.role,
+                    "layer": numbers[0] if numbers else 0,
+                    "heads": getattr(module, "num_heads", 1),
+                }
+            )
+    return mechanisms
+
+
+def layer_to_json(layer: AttentionLayer) -> dict[str, Any]:
+    """Return the attention of a layer as JSON values."""
+    return {
+        "type": layer.kind,
+        "queries": list(layer.queries.tokens),
+        "keys": list(layer.keys.tokens),
+        "weights": layer.weights.astype("float64").round(_DIGITS).tolist(),
+        "is_default": layer.is_default,
+    }
+
+
+def _models(predictor: Predictor) -> list[Any]:
+    members = [predictor, *predictor.ensemble_with]
+    return [model for member in members for model in ensemble_members(member.model)]

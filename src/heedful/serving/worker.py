@@ -1,0 +1,115 @@
+"""A worker process as the front process sees it; imports no torch.
+
+The process loads the runs, makes one real prediction with each, and then answers calls. Invariant:
+a message is about the worker, or about a call that was sent and has not ended.
+"""
+
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, NamedTuple
+
+from heedful.errors import HeedfulError
+from heedful.parallel import Answer, WorkerDiedError, WorkerProcess
+from heedful.serving.protocol import PredictCall, ServedRun, StreamCall
+
+_READY_ID = 0
+_Call = PredictCall | StreamCall | None  # None asks for the models
+
+
+class ServingJob(NamedTuple):
+    """Loads runs and answers calls; the work of a worker process."""
+
+    runs: Sequence[ServedRun]
+    device: str = "auto"
+    settings: Sequence[str] = ()
+    dtype: str = "fp32"
+    num_threads: int | None = None
+
+    def setup(self, *, is_shared: bool) -> Callable[[_Call], Any]:
+        """Load the runs and warm them up."""
+        import torch
+
+        from heedful.serving.served_models import ServedModels
+
+        if self.num_threads:
+            torch.set_num_threads(self.num_threads)
+        options = {"device": self.device, "settings": self.settings, "dtype": self.dtype}
+        return ServedModels(self.runs, **options).answer
+
+
+class ServingWorker:
+    """A process that predicts with runs, and two threads that exchange messages with it.
+
+    `on_message` is called in a thread with one of
+    ("ready", [ModelInfo, ...]): the runs are loaded, and each has made a prediction;
+    ("failed", HeedfulError): a run cannot be loaded; "died" follows after `kill`;
+    ("result", call_id, [Result, ...]): the answer to a PredictCall;
+    ("part", call_id, StreamPart | ItemError) and ("end", call_id): of a StreamCall;
+    ("died", WorkerDiedError): the last message.
+    """
+
+    def __init__(
+        self, job: ServingJob, on_message: Callable[[tuple[Any, ...]], None], name: str = "worker"
+    ) -> None:
+        self._job, self._on_message, self._name = job, on_message, name
+        self._outgoing: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._process: WorkerProcess[_Call, Any]
+
+    def start(self) -> None:
+        """Start the process; "ready" comes once it has loaded the runs."""
+        self._process = WorkerProcess(self._job, name=self._name)
+        self._put(lambda: self._process.send(_READY_ID, None))
+        Thread(target=self._write, name=f"{self._name} write", daemon=True).start()
+        Thread(target=self._read, name=f"{self._name} read", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """Id of the process."""
+        return self._process.pid
+
+    def send(self, call_id: int, call: PredictCall | StreamCall) -> None:
+        """Send a call, whose id is above 0; never blocks."""
+        self._put(lambda: self._process.send(call_id, call))
+
+    def cancel(self, item_ids: Sequence[int]) -> None:
+        """Cancel items of calls that were sent; they, too, get a result, of no use."""
+        self._put(lambda: self._process.cancel(item_ids))
+
+    def kill(self) -> None:
+        """Kill the process: it has nothing that could be lost."""
+        self._process.kill()
+
+    def _put(self, action: Callable[[], None]) -> None:
+        self._outgoing.put(action)
+
+    def _write(self) -> None:
+        """Send messages; a process that stands still must not stop whoever sends to it."""
+        for action in iter(self._outgoing.get, None):
+            try:
+                action()
+            except WorkerDiedError:  # `_read` reports it
+                return
+
+    def _read(self) -> None:
+        try:
+            while True:
+                self._handle(self._process.receive())
+        except WorkerDiedError as error:
+            self._outgoing.put(None)
+            self._on_message(("died", error))
+        finally:
+            self._process.stop()
+
+    def _handle(self, answer: Answer) -> None:
+        try:
+            value = answer.result()
+        except HeedfulError as error:
+            self._on_message(("failed", error))
+        except RuntimeError as error:  # a bug of ours; the traceback is in the message
+            self._on_message(("failed", HeedfulError(self._name, str(error), "report this bug")))
+        else:
+            is_ready = answer.task_id == _READY_ID
+            kind, call_id = answer.kind, answer.task_id
+            message = ("ready", value) if is_ready else (kind, call_id, value)
+            self._on_message(message[:2] if kind == "end" else message)
