@@ -159,7 +159,7 @@ class ServedModel:
 class ServedModels:
     """All runs of a worker; each has made a prediction."""
 
-    def __init__(self, runs: Sequence[ServedRun], **options: Any) -> None:
+    def __init__(self, runs: Sequence[ServedRun], options: Mapping[str, Any]) -> None:
         """`options` are those of `runs.load`."""
         self.models = {run.name: ServedModel(run, options) for run in runs}
         for model in self.models.values():

@@ -35,7 +35,7 @@ class ServingJob(NamedTuple):
         if self.num_threads:
             torch.set_num_threads(self.num_threads)
         options = {"device": self.device, "settings": self.settings, "dtype": self.dtype}
-        return ServedModels(self.runs, **options).answer
+        return ServedModels(self.runs, options).answer
 
 
 class ServingWorker:
