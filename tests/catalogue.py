@@ -459,7 +459,30 @@ SYSTEMS |= {
         "encoder": CONVOLUTIONAL,
         "decoder": {**CONVOLUTIONAL, "attention": {"score": {"type": "additive"}}},
     },
+    "convolutional, coverage in heads": {
+        "encoder": CONVOLUTIONAL,
+        "decoder": {
+            **CONVOLUTIONAL,
+            "attention": {
+                "multi_head": {"num_heads": 2, "head_dim": 3},
+                "score": {"type": "additive", "features": [{"type": "coverage"}]},
+            },
+        },
+    },
+    "convolutional, monotonic without positions": {
+        "encoder": {**CONVOLUTIONAL, "positional_encoding": None},
+        "decoder": {
+            **CONVOLUTIONAL,
+            "attention": {"alignment": {"type": "monotonic"}},
+            "positional_encoding": None,
+            "output_size": 3,
+        },
+    },
     "dilated": {"encoder": {**DILATED, "length_factor": 1.3}, "decoder": DILATED},
+    "dilated, even kernel": {
+        "encoder": {**DILATED, "length_offset": 2},
+        "decoder": {**DILATED, "kernel_size": 2, "dilations": [1, 3], "num_repeats": 2},
+    },
     "recurrence over a bag of words": {
         "encoder": {"type": "bag-of-words", "embedding_size": 5},
         "decoder": {**SMALL},

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from heedful.pytree import select_rows
+from heedful.tokenization.vocabulary import PAD
 from tests import catalogue
 from tests.catalogue import SYSTEMS, batch, select_source, store
 from tests.shape_checking import unchecked
@@ -38,7 +39,7 @@ def test_steps_equal_teacher_forcing(name):
 
 @unchecked_shapes
 @each_system
-def test_padding_has_no_influence(name):
+def test_padding_has_no_influence_in_value_and_gradient(name):
     model, dataset = build(name), store()
     examples, padded_examples = batch(dataset, [1, 4]), batch(dataset, [1, 4], extra=5)
     output = model(examples, need_weights=True)
@@ -49,6 +50,17 @@ def test_padding_has_no_influence(name):
     torch.testing.assert_close(log_probs, output.log_probs)
     torch.testing.assert_close(padded.weights[:, :target_length, :source_length], output.weights)
     assert (padded.weights[..., source_length:] == 0).all()
+    torch.testing.assert_close(
+        gradients(model, padded, padded_examples), gradients(model, output, examples)
+    )
+
+
+def gradients(model, output, examples):
+    """Return the gradients of the log-likelihood of all real targets."""
+    targets = examples.targets.unsqueeze(-1)
+    log_probs = output.log_probs.gather(-1, targets)[targets != PAD]
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return torch.autograd.grad(log_probs.sum(), parameters, materialize_grads=True)
 
 
 @unchecked_shapes

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.layers.convolution import DilatedBlock, DilatedConfigBase
+from heedful.layers.convolution import DilatedConfigBase
 
 KERNELS_AND_DILATIONS = [(3, (1,)), (3, (1, 2, 4)), (2, (1, 2)), (1, (1, 2)), (5, (3,))]
 
@@ -79,15 +79,6 @@ def test_stack_ignores_padding_in_value_and_gradient():
     gradients = [torch.autograd.grad(each.sin().sum(), inputs)[0] for each in (wide, narrow)]
     torch.testing.assert_close(*gradients)
     assert (gradients[0][:, 5:] == 0).all()
-
-
-def test_positions_are_independent_with_kernel_size_one():
-    block = DilatedBlock(3, kernel_size=1, dilation=4).double()
-    inputs = torch.randn(2, 5, 6, dtype=torch.double)
-    together, _ = block(inputs, block.initial_state(inputs))
-    for position in range(5):
-        alone, _ = block(inputs[:, position : position + 1], block.initial_state(inputs))
-        torch.testing.assert_close(together[:, position : position + 1], alone)
 
 
 def test_embeddings_start_with_unit_variance():

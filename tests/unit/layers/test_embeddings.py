@@ -1,9 +1,7 @@
-import pytest
 import torch
 from torch import nn
 
 from heedful.attention.positional_encoding import (
-    LearnedEncoding,
     PositionCombiner,
     SinusoidalEncoding,
 )
@@ -22,15 +20,6 @@ def test_padding_embedding_is_and_stays_zero():
 def test_embeddings_have_norm_one_on_average():
     table = TokenEmbedding(2000, 64, dropout=0.0).embedding.weight[4:]
     assert abs(table.square().sum(-1).mean().item() - 1) < 0.05
-
-
-def test_scaled_embeddings_multiplied_by_the_root_of_their_size():
-    plain, scaled = (
-        TokenEmbedding(9, 16, dropout=0.0, scale_embeddings=each) for each in (False, True)
-    )
-    scaled.embedding.weight = plain.embedding.weight
-    tokens = torch.tensor([[4, 8, PAD]])
-    torch.testing.assert_close(scaled(tokens), 4 * plain(tokens))
 
 
 def test_positions_added_after_scaling_and_before_the_norm():
@@ -64,25 +53,3 @@ def test_concatenated_encoding_adds_to_the_embedding_size():
 
 # Past the longest text that was learned from: waves go on, each place unlike the last; learned
 # places have no vector of their own any more and all look like the last one.
-
-SEEN = 6
-
-
-@pytest.mark.parametrize("first", [SEEN, 10 * SEEN])
-def test_sinusoidal_encoding_has_no_maximum_position(first):
-    embedding = TokenEmbedding(
-        9,
-        16,
-        dropout=0.0,
-        position_combiner=PositionCombiner(SinusoidalEncoding(16), input_size=16),
-    )
-    same = embedding(torch.full((1, 4), 5), first)
-    assert torch.cdist(same[0], same[0]).add(torch.eye(4)).min() > 0.1
-
-
-def test_positions_beyond_the_last_learned_one_share_its_vector():
-    placing = PositionCombiner(LearnedEncoding(16, max_positions=SEEN), input_size=16)
-    embedding = TokenEmbedding(9, 16, dropout=0.0, position_combiner=placing)
-    same = embedding(torch.full((1, SEEN + 3), 5))[0]
-    assert (same[SEEN:] == same[SEEN - 1]).all()
-    assert torch.cdist(same[:SEEN], same[:SEEN]).add(torch.eye(SEEN)).min() > 0.1

@@ -131,15 +131,6 @@ def test_hierarchical_gate_same_as_appendix_b(gate_class, training):
         torch.testing.assert_close(routing.threshold_loss, sum(losses))
 
 
-def test_strictly_balanced_groups_return_every_expert_as_many_tokens():
-    built = experts(gating="strictly-balanced", num_groups=3)
-    mask = torch.ones(2, 6, dtype=torch.bool)
-    mixed = built(numbers(2, 6, 5), mask)
-    torch.testing.assert_close(mixed.expert_load, torch.full((6,), 1 / 6))
-    assert mixed.num_routed == 12 * 4  # four experts of each token, on average
-    assert mixed.auxiliary_losses["expert-load"] == 0
-
-
 @each_gating
 @pytest.mark.parametrize("training", [True, False])
 def test_routing_equals_dense_computation(gating, training):

@@ -44,19 +44,6 @@ def test_feed_forward_same_as_the_formula(activation, gated, bias):
         assert actual.tolist() == pytest.approx(affine(built.output_projection, hidden))
 
 
-def test_feed_forward_has_no_auxiliary_losses():
-    assert FeedForward(3, 5)(torch.randn(2, 3, 3), MASK).auxiliary_losses == {}
-
-
-@pytest.mark.parametrize("gated", [False, True])
-def test_positions_have_no_influence_on_one_another(gated):
-    built, inputs = FeedForward(3, 5, gated=gated), torch.randn(2, 3, 3, requires_grad=True)
-    (gradient,) = torch.autograd.grad(built(inputs, MASK).outputs[0, 1].sum(), inputs)
-    assert gradient[0, 1].any()
-    gradient[0, 1] = 0
-    assert not gradient.any()
-
-
 @pytest.mark.parametrize("gated", [False, True])
 def test_gradients_match_finite_differences(gated):
     built, inputs = FeedForward(3, 5, activation="swish", gated=gated).double(), numbers(2, 3, 3)
@@ -76,9 +63,3 @@ def test_dropout_acts_on_hidden_units_only_in_training():
     kept = some != 0
     torch.testing.assert_close(some[kept], 2 * whole[kept])
     assert (whole[~kept] != 0).any()
-
-
-def test_gate_adds_a_third_matrix():
-    plain, gated = (FeedForward(512, 2048, gated=gated, bias=False) for gated in (False, True))
-    counts = [sum(weight.numel() for weight in each.parameters()) for each in (plain, gated)]
-    assert counts == [2 * 512 * 2048, 3 * 512 * 2048]

@@ -8,7 +8,6 @@ from heedful.errors import ConfigError
 from heedful.layers.feed_forward import FeedForward, FeedForwardConfig
 from heedful.layers.mixture_of_experts import (
     MoEFeedForward,
-    MoEFeedForwardConfig,
 )
 from heedful.layers.transformer import PositionwiseLayerConfig
 
@@ -61,13 +60,6 @@ def test_settings_of_experts_used():
     assert input_projection.weight.shape == (7, 8)
     assert isinstance(activation, torch.nn.GELU)
     assert output_projection.bias is not None
-
-
-@pytest.mark.parametrize("config", [FeedForwardConfig(), MoEFeedForwardConfig(num_experts=3)])
-def test_built_sublayer_keeps_the_size(config):
-    built = config.build(size=6)
-    outputs = built(torch.randn(2, 3, 6), torch.ones(2, 3, dtype=torch.bool)).outputs
-    assert outputs.shape == (2, 3, 6)
 
 
 def test_more_experts_per_token_than_experts_raises():

@@ -31,13 +31,6 @@ def test_empty_history_returns_last_context():
     assert intra_attention(random(ROWS, E), context, history) is context
 
 
-def test_single_entry_is_the_context():
-    intra_attention = IntraAttention(DotScore(), hidden_size=D, query_uses_input=False)
-    history = history_of(intra_attention, 1)
-    actual = intra_attention(random(ROWS, E), random(ROWS, V), history)
-    torch.testing.assert_close(actual, history.values[:, 0])
-
-
 def test_query_is_hidden_part_of_context_and_values_are_whole_entries():
     intra_attention = IntraAttention(DotScore(), hidden_size=D, query_uses_input=False)
     history, context = history_of(intra_attention, 4), random(ROWS, V)

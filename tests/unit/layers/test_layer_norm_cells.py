@@ -82,11 +82,3 @@ def test_layer_norm_cell_same_as_equations_of_paper(make, paper):
             state = paper(cell, inputs[row, time], state)
             for part, expected in zip(actual, state, strict=True):
                 torch.testing.assert_close(part[row, time], expected)
-
-
-def test_layer_norm_linear_is_invariant_to_weight_scale():
-    module, inputs = layer_norm_linear(4, 6), torch.randn(3, 4)
-    before = module(inputs)
-    with torch.no_grad():
-        module[0].weight.mul_(3)
-    torch.testing.assert_close(module(inputs), before, rtol=1e-3, atol=1e-4)  # up to eps

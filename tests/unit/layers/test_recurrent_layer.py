@@ -55,32 +55,6 @@ def test_outputs_final_states_and_gradients_match_torch_on_packed_sequences(kind
         torch.testing.assert_close(*each)
 
 
-@each_kind
-def test_default_initial_states_are_zero(kind):
-    ours, theirs = matching_layers(kind)
-    inputs = torch.randn(2, 5, 3, dtype=torch.double)
-    actual = ours(inputs, torch.tensor([5, 5]))
-    torch.testing.assert_close(actual, theirs(inputs)[0])
-
-
-def test_bidirectional_output_concatenates_directions():
-    ours, _ = matching_layers("gru")
-    inputs = torch.randn(3, 5, 3, dtype=torch.double)
-    both = ours(inputs, LENGTHS)
-    forwards = RecurrentLayer(forward_cell=ours.forward_cell)(inputs, LENGTHS)
-    backwards = RecurrentLayer(backward_cell=ours.backward_cell)(inputs, LENGTHS)
-    assert torch.equal(both, torch.cat([forwards, backwards], -1))
-
-
-def test_backward_layer_same_as_forward_layer_on_reversed_sequence():
-    cell, inputs = CELL_CLASSES["lstm"](3, 4), torch.randn(2, 5, 3)
-    lengths = torch.tensor([5, 5])
-    forwards = RecurrentLayer(forward_cell=cell).forward_with_states(inputs.flip(1), lengths)
-    backwards = RecurrentLayer(backward_cell=cell).forward_with_states(inputs, lengths)
-    torch.testing.assert_close(backwards.outputs, forwards.outputs.flip(1))
-    torch.testing.assert_close(backwards.final_states, forwards.final_states)
-
-
 @pytest.mark.parametrize("directions", ["forward", "backward", "both"])
 def test_final_outputs_are_hidden_parts_of_final_states(directions):
     names = ["forward", "backward"] if directions == "both" else [directions]
@@ -108,8 +82,3 @@ def test_reverse_padded_reverses_each_row_up_to_its_length():
     rows = torch.arange(8.0).view(2, 4, 1)
     reversed_rows = reverse_padded(rows, torch.tensor([3, 1])).squeeze(-1)
     assert reversed_rows.tolist() == [[2, 1, 0, 3], [4, 5, 6, 7]]
-
-
-def test_reverse_padded_twice_is_identity():
-    rows, lengths = torch.randn(3, 6, 2), torch.tensor([6, 2, 4])
-    assert torch.equal(reverse_padded(reverse_padded(rows, lengths), lengths), rows)

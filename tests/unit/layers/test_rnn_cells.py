@@ -10,7 +10,6 @@ from heedful.layers.rnn_cells import (
     GRUCell,
     LSTMCell,
     ProjectedLSTMCell,
-    ResidualCell,
 )
 
 TORCH = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
@@ -45,26 +44,6 @@ def gate_inputs(cell, inputs, hidden):
     return inputs @ of_input.T + input_bias, hidden @ of_hidden.T + hidden_bias
 
 
-def test_gru_resets_after_product():
-    cell, inputs, hidden = GRUCell(3, 2), torch.randn(4, 3), torch.randn(4, 2)
-    (r, z, n), (r_h, z_h, n_h) = (part.chunk(3, -1) for part in gate_inputs(cell, inputs, hidden))
-    reset, update = (r + r_h).sigmoid(), (z + z_h).sigmoid()
-    expected = (1 - update) * (n + reset * n_h).tanh() + update * hidden
-    torch.testing.assert_close(cell(inputs, (hidden,))[0], expected)
-
-
-def test_lstm_same_as_formula():
-    cell, inputs = LSTMCell(3, 2), torch.randn(4, 3)
-    hidden, cell_state = torch.randn(4, 2), torch.randn(4, 2)
-    i, f, g, o = sum(gate_inputs(cell, inputs, hidden)).chunk(4, -1)
-    next_cell_state = f.sigmoid() * cell_state + i.sigmoid() * g.tanh()
-    output = o.sigmoid() * next_cell_state.tanh()
-    for actual, expected in zip(
-        cell(inputs, (hidden, cell_state)), (output, next_cell_state), strict=True
-    ):
-        torch.testing.assert_close(actual, expected)
-
-
 def test_projected_lstm_same_as_formula():
     cell, inputs = ProjectedLSTMCell(3, 2, 5), torch.randn(4, 3)
     hidden, cell_state = torch.randn(4, 2), torch.randn(4, 5)
@@ -76,19 +55,6 @@ def test_projected_lstm_same_as_formula():
     output = (o.sigmoid() * next_cell_state.tanh()) @ projection.T
     torch.testing.assert_close(cell(inputs, (hidden, cell_state)), (output, next_cell_state))
     assert cell.initial_state(hidden)[1].shape == (4, 5)
-
-
-def test_lstm_starts_with_zero_cell_state():
-    hidden, cell_state = LSTMCell(3, 2).initial_state(torch.ones(4, 2))
-    assert (hidden == 1).all()
-    assert (cell_state == 0).all()
-
-
-def test_lstm_can_start_with_cell_state():
-    cell, hidden, cell_state = LSTMCell(3, 2), torch.randn(4, 2), torch.randn(4, 2)
-    torch.testing.assert_close(
-        cell.initial_state_with_cell(hidden, cell_state), (hidden, cell_state)
-    )
 
 
 @pytest.mark.parametrize("kind", ["rnn", "gru"])
@@ -113,16 +79,6 @@ def test_gru_carries_over_state_not_recurrent_input():
     keep = sum(part.chunk(3, -1)[1] for part in gate_inputs(cell, inputs, other)).sigmoid()
     actual = cell.update(inputs, (hidden,), other)[0]
     torch.testing.assert_close(actual, with_other + keep * (hidden - other))
-
-
-def test_stacked_cell_reads_output_below():
-    stack = StackedCells([LSTMCell(3, 4), LSTMCell(4, 4)], dropout=0.0)
-    inputs, states = torch.randn(5, 3), stack.initial_state([torch.randn(5, 4), torch.randn(5, 4)])
-    bottom, top = stack.cells
-    lower = bottom(inputs, states[0])
-    upper = top(lower[0], states[1])
-    for actual, expected in zip(stack(inputs, states), (lower, upper), strict=True):
-        torch.testing.assert_close(actual, expected)
 
 
 def test_stack_applies_dropout_between_layers_only():
@@ -169,11 +125,6 @@ def test_residual_layers_add_their_input():
             inner[index] = cell(torch.cat([output, context], -1), inner[index])
             output = inner[index][0] + (output if index >= 1 else 0)
             torch.testing.assert_close(states[index][0], output)
-
-
-def test_residual_cell_starts_with_hidden():
-    hidden = torch.randn(2, 4)
-    assert torch.equal(ResidualCell(LSTMCell(4, 4)).initial_state(hidden)[0], hidden)
 
 
 def test_stack_starts_with_hidden_and_optional_cell_states():

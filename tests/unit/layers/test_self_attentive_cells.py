@@ -7,16 +7,14 @@ import pytest
 import torch
 
 from heedful.inspection.attention_trace import trace_attention
-from heedful.layers.rnn import StackedCells, unroll_outputs, unroll_steps
+from heedful.layers.rnn import unroll_outputs, unroll_steps
 from heedful.layers.self_attentive_cells import (
     AdditiveIntraAttentionConfig,
-    DeepFusionLSTMNCell,
     LSTMNCell,
     SelfAttentiveCell,
     SelfAttentiveLSTMCell,
     SimilarityIntraAttentionConfig,
 )
-from heedful.pytree import select_rows
 
 E, D, A, ROWS, STEPS = 3, 4, 5, 2, 6
 SIZES = {"input_size": E, "hidden_size": D}
@@ -111,18 +109,6 @@ def test_additive_cell_same_as_equations():
             history.append(h)
 
 
-def test_additive_and_similarity_differ_by_input_in_query():
-    with_input, without_input = additive(), similarity(type="additive", hidden_size=A)
-    first, second = make(SelfAttentiveCell, with_input), make(SelfAttentiveCell, without_input)
-    state = first.state_dict()
-    query_name = "intra_attention.attention.score.query_projection.weight"
-    with torch.no_grad():
-        first.get_parameter(query_name)[:, :E] = 0
-    second.load_state_dict(state | {query_name: state[query_name][:, E:]})
-    sequences = inputs()
-    torch.testing.assert_close(outputs_of(first, sequences), outputs_of(second, sequences))
-
-
 @pytest.mark.parametrize("kind", LSTMS)
 def test_self_attentive_lstm_same_as_equations(kind):
     intra_attention = additive()
@@ -142,35 +128,6 @@ def test_self_attentive_lstm_same_as_equations(kind):
             torch.testing.assert_close(actual[row, t], h)
             hidden.append(h)
             cell_states.append(c)
-
-
-def test_lstmn_differs_from_self_attentive_lstm_by_tanh():
-    ours = make(SelfAttentiveLSTMCell, additive())
-    theirs = make(LSTMNCell, additive())
-    theirs.load_state_dict(ours.state_dict())
-    first = torch.zeros(ROWS, D, dtype=torch.double)
-    x = inputs()[:, 0]
-    _, _, lecture, *_ = ours(x, ours.initial_state(first))
-    _, _, paper, *_ = theirs(x, theirs.initial_state(first))
-    (shown_by_lecture, cell_states), (shown_by_paper, same) = (
-        history[:, 0].chunk(2, dim=-1) for history in (lecture, paper)
-    )
-    torch.testing.assert_close(cell_states, same)
-    torch.testing.assert_close(shown_by_paper / shown_by_lecture, cell_states.tanh() / cell_states)
-
-
-def test_deep_fusion_cell_adds_term_to_cell_state():
-    fused, plain = make(DeepFusionLSTMNCell, additive()), make(LSTMNCell, additive())
-    plain.load_state_dict(fused.state_dict())
-    x, added = inputs()[:, 0], inputs(D)[:, 0]
-    first = torch.randn(ROWS, D, dtype=torch.double)
-    _, _, history, *_ = fused(torch.cat([x, added], dim=-1), fused.initial_state(first))
-    _, _, without, *_ = plain(x, plain.initial_state(first))
-    torch.testing.assert_close(history[:, 0, D:], without[:, 0, D:] + added)
-    no_addition = torch.zeros(ROWS, STEPS, D, dtype=torch.double)
-    sequences = inputs()
-    actual = outputs_of(fused, torch.cat([sequences, no_addition], dim=-1))
-    torch.testing.assert_close(actual, outputs_of(plain, sequences))
 
 
 @pytest.mark.parametrize("kind", [SelfAttentiveCell, *LSTMS])
@@ -210,22 +167,6 @@ def test_trace_records_intra_attention():
     assert [each.shape for each in weights] == [(ROWS, 1, 1, t) for t in range(1, STEPS)]
     for each in weights:
         torch.testing.assert_close(each.sum(-1), torch.ones(ROWS, 1, 1, dtype=torch.double))
-
-
-def test_rows_of_stack_can_be_selected():
-    cells = [
-        make(LSTMNCell, additive()),
-        LSTMNCell(
-            D, D, AdditiveIntraAttentionConfig(hidden_size=A).build(input_size=D, hidden_size=D)
-        ).double(),
-    ]
-    stack, rows = StackedCells(cells, 0.0), torch.tensor([1, 1, 0])
-    sequences = inputs()
-    states = stack.initial_state([torch.randn(ROWS, D, dtype=torch.double) for _ in cells])
-    for t in range(3):
-        states = stack(sequences[:, t], states)
-    selected = stack(sequences[rows, 3], select_rows(states, rows))
-    torch.testing.assert_close(selected, select_rows(stack(sequences[:, 3], states), rows))
 
 
 def test_recurrent_input_raises():

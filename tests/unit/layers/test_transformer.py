@@ -94,22 +94,6 @@ def test_drop_path_skips_whole_rows_and_keeps_the_mean():
     torch.testing.assert_close(outputs.mean(dim=0, keepdim=True), update, rtol=0.02, atol=0)
 
 
-def test_skipped_rows_get_no_gradient():
-    residual = connection(drop_path=0.5)
-    inputs, update = torch.zeros(20, 2, 3), torch.ones(20, 2, 3, requires_grad=True)
-    outputs = residual.train().add_residual(inputs, update)
-    outputs.sum().backward()
-    assert torch.equal(update.grad, outputs)  # 2 or 0, like the rows themselves
-    assert 0 < outputs.count_nonzero() < outputs.numel()
-
-
-def test_eval_mode_skips_nothing():
-    residual = connection(build_norm("layer"), norm_order="post", dropout=0.5, drop_path=0.9).eval()
-    inputs = randn(8, 3, 4)
-    expected = residual.norm(inputs + inputs)
-    torch.testing.assert_close(residual.add_residual(inputs, inputs), expected)
-
-
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16], ids=str)
 def test_sublayer_connection_keeps_half_precision(dtype):
     norm = build_norm("rms").to(dtype)

@@ -77,13 +77,6 @@ def test_recurrent_dropout_mask_differs_between_rows_and_sequences():
     assert not torch.equal(one, other)
 
 
-def test_recurrent_dropout_mask_is_selected_with_its_row():
-    cell, rows = RecurrentDropout(GRUCell(3, 4), 0.5), torch.tensor([3, 0, 0])
-    inputs, first = torch.randn(5, 6, 3), cell.initial_state(torch.randn(5, 4))
-    selected = unroll_steps(cell, inputs[rows], select_rows(first, rows))[-1]
-    assert_states_close(selected, select_rows(unroll_steps(cell, inputs, first)[-1], rows))
-
-
 @pytest.mark.parametrize("kind", [RNNCell, LSTMCell])
 def test_dropped_units_do_not_enter_products(kind):
     inner = kind(3, 4)

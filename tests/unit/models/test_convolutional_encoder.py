@@ -60,24 +60,6 @@ def test_padding_has_no_influence(name):
     torch.testing.assert_close(wide.summary, narrow.summary)
 
 
-@each_setting
-def test_batch_same_as_single_rows_in_gradient(name):
-    module = encoder(name)
-    weights = list(module.parameters())
-
-    def gradients(encoded):
-        loss = sum(part.sin().sum() for part in (*states_and_keys(encoded), encoded.summary))
-        return torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
-
-    together = gradients(module(TOKENS, LENGTHS))
-    alone = [
-        gradients(module(TOKENS[row : row + 1, :length], LENGTHS[row : row + 1]))
-        for row, length in enumerate(LENGTHS.tolist())
-    ]
-    for whole, *parts in zip(together, *alone, strict=True):
-        torch.testing.assert_close(whole, sum(parts))
-
-
 def test_states_scaled_sum_of_keys_and_embeddings():
     module = encoder()
     encoded = module(TOKENS, LENGTHS)

@@ -21,10 +21,6 @@ def system():
     return copy.deepcopy(build("gru, attend-then-step"))
 
 
-def test_model_without_auxiliary_losses_returns_none():
-    assert system()(batch(store(), [0, 1, 2])).auxiliary_losses == {}
-
-
 def test_auxiliary_losses_ignore_padding():
     """By a loop over the sentences, each without its padding."""
     model = system()

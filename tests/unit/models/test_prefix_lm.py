@@ -65,9 +65,3 @@ def test_scheduled_sampling_with_ratio_zero_feeds_own_tokens():
         state = step.state
         log_probs.append(step.log_probs)
     torch.testing.assert_close(sampled, torch.stack(log_probs, dim=1))
-
-
-def test_scheduled_sampling_near_ratio_one_same_as_teacher_forcing():
-    model, batch = build(), example([4, 5, 6], [7, 8, 9])
-    sampled = model.forward_scheduled_sampling(batch, InputSampler(1 - 1e-12, "sample")).log_probs
-    torch.testing.assert_close(sampled, model(batch).log_probs)

@@ -205,16 +205,6 @@ class ConstantVectors(torch.nn.Module):
         return self.vectors
 
 
-@pytest.mark.parametrize("name", INITIAL)
-def test_features_do_not_depend_on_padding_and_other_rows(name):
-    pool = "scalar-mix" if name in LAYERED else "last"
-    _, encoder = build_pair(name, pool=pool, encoder=CONVOLUTIONAL)
-    together = encoder(TOKENS, LENGTHS).states
-    for row, length in enumerate(LENGTHS.tolist()):
-        alone = encoder(TOKENS[row : row + 1, :length], LENGTHS[row : row + 1]).states
-        torch.testing.assert_close(together[row : row + 1, :length], alone)
-
-
 def test_states_of_a_language_model_do_not_depend_on_later_tokens():
     _, encoder = build_pair("Transformer LM", pool="scalar-mix")
     changed = TOKENS.clone()

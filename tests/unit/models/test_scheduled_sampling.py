@@ -57,13 +57,6 @@ def test_inverse_sigmoid_schedule_same_as_formula():
         assert schedule.teacher_forcing_ratio(done + 1) == pytest.approx(expected)
 
 
-def test_inverse_sigmoid_schedule_is_half_after_k_log_k_steps():
-    schedule = InverseSigmoidSamplingConfig(k=500)
-    assert schedule.teacher_forcing_ratio(1 + round(500 * math.log(500))) == pytest.approx(
-        0.5, abs=1e-3
-    )
-
-
 @pytest.mark.parametrize(
     ("schedule", "settings"),
     [

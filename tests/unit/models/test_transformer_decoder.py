@@ -95,31 +95,30 @@ def test_weights_returned_if_needed():
     assert (with_weights.weights[1, :, 3:] == 0).all()
 
 
-def test_per_position_output_head_raises():
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"output_head": {"type": "marginal"}},
+            "decoder.output_head.type: 'marginal' needs a context per source position, but this "
+            "decoder has one\n"
+            "  choose 'softmax', or a recurrent decoder",
+        ),
+        (
+            {"memory_size": SIZE, "cross_attention": {"readout": {"type": "per-position"}}},
+            "decoder.cross_attention.readout.type: 'per-position' needs a context per source "
+            "position, but this decoder has one\n"
+            "  choose 'weighted-sum', or a recurrent decoder",
+        ),
+        (
+            {"cross_attention": {"score": {"type": "additive"}}},
+            "attention.multi_head: a single head returns contexts of the memory size 6, "
+            "but 8 is needed\n"
+            "  set multi_head, or make both sizes equal",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_raise(settings, message):
     with pytest.raises(ConfigError) as caught:
-        build(output_head={"type": "marginal"})
-    assert str(caught.value) == (
-        "decoder.output_head.type: 'marginal' needs a context per source position, but this "
-        "decoder has one\n"
-        "  choose 'softmax', or a recurrent decoder"
-    )
-
-
-def test_per_position_readout_raises():
-    with pytest.raises(ConfigError) as caught:
-        build(SIZE, cross_attention={"readout": {"type": "per-position"}})
-    assert str(caught.value) == (
-        "decoder.cross_attention.readout.type: 'per-position' needs a context per source "
-        "position, but this decoder has one\n"
-        "  choose 'weighted-sum', or a recurrent decoder"
-    )
-
-
-def test_memory_size_must_equal_hidden_size_without_heads():
-    with pytest.raises(ConfigError) as caught:
-        build(cross_attention={"score": {"type": "additive"}})
-    assert str(caught.value) == (
-        "attention.multi_head: a single head returns contexts of the memory size 6, "
-        "but 8 is needed\n"
-        "  set multi_head, or make both sizes equal"
-    )
+        build(**settings)
+    assert str(caught.value) == message

@@ -4,9 +4,7 @@ import pytest
 import torch
 
 from heedful.attention.monotonic_alignment import MonotonicMarginalAlignmentConfig
-from heedful.attention.readouts import PerPositionReadout
 from heedful.models.base import EncoderOutput
-from heedful.models.output_heads import MarginalHead
 from heedful.models.recurrent.config import RecurrentDecoderConfig
 
 PER_POSITION = {"readout": {"type": "per-position"}}
@@ -50,11 +48,6 @@ def test_no_pending_token_without_history(settings):
     model = decoder(settings=settings)
     state = model.step(torch.tensor([1, 1]), model.initial_state(source())).state
     assert state.pending is None
-
-
-def test_marginal_decoder_has_marginal_head_and_per_position_readout():
-    assert isinstance(decoder().output_head, MarginalHead)
-    assert isinstance(decoder().wiring.attention.readout, PerPositionReadout)
 
 
 def test_posterior_uses_dropout_mask_of_prediction():

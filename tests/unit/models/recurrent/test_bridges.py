@@ -7,7 +7,7 @@ from heedful.errors import ConfigError
 from heedful.layers.rnn import RecurrentLayer
 from heedful.layers.rnn_cells import ResetAfterGRUCell
 from heedful.models.base import EncoderOutput, EncoderStateSizes
-from heedful.models.recurrent.bridge import BackwardBridge, ProjectionBridge
+from heedful.models.recurrent.bridge import BackwardBridge
 from heedful.models.recurrent.config import RecurrentDecoderConfig
 
 BIDIRECTIONAL_SIZES = EncoderStateSizes(final_state_sizes=(4, 4), backward_size=3)
@@ -32,7 +32,9 @@ def source(final_cell_states=()):
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
 @pytest.mark.parametrize("kind", ["tanh", "linear", "backward", "copy", "zeros"])
 def test_initial_hidden_is_bridge_output_and_rest_is_zero(kind, cell):
-    decoder, encoded = build(kind, cell=cell), source()
+    states = (torch.randn(2, 4), torch.randn(2, 4))
+    decoder, encoded = build(kind, cell=cell), source(() if kind == "copy" else states)
+    assert decoder.needs_cell_states == (kind == "copy" and cell == "lstm")
     for hidden, (first_hidden, *rest) in zip(
         decoder.bridge(encoded), decoder.initial_state(encoded).wiring.cells, strict=True
     ):
@@ -40,21 +42,18 @@ def test_initial_hidden_is_bridge_output_and_rest_is_zero(kind, cell):
         assert all((part == 0).all() for part in rest)
 
 
-def test_tanh_bridge_projects_summary():
-    bridge, encoded = build("tanh").bridge, source()
-    for layer, hidden in zip(bridge.layers, bridge(encoded), strict=True):
-        torch.testing.assert_close(hidden, layer(encoded.summary).tanh())
-
-
-def test_linear_bridge_projects_summary_without_tanh():
-    bridge, encoded = build("linear").bridge, source()
-    for layer, hidden in zip(bridge.layers, bridge(encoded), strict=True):
-        torch.testing.assert_close(hidden, layer(encoded.summary))
-
-
-def test_copy_bridge_returns_final_states():
-    encoded = source()
-    torch.testing.assert_close(build("copy").bridge(encoded), list(encoded.final_states))
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("tanh", lambda bridge, encoded: [map_(encoded.summary).tanh() for map_ in bridge.layers]),
+        ("linear", lambda bridge, encoded: [map_(encoded.summary) for map_ in bridge.layers]),
+        ("copy", lambda _, encoded: list(encoded.final_states)),
+        ("zeros", lambda *_: [torch.zeros(2, 4)] * 2),
+    ],
+)
+def test_bridge_same_as_formula(kind, expected):
+    bridge, encoded = build(kind).bridge, source()
+    torch.testing.assert_close(bridge(encoded), expected(bridge, encoded))
 
 
 def test_copy_bridge_passes_final_cell_states():
@@ -65,15 +64,6 @@ def test_copy_bridge_passes_final_cell_states():
     )
 
 
-@pytest.mark.parametrize("kind", ["tanh", "linear", "backward", "zeros"])
-def test_other_bridges_start_with_zero_cell_states(kind):
-    encoded = source(final_cell_states=(torch.randn(2, 4), torch.randn(2, 4)))
-    decoder = build(kind, cell="lstm")
-    assert not decoder.needs_cell_states
-    for _, cell_state in decoder.initial_state(encoded).wiring.cells:
-        assert (cell_state == 0).all()
-
-
 @pytest.mark.parametrize(
     ("cell", "needs_cell_states"),
     [("rnn", False), ("gru", False), ("lstm", True), ("self-attentive-lstm", False)],
@@ -81,11 +71,6 @@ def test_other_bridges_start_with_zero_cell_states(kind):
 def test_copy_bridge_needs_cell_states_for_lstm_only(cell, needs_cell_states):
     assert build("copy", cell=cell).needs_cell_states == needs_cell_states
     assert build("copy", cell=cell, first_residual_layer=2).needs_cell_states == needs_cell_states
-
-
-def test_zeros_bridge_returns_zeros():
-    for hidden in build("zeros").bridge(source()):
-        torch.testing.assert_close(hidden, torch.zeros(2, 4))
 
 
 def test_backward_bridge_uses_backward_state_at_first_token():
@@ -101,11 +86,6 @@ def test_backward_bridge_uses_backward_state_at_first_token():
     bridge = BackwardBridge(3, hidden_size=4, num_layers=1)
     (hidden,), (layer,) = bridge(encoded), bridge.layers
     torch.testing.assert_close(hidden, layer(states[:, 0, 3:]).tanh())
-
-
-def test_projections_have_decoder_sizes():
-    layers = ProjectionBridge(5, hidden_size=4, num_layers=3).layers
-    assert [(layer.in_features, layer.out_features) for layer in layers] == [(5, 4)] * 3
 
 
 @pytest.mark.parametrize(
@@ -138,30 +118,25 @@ def test_incompatible_sizes_raise(kind, final_states, message):
     assert str(caught.value) == message
 
 
-def build_mlp(num_layers, cell="lstm"):
-    return build({"type": "mlp", "num_layers": num_layers}, cell=cell)
-
-
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
-def test_mlp_bridge_computes_hidden_and_cell_states_of_all_layers(num_layers):
-    decoder, encoded = build_mlp(num_layers), source()
+@pytest.mark.parametrize(
+    ("activation", "bend"), [("tanh", torch.tanh), ("linear", torch.nn.Identity())], ids=str
+)
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_mlp_bridge_computes_hidden_and_cell_states_of_all_layers(
+    num_layers, activation, bend, cell
+):
+    settings = {"type": "mlp", "num_layers": num_layers, "activation": activation}
+    decoder, encoded = build(settings, cell=cell), source()
     bridge, features = decoder.bridge, encoded.summary
     assert len(bridge.relu_layers) == num_layers - 1
     for layer in bridge.relu_layers:
         features = layer(features).clamp(min=0)
     states = decoder.initial_state(encoded).wiring.cells
     assert len(states) == 2
-    for index, (hidden, cell_state) in enumerate(states):
-        torch.testing.assert_close(hidden, bridge.layers[index](features).tanh())
-        torch.testing.assert_close(cell_state, bridge.cell_layers[index](features).tanh())
-
-
-def test_mlp_bridge_without_cell_states_computes_hidden_states():
-    decoder, encoded = build_mlp(1, cell="gru"), source()
-    assert len(decoder.bridge.cell_layers) == 0
-    for index, (hidden,) in enumerate(decoder.initial_state(encoded).wiring.cells):
-        expected = decoder.bridge.layers[index](encoded.summary).tanh()
-        torch.testing.assert_close(hidden, expected)
+    for index, state in enumerate(states):
+        maps = [bridge.layers, bridge.cell_layers] if cell == "lstm" else [bridge.layers]
+        torch.testing.assert_close(state, tuple(bend(map_[index](features)) for map_ in maps))
 
 
 def test_mlp_bridge_has_the_size_of_a_projected_cell_state():
@@ -186,15 +161,6 @@ def test_first_input_is_dropped_out_as_token_embeddings_are():
     decoder = build("first-input", dropout=0.5, wiring={"type": "final-state"}, embedding_size=900)
     share = (decoder.bridge.first_input(source()) == 0).float().mean()
     assert 0.4 < share < 0.6
-
-
-def test_mlp_bridge_with_linear_activation_has_no_tanh():
-    bridge = build({"type": "mlp", "num_layers": 1, "activation": "linear"}, cell="lstm").bridge
-    encoded = source()
-    expected = [layer(encoded.summary) for layer in bridge.layers]
-    torch.testing.assert_close(bridge(encoded), expected)
-    expected = [layer(encoded.summary) for layer in bridge.cell_layers]
-    torch.testing.assert_close(list(bridge.cell_states(encoded)), expected)
 
 
 @pytest.mark.parametrize("num_parts", [1, 2, 4])

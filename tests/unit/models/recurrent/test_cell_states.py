@@ -104,14 +104,6 @@ def test_final_cell_states_are_those_after_last_real_token(option, direction):
             inputs = layer(inputs, LENGTHS[row : row + 1])
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
-def test_padding_has_no_influence_on_final_cell_states(direction):
-    built = encoder("lstm", direction=DIRECTIONS[direction], num_layers=2).eval()
-    wide = torch.cat([TOKENS, torch.full((2, 3), 7)], dim=1)
-    expected = built(TOKENS, LENGTHS).final_cell_states
-    torch.testing.assert_close(built(wide, LENGTHS).final_cell_states, expected)
-
-
 def test_lstm_outputs_do_not_depend_on_final_cell_states():
     built = encoder("lstm", num_layers=2).eval()
     with_cell_states = built(TOKENS, LENGTHS)

@@ -57,18 +57,6 @@ def source(*lengths):
 
 
 @each_combination
-def test_steps_match_whole_sequence(wiring, output):
-    decoder, encoded = build(wiring, output), source(4, 2)
-    tokens = torch.randint(3, VOCABULARY, (2, 5))
-    whole, state = decoder(tokens, encoded), decoder.initial_state(encoded)
-    for time, column in enumerate(tokens.unbind(dim=1)):
-        step = decoder.step(column, state)
-        state = step.state
-        torch.testing.assert_close(step.log_probs, whole.log_probs[:, time])
-        torch.testing.assert_close(step.weights, whole.weights[:, time])
-
-
-@each_combination
 def test_every_parameter_gets_gradient(wiring, output):
     decoder = build(wiring, output)
     tokens = torch.randint(3, VOCABULARY, (2, 5))
@@ -77,21 +65,6 @@ def test_every_parameter_gets_gradient(wiring, output):
         name for name, weight in decoder.named_parameters() if not weight.grad.abs().sum()
     ]
     assert without_gradient == []
-
-
-@pytest.mark.parametrize("wiring", WIRINGS)
-def test_padding_has_no_influence(wiring):
-    decoder, encoded = build(wiring), source(4, 2)
-    more = torch.zeros(2, 3, MEMORY).double()
-    loose = encoded._replace(
-        states=torch.cat([encoded.states, more], dim=1),
-        cell_states=torch.cat([encoded.cell_states, more], dim=1),
-    )
-    tokens = torch.randint(3, VOCABULARY, (2, 5))
-    narrow, wide = decoder(tokens, encoded), decoder(tokens, loose)
-    torch.testing.assert_close(wide.log_probs, narrow.log_probs)
-    torch.testing.assert_close(wide.weights[..., :4], narrow.weights)
-    assert (wide.weights[..., 4:] == 0).all()
 
 
 @pytest.mark.parametrize(

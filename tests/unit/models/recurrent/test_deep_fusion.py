@@ -14,7 +14,6 @@ from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.models.recurrent.decoder_parts import RecurrentDecoderConfigBase
 from heedful.models.recurrent.deep_fusion import DeepFusionConfig
 from heedful.models.recurrent.pre_output import StateOnlyPreOutputConfig
-from heedful.pytree import select_rows
 
 E, D, A, S, STEPS = 3, 4, 5, 6, 4
 LENGTHS = torch.tensor([6, 2, 4])
@@ -107,31 +106,6 @@ def test_deep_fusion_same_as_equations():
             assert not outputs[t].weights[row, 0, length:].any()
 
 
-def test_source_padding_has_no_influence():
-    wiring, encoded = make(), source()
-    tokens, hidden = random(ROWS, STEPS, E), [random(ROWS, D)]
-    is_padding = torch.arange(S) >= LENGTHS[:, None]
-    spoiled = encoded._replace(
-        states=encoded.states.masked_fill(is_padding[..., None], 1e3),
-        cell_states=encoded.cell_states.masked_fill(is_padding[..., None], 1e3),
-    )
-    expected, outputs = (run(wiring, each, tokens, hidden) for each in (encoded, spoiled))
-    for pair in zip(outputs, expected, strict=True):
-        torch.testing.assert_close(*(wired.pre_output_input for wired in pair))
-
-
-def test_rows_of_state_can_be_selected():
-    wiring, encoded, rows = make(num_layers=2), source(), torch.tensor([2, 2, 0, 1])
-    memory = wiring.build_memory(encoded)
-    tokens, hidden = random(ROWS, STEPS, E), [random(ROWS, D) for _ in range(2)]
-    state = run(wiring, encoded, tokens, hidden)[-1].state
-    next_inputs = random(ROWS, E)
-    selected = wiring(next_inputs[rows], select_rows(state, rows), select_rows(memory, rows))
-    torch.testing.assert_close(
-        selected.pre_output_input, wiring(next_inputs, state, memory).pre_output_input[rows]
-    )
-
-
 def test_only_bottom_cell_is_fused():
     kinds = [type(cell) for cell in make(num_layers=3).cells.cells]
     assert kinds == [DeepFusionLSTMNCell, LSTMNCell, LSTMNCell]
@@ -174,32 +148,6 @@ def test_score_can_use_last_context():
         torch.testing.assert_close(*(wired.pre_output_input for wired in pair))
 
 
-def error_message(memory_size=D, **settings):
-    with pytest.raises(ConfigError) as caught:
-        DeepFusionConfig().build(parts(**settings), memory_size=memory_size)
-    return str(caught.value)
-
-
-def test_other_cells_raise():
-    assert error_message(cell=GRUCellConfig()) == (
-        "cell.type: wiring 'deep-fusion' needs 'lstmn' cells, but this is 'gru'\n"
-        "  choose 'lstmn', or another wiring"
-    )
-
-
-def test_other_hidden_size_raises():
-    assert error_message(memory_size=6) == (
-        "hidden_size: wiring 'deep-fusion' needs the encoder's size 6, but this is 4\n  set it to 6"
-    )
-
-
-def test_multi_head_attention_raises():
-    assert error_message(attention=AttentionConfig(multi_head=MultiHeadConfig(num_heads=2))) == (
-        "attention.multi_head: wiring 'deep-fusion' adds cell states as they are, but heads "
-        "project them\n  remove the section, or choose another wiring"
-    )
-
-
 @pytest.mark.parametrize(
     "encoder", [{"cell": {"type": "lstm"}}, {"type": "transformer"}], ids=["lstm", "transformer"]
 )
@@ -212,3 +160,32 @@ def test_encoder_without_cell_states_raises_when_the_model_is_built(encoder):
         "encoder.cell.type: wiring 'deep-fusion' needs cell states, "
         "but this encoder returns none\n  choose 'lstmn' or 'self-attentive-lstm'"
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "memory_size", "message"),
+    [
+        (
+            {"cell": GRUCellConfig()},
+            D,
+            "cell.type: wiring 'deep-fusion' needs 'lstmn' cells, but this is 'gru'\n"
+            "  choose 'lstmn', or another wiring",
+        ),
+        (
+            {},
+            6,
+            "hidden_size: wiring 'deep-fusion' needs the encoder's size 6, but this is 4\n"
+            "  set it to 6",
+        ),
+        (
+            {"attention": AttentionConfig(multi_head=MultiHeadConfig(num_heads=2))},
+            D,
+            "attention.multi_head: wiring 'deep-fusion' adds cell states as they are, but heads "
+            "project them\n  remove the section, or choose another wiring",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_raise(settings, memory_size, message):
+    with pytest.raises(ConfigError) as caught:
+        DeepFusionConfig().build(parts(**settings), memory_size=memory_size)
+    assert str(caught.value) == message

@@ -70,48 +70,12 @@ def test_encoder_same_as_torch_on_packed_sequences(kind, bidirectional):
         torch.testing.assert_close(*each)
 
 
-def test_summary_is_final_state_of_each_direction():
-    encoded = encoder()(TOKENS, LENGTHS)
-    for row, length in enumerate(LENGTHS.tolist()):
-        forwards = encoded.states[row, length - 1, :2]
-        backwards = encoded.states[row, 0, 2:]
-        torch.testing.assert_close(encoded.summary[row], torch.cat([forwards, backwards]))
-
-
-def test_summary_of_forward_encoder_is_last_state():
-    encoded = encoder(direction="forward", cell="lstm", num_layers=2)(TOKENS, LENGTHS)
-    torch.testing.assert_close(encoded.summary[1], encoded.states[1, 1])
-
-
-def test_states_at_padding_are_zero():
-    encoded = encoder()(TOKENS, LENGTHS)
-    assert (encoded.states[1, 2:] == 0).all()
-
-
-@pytest.mark.parametrize("direction", ["bidirectional", *ONE_WAY, "bidirectional-then-forward"])
-def test_output_size_is_hidden_size_for_every_direction(direction):
-    module = encoder(direction=direction, num_layers=3)
-    encoded = module(TOKENS, LENGTHS)
-    assert encoded.states.shape == (2, 4, 4)
-    assert [end.shape for end in encoded.final_states] == [(2, 4)] * 3
-    assert module.output_size == 4
-
-
 def test_cell_can_be_name_or_section():
     described = {"type": "gru", "reset": "before", "layer_norm": True}
     assert type(encoder(cell="lstm").layers[0].forward_cell) is LSTMCell
     layer = encoder(cell=described).layers[0]
     assert type(layer.forward_cell) is type(layer.backward_cell) is ResetBeforeGRUCell
     assert layer.forward_cell is not layer.backward_cell
-
-
-def test_cell_regularization_is_off_in_eval_mode():
-    module = encoder(cell={"type": "lstm", "recurrent_dropout": 0.5, "zoneout": 0.3}, num_layers=2)
-    in_training = [module(TOKENS, LENGTHS).states for _ in range(2)]
-    assert not torch.equal(*in_training)
-    module.eval()
-    in_eval = [module(TOKENS, LENGTHS).states for _ in range(2)]
-    assert torch.equal(*in_eval)
 
 
 def swap_directions(state):

@@ -88,7 +88,3 @@ def test_experts_add_to_connection_and_losses_sum_up():
     torch.testing.assert_close(encoded.states, inputs * mask[:, :, None])
     assert set(encoded.auxiliary_losses) == {"expert-importance", "expert-load"}
     torch.testing.assert_close(dict(encoded.auxiliary_losses), losses)
-
-
-def test_encoder_without_experts_has_no_auxiliary_losses():
-    assert dict(encoder()(TOKENS, LENGTHS).auxiliary_losses) == {}

@@ -7,7 +7,6 @@ from heedful.models.base import EncoderOutput
 from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.models.recurrent.config import RecurrentDecoderConfig
 from heedful.recipes import load_recipe
-from heedful.search import greedy_search
 
 HIDDEN, EMBEDDED, MEMORY = 4, 3, 5
 each_kind = pytest.mark.parametrize("kind", ["final-state", "constant-context"])
@@ -116,14 +115,6 @@ def test_wiring_without_attention_never_reads_states(kind):
     decoder, encoded, tokens = build(kind), source(), torch.randint(3, 7, (2, 3))
     broken = encoded._replace(states=torch.full_like(encoded.states, float("nan")))
     torch.testing.assert_close(decoder(tokens, broken), decoder(tokens, encoded))
-
-
-@each_kind
-def test_greedy_search_works_without_attention(kind):
-    decoder = build(kind)
-    limits = {"bos": 1, "eos": 2, "max_lengths": torch.tensor([5, 3])}
-    for output in greedy_search(decoder, decoder.initial_state(source()), **limits):
-        assert all(sum(row) == 0 for row in torch.as_tensor(output.weights).tolist())
 
 
 def test_constant_context_depends_on_source_with_zeros_bridge():

@@ -20,9 +20,47 @@ PART_SIZES = {"previous_state": 2, "state": 2, "context": 3, "token_embedding": 
 PARTS = PreOutputParts(("context", "state"), deep=("previous_state", "token_embedding", "context"))
 
 
-def step_vectors(num_positions=None):
+def step_vectors(num_positions=None, state_size=2):
     context = torch.randn(5, 3) if num_positions is None else torch.randn(5, num_positions, 3)
-    return StepVectors(torch.randn(5, 2), torch.randn(5, 2), torch.randn(5, 4), context)
+    return StepVectors(torch.randn(5, 2), torch.randn(5, state_size), torch.randn(5, 4), context)
+
+
+def affine(output, *parts):
+    return torch.cat(parts, -1) @ output.projection.weight.T + output.projection.bias
+
+
+def maxout(output, step):
+    """The larger of each pair of t~ = U_o s + V_o y + C_o c."""
+    sums = affine(output, step.previous_state, step.token_embedding, step.context)
+    return sums.unflatten(-1, (-1, 2)).amax(-1)
+
+
+FORMULAS = {
+    MaxoutPreOutputConfig(): maxout,
+    MaxoutPreOutputConfig(size=7): maxout,
+    TanhPreOutputConfig(): lambda output, step: affine(output, step.context, step.state).tanh(),
+    LinearPreOutputConfig(): lambda output, step: affine(output, step.context, step.state),
+    ConcatPreOutputConfig(): lambda _, step: torch.cat([step.context, step.state], -1),
+    StateOnlyPreOutputConfig(): lambda _, step: step.state,
+    SumPreOutputConfig(): lambda _, step: step.context + step.state,
+    DeepOutputConfig(tanh=False): lambda output, step: (
+        step.token_embedding + affine(output, step.context, step.state)
+    ),
+    DeepOutputConfig(tanh=True): lambda output, step: (
+        step.token_embedding + affine(output, step.context, step.state)
+    ).tanh(),
+}
+
+
+@pytest.mark.parametrize(("config", "formula"), FORMULAS.items(), ids=str)
+def test_pre_output_same_as_formula(config, formula):
+    state_size = 3 if isinstance(config, SumPreOutputConfig) else 2
+    output = config.build(PARTS, {**PART_SIZES, "state": state_size}, 0.0)
+    step = step_vectors(state_size=state_size)
+    expected = formula(output, step)
+    torch.testing.assert_close(output(output.concat_parts(step)), expected)
+    assert output.size == expected.size(-1)
+    assert not isinstance(config, MaxoutPreOutputConfig) or output.size == (config.size or 2)
 
 
 def test_maxout_keeps_larger_of_each_pair():
@@ -34,59 +72,6 @@ def test_maxout_keeps_larger_of_each_pair():
     torch.testing.assert_close(output(inputs), torch.tensor([[5.0, 8.0], [1.0, -1.0]]))
 
 
-def test_maxout_sums_state_token_and_context():
-    """t~ = U_o s + V_o y + C_o c, each with its own part of one matrix."""
-    output = MaxoutPreOutputConfig(size=3).build(PARTS, PART_SIZES, 0.0)
-    step = step_vectors()
-    U_o, V_o, C_o = output.projection.weight.split([2, 4, 3], dim=1)
-    sums = (
-        step.previous_state @ U_o.T
-        + step.token_embedding @ V_o.T
-        + step.context @ C_o.T
-        + output.projection.bias
-    )
-    expected = torch.stack([sums[:, 2 * j : 2 * j + 2].max(-1).values for j in range(3)], -1)
-    torch.testing.assert_close(output(output.concat_parts(step)), expected)
-
-
-def test_tanh_layer_same_as_formula():
-    output, step = TanhPreOutputConfig().build(PARTS, PART_SIZES, 0.0), step_vectors()
-    C, S = output.projection.weight.split([3, 2], dim=1)
-    expected = (step.context @ C.T + step.state @ S.T + output.projection.bias).tanh()
-    torch.testing.assert_close(output(output.concat_parts(step)), expected)
-
-
-def test_linear_layer_is_tanh_layer_without_tanh():
-    output, step = LinearPreOutputConfig().build(PARTS, PART_SIZES, 0.0), step_vectors()
-    C, S = output.projection.weight.split([3, 2], dim=1)
-    expected = step.context @ C.T + step.state @ S.T + output.projection.bias
-    torch.testing.assert_close(output(output.concat_parts(step)), expected)
-
-
-def test_concat_is_context_and_state():
-    output, step = ConcatPreOutputConfig().build(PARTS, PART_SIZES, 0.0), step_vectors()
-    assert output.size == 5
-    expected = torch.cat([step.context, step.state], -1)
-    torch.testing.assert_close(output(output.concat_parts(step)), expected)
-
-
-def test_state_only_is_the_state():
-    output, step = StateOnlyPreOutputConfig().build(PARTS, PART_SIZES, 0.0), step_vectors()
-    assert output.size == 2
-    torch.testing.assert_close(output(output.concat_parts(step)), step.state)
-
-
-@pytest.mark.parametrize("tanh", [False, True])
-def test_deep_output_adds_embedding_to_projections_of_state_and_context(tanh):
-    output, step = DeepOutputConfig(tanh=tanh).build(PARTS, PART_SIZES, 0.0), step_vectors()
-    L_z, L_h = output.projection.weight.split([3, 2], dim=1)
-    sums = step.token_embedding + step.context @ L_z.T + step.state @ L_h.T
-    sums = sums + output.projection.bias
-    assert output.size == 4
-    actual = output(output.concat_parts(step))
-    torch.testing.assert_close(actual, sums.tanh() if tanh else sums)
-
-
 def test_deep_output_drops_out_input_of_projection_and_features():
     output = DeepOutputConfig().build(PARTS, {**PART_SIZES, "token_embedding": 1000}, 0.5)
     with torch.no_grad():
@@ -94,20 +79,6 @@ def test_deep_output_drops_out_input_of_projection_and_features():
         output.projection.bias.zero_()
     features = output(torch.ones(1, 1005))
     assert set(features.flatten().tolist()) == {0.0, 2.0}
-
-
-def test_sum_adds_state_and_context():
-    sizes = {**PART_SIZES, "state": 3}
-    output = SumPreOutputConfig().build(PARTS, sizes, 0.0)
-    step = step_vectors()._replace(state=torch.randn(5, 3))
-    assert output.size == 3
-    actual = output(output.concat_parts(step))
-    torch.testing.assert_close(actual, step.state + step.context)
-
-
-def test_maxout_size_defaults_to_hidden_size():
-    assert MaxoutPreOutputConfig().build(PARTS, PART_SIZES, 0.0).size == 2
-    assert MaxoutPreOutputConfig(size=7).build(PARTS, PART_SIZES, 0.0).size == 7
 
 
 @pytest.mark.parametrize(
@@ -125,8 +96,7 @@ def test_contexts_per_position_return_features_per_position(config):
 
 @pytest.mark.parametrize("activation", ["tanh", "maxout"])
 def test_dropout_is_on_input_of_projection(activation):
-    sizes = {"state": 1000}
-    output = PreOutput(["state"], sizes, activation=activation, size=1, dropout=0.5)
+    output = PreOutput(["state"], {"state": 1000}, activation=activation, size=1, dropout=0.5)
     projected = []
     output.projection.register_forward_pre_hook(lambda _, inputs: projected.append(inputs[0]))
     output(torch.ones(1, 1000))
