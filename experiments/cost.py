@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from experiments import LAB, heading, row, save
 from heedful.attention.additive_scores import AdditiveScoreConfig
 from heedful.attention.config import AttentionConfig, ScoreConfig
-from heedful.attention.dot_product_scores import BilinearScoreConfig
+from heedful.attention.scores import BilinearScoreConfig
 from heedful.data.text.batching import Batch, SourceBatch
 from heedful.models.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
 from heedful.models.recurrent.config import RecurrentDecoderConfig

@@ -18,7 +18,7 @@ import typer
 
 from experiments import heading, row
 from heedful.errors import RunError
-from heedful.inspection.caption_attention import CaptionAttention
+from heedful.inspection.figures import CaptionAttention
 from heedful.recipes import load_recipe
 from heedful.runs import load
 

@@ -10,9 +10,13 @@ from pydantic import TypeAdapter
 
 import heedful.acceleration.kernels  # noqa: F401 - as in training and inference
 from heedful.attention.additive_scores import ScoreFeatureConfig
-from heedful.attention.alignments import EntmaxAlignment, SoftmaxAlignment, SparsemaxAlignment
+from heedful.attention.alignments import (
+    EntmaxAlignment,
+    FixedAlignment,
+    SoftmaxAlignment,
+    SparsemaxAlignment,
+)
 from heedful.attention.config import AlignmentConfig, ScoreConfig
-from heedful.attention.fixed_alignment import FixedAlignment
 from heedful.attention.hard_alignment import (
     ArgmaxAlignment,
     Baseline,
@@ -31,7 +35,7 @@ from heedful.layers.pooling import PoolingConfig
 from heedful.layers.rnn_cells import CELL_CLASSES
 from heedful.models.recurrent.bridge import BridgeConfig
 from heedful.models.recurrent.config import WiringConfig
-from heedful.models.recurrent.pre_output import PreOutputConfig
+from heedful.models.recurrent.decoder_parts import PreOutputConfig
 from heedful.recipes.recipe import ModelConfig
 from heedful.tokenization.ragged_array import RaggedArray
 from tests.forecasting import BACKBONES as FORECASTING_BACKBONES

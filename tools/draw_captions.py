@@ -20,7 +20,7 @@ import yaml
 from torch import Tensor
 
 from heedful.data.text.batching import Batch, SourceBatch
-from heedful.inspection.caption_attention import CaptionAttention
+from heedful.inspection.figures import CaptionAttention
 from heedful.models.base import Seq2SeqModel
 from heedful.models.captioning import CaptioningConfig
 from heedful.tokenization.vocabulary import BOS, EOS

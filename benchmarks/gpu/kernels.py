@@ -16,8 +16,7 @@ from heedful.acceleration.registry import accelerate_for_training
 from heedful.attention.attention import softmax_context
 from heedful.attention.masks import causal_mask, padding_mask
 from heedful.attention.memory import Memory
-from heedful.layers.feed_forward import FeedForward
-from heedful.layers.sublayers import SublayerConnection
+from heedful.layers.sublayers import FeedForward, SublayerConnection
 from heedful.models.output_heads import SoftmaxHead, smoothed_cross_entropy
 
 Form = Callable[[], Tensor]

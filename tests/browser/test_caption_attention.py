@@ -10,8 +10,8 @@ import pytest
 
 from heedful.inspection import figures
 from heedful.inspection.attention_map import AttentionMap
-from heedful.inspection.caption_attention import CaptionAttention, render_html
 from heedful.inspection.contact_sheet import SheetLayout
+from heedful.inspection.figures import CaptionAttention, render_captions
 from heedful.plotting import raster
 from heedful.plotting.svg import DARK, LIGHT, weight_color
 
@@ -241,7 +241,7 @@ def test_long_captions_have_no_thumbnails(show):
 def test_layers_of_one_caption_are_chosen_on_its_card(show):
     first = replace(PHOTO, label="layer 1 of 2")
     second = replace(PHOTO, weights=WEIGHTS[::-1].copy(), label="layer 2 of 2")
-    page = show(render_html([first, second], title="Layers"))
+    page = show(render_captions([first, second], title="Layers"))
     page.locator(".thumbnails label").nth(1).click()
     words(page).nth(0).hover()
     assert page.locator(".reading").inner_text() == "a: max 100% at row 3, column 1, gate 10%"
@@ -251,7 +251,7 @@ def test_layers_of_one_caption_are_chosen_on_its_card(show):
 
 def test_captions_of_a_page_are_independent(show):
     empty = CaptionAttention(PIXELS, [], np.zeros((0, 2, 2)))
-    page = show(render_html([PHOTO, BARE, empty], title="Three"))
+    page = show(render_captions([PHOTO, BARE, empty], title="Three"))
     page.locator("#caption-3 .empty").wait_for()
     page.locator("#caption-2 .word").nth(1).click()
     chosen = page.locator(".figure").evaluate_all("nodes => nodes.map(n => n.dataset.word ?? '')")
@@ -263,7 +263,7 @@ def test_page_with_maps_over_texts_and_images_draws_both(show):
     over_text = AttentionMap(["x", "y"], ["u"], np.array([[0.25, 0.75]]), title="x y")
     cells = [str(cell) for cell in range(12)]
     over_image = AttentionMap(cells, WORDS, WEIGHTS.reshape(4, 12), grid=(3, 4), image=PIXELS)
-    page = show(figures.render_html([over_text, over_image], title="Both"))
+    page = show(figures.render_captions([over_text, over_image], title="Both"))
     page.locator("#caption-1 .word").nth(2).click()
     assert page.locator("#caption-1 .figure").get_attribute("data-word") == "2"
     page.locator("#sentence-1 .target .word").first.hover()
@@ -272,7 +272,7 @@ def test_page_with_maps_over_texts_and_images_draws_both(show):
 
 
 def test_markup_in_words_is_not_interpreted(show):
-    page = show(render_html([HOSTILE], title=HOSTILE_WORDS[1]))
+    page = show(render_captions([HOSTILE], title=HOSTILE_WORDS[1]))
     words(page).nth(2).hover()
     assert page.evaluate("window.harmed") is None
     shown = [word.replace(" ", "\u2423") for word in HOSTILE_WORDS]
@@ -282,7 +282,7 @@ def test_markup_in_words_is_not_interpreted(show):
 
 @pytest.mark.parametrize("width", [360, 800, 1400])
 def test_page_has_no_horizontal_scroll(show, width):
-    page = show(render_html([PHOTO, BARE, WIDE, HOSTILE], title="Narrow"), width=width)
+    page = show(render_captions([PHOTO, BARE, WIDE, HOSTILE], title="Narrow"), width=width)
     page.locator("#caption-4 .word").first.wait_for()
     for summary in page.locator("summary").all():
         summary.click()

@@ -8,7 +8,7 @@ which cannot run itself: 2.10.1 needs torch below 1.13. Its softmax is in
 import torch
 
 from heedful.attention.additive_scores import AdditiveScore, LinearScore
-from heedful.attention.dot_product_scores import (
+from heedful.attention.scores import (
     BilinearScore,
     CosineScore,
     DotScore,

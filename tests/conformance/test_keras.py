@@ -9,10 +9,10 @@ import torch
 from heedful.attention.additive_scores import AdditiveScore, ConcatScore
 from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.attention import SingleHeadAttention
-from heedful.attention.dot_product_scores import DotScore, ScaledDotScore
 from heedful.attention.masks import causal_mask
 from heedful.attention.multi_head import MultiHeadAttention
 from heedful.attention.readouts import WeightedSumReadout
+from heedful.attention.scores import DotScore, ScaledDotScore
 from tests.conformance.inputs import attend, row, sentences, visible
 
 WIDTH, HEAD_SIZE, NUM_HEADS = 4, 3, 4

@@ -13,8 +13,8 @@ import torch
 from heedful.attention.additive_scores import AdditiveScore, CoverageFeature
 from heedful.attention.alignments import SoftmaxAlignment, SparsemaxAlignment
 from heedful.attention.attention import SingleHeadAttention
-from heedful.attention.dot_product_scores import DotScore
 from heedful.attention.readouts import WeightedSumReadout
+from heedful.attention.scores import DotScore
 from heedful.search import FIRST_FINISHED, BeamSearchOptions, StepOutput, beam_search
 from heedful.search.logits_processors import MinLength, NoRepeatNGram
 from heedful.search.penalties import LengthPenalty

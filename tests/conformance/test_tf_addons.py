@@ -14,10 +14,10 @@ import torch
 from heedful.attention.additive_scores import AdditiveScore
 from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.attention import SingleHeadAttention
-from heedful.attention.dot_product_scores import BilinearScore
 from heedful.attention.masks import padding_mask
 from heedful.attention.monotonic_alignment import MonotonicAlignment
 from heedful.attention.readouts import WeightedSumReadout
+from heedful.attention.scores import BilinearScore
 
 SEED = 87654321
 LENGTHS, NUM_STEPS = torch.tensor([3, 2, 3, 1, 1]), 3

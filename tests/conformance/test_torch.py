@@ -7,11 +7,11 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.attention import SingleHeadAttention
-from heedful.attention.dot_product_scores import DotScore, ScaledDotScore
 from heedful.attention.masks import causal_mask
 from heedful.attention.memory import Memory
 from heedful.attention.multi_head import MultiHeadAttention
 from heedful.attention.readouts import WeightedSumReadout
+from heedful.attention.scores import DotScore, ScaledDotScore
 from heedful.layers.rnn import RecurrentLayer
 from heedful.layers.rnn_cell_config import LSTMCellConfig
 from tests.conformance.inputs import attend, sentences, visible

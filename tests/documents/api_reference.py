@@ -45,7 +45,6 @@ SECTIONS = {
         "attention.attention",
         "attention.multi_head",
         "attention.scores",
-        "attention.dot_product_scores",
         "attention.additive_scores",
         "attention.relative_scores",
         "attention.alignments",
@@ -76,7 +75,7 @@ SECTIONS = {
         "tokenization.tokenizer",
         "tokenization.position",
         "inspection.attention_map",
-        "inspection.terminal_heatmap",
+        "inspection.terminal_figures",
         "inspection.attention_trace",
     ],
 }

@@ -5,7 +5,7 @@ import pytest
 
 from experiments import sentinel, stopping
 from heedful.errors import RunError
-from heedful.inspection.caption_attention import CaptionAttention
+from heedful.inspection.figures import CaptionAttention
 from heedful.tasks.glimpse.predictor import GlimpsePrediction
 
 

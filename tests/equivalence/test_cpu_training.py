@@ -10,8 +10,8 @@ import heedful.acceleration.kernels  # noqa: F401
 from heedful.acceleration import tuning
 from heedful.acceleration.cpu import training
 from heedful.acceleration.cpu.training import FastDropout
-from heedful.acceleration.deferred_heads import deferred_log_softmax
 from heedful.acceleration.deferred_log_probs import DeferredLogProbs
+from heedful.acceleration.registry import deferred_log_softmax
 from heedful.attention.attention import softmax_context
 from heedful.attention.masks import causal_mask, padding_mask
 from heedful.attention.memory import Memory

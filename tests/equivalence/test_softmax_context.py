@@ -8,12 +8,6 @@ from torch.utils._pytree import tree_leaves
 import heedful.acceleration.kernels  # noqa: F401
 from heedful.attention.alignments import SoftmaxAlignment, SparsemaxAlignment
 from heedful.attention.attention import SingleHeadAttention, softmax_context
-from heedful.attention.dot_product_scores import (
-    BilinearScore,
-    CosineScore,
-    DotScore,
-    ScaledDotScore,
-)
 from heedful.attention.masks import (
     block_local_mask,
     causal_mask,
@@ -22,6 +16,12 @@ from heedful.attention.masks import (
 from heedful.attention.memory import Memory
 from heedful.attention.multi_head import MultiHeadAttention
 from heedful.attention.readouts import ArgmaxReadout, WeightedSumReadout
+from heedful.attention.scores import (
+    BilinearScore,
+    CosineScore,
+    DotScore,
+    ScaledDotScore,
+)
 
 ROWS, SIZE, WIDTH = 3, 7, 4
 WINDOW = (torch.arange(SIZE)[None, :, None] - torch.arange(SIZE)).abs() <= 1

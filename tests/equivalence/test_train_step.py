@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save_file
 from heedful.pytree import select_rows
 from heedful.tasks.forecasting.task import LikelihoodObjective
 from heedful.tasks.tagging.task import TagLikelihood
+from heedful.training.data_parallel import init_distributed
 from heedful.training.distributed import SINGLE_PROCESS
 from heedful.training.objectives import CrossEntropyObjective
-from heedful.training.process_group import init_distributed
 from heedful.training.trainer import GradientClipper, Trainer
 from tests.catalogue import TAGGERS, batch, build, store, tagged_store
 from tests.forecasting import BACKBONES, collate, count_series, small_config, small_model

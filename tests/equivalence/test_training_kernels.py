@@ -14,14 +14,12 @@ from torch.nn import functional
 import heedful.acceleration.kernels  # noqa: F401
 from heedful.acceleration import tuning
 from heedful.acceleration.cuda import training
-from heedful.acceleration.deferred_heads import deferred_log_softmax
 from heedful.acceleration.deferred_log_probs import DeferredLogProbs
-from heedful.acceleration.registry import accelerate_for_training
+from heedful.acceleration.registry import accelerate_for_training, deferred_log_softmax
 from heedful.attention.attention import softmax_context
 from heedful.attention.masks import causal_mask, padding_mask
 from heedful.attention.memory import Memory
-from heedful.layers.feed_forward import FeedForward
-from heedful.layers.sublayers import SublayerConnection
+from heedful.layers.sublayers import FeedForward, SublayerConnection
 from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.models.output_heads import (
     log_softmax,

@@ -8,11 +8,10 @@ import torch
 from heedful.attention.additive_scores import AdditiveScoreConfig, ScoreFeatureConfig
 from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.attention import SingleHeadAttention
-from heedful.attention.dot_product_scores import BilinearScore
 from heedful.attention.masks import causal_mask, padding_mask
 from heedful.attention.multi_head import MultiHeadAttention
 from heedful.attention.readouts import WeightedSumReadout
-from heedful.attention.scores import build_per_head_score
+from heedful.attention.scores import BilinearScore, build_per_head_score
 from heedful.config.base import types_in
 from heedful.pytree import map_tensors
 from tests import catalogue

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from heedful.attention.alignments import EntmaxAlignment, SoftmaxAlignment, SparsemaxAlignment
 from heedful.attention.attention import SingleHeadAttention
-from heedful.attention.dot_product_scores import DotScore
 from heedful.attention.local_alignment import LocalAlignment, MonotonicCenter, PredictiveCenter
 from heedful.attention.masks import padding_mask
 from heedful.attention.readouts import WeightedSumReadout
+from heedful.attention.scores import DotScore
 
 QUERY, HALF_WIDTH = 3, 2
 CENTERS = {

@@ -18,10 +18,9 @@ from heedful.acceleration.cpu.packed_linear import PackedSoftmaxHead
 from heedful.acceleration.cpu.transformer_stack import has_standard_layers
 from heedful.acceleration.cpu.transformer_step import multi_head_and_temperature
 from heedful.attention.attention import Attention
-from heedful.attention.dot_product_scores import ScaledDotScore
+from heedful.attention.scores import ScaledDotScore
 from heedful.layers.embeddings import TokenEmbedding
-from heedful.layers.feed_forward import FeedForward
-from heedful.layers.sublayers import SublayerConnection
+from heedful.layers.sublayers import FeedForward, SublayerConnection
 from heedful.layers.transformer import TransformerLayer, TransformerStack
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.models.output_heads import SoftmaxHead

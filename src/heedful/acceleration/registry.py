@@ -13,26 +13,65 @@ from itertools import chain
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from typing_extensions import override
 
 import heedful.acceleration.kernels  # noqa: F401 - registers the kernels of all ops
-from heedful.acceleration import deferred_heads
 from heedful.acceleration.cpu import decoding_state, packed_linear, transformer_stack
 from heedful.acceleration.cpu import training as cpu_training
+from heedful.acceleration.cpu.training import can_defer_on_cpu
 from heedful.acceleration.cuda import captured_models, static_cache
 from heedful.acceleration.cuda import training as cuda_training
+from heedful.acceleration.cuda.training import can_defer_on_gpu
+from heedful.acceleration.deferred_log_probs import DeferredLogProbs
 from heedful.acceleration.precision import Int8Linear
 from heedful.layers.embeddings import TokenEmbedding
-from heedful.layers.feed_forward import FeedForward
 from heedful.layers.rnn import RecurrentLayerWrapper, StackedCells
-from heedful.layers.sublayers import SublayerConnection
+from heedful.layers.sublayers import FeedForward, SublayerConnection
 from heedful.layers.transformer import TransformerStack
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.models.language_model import LanguageModel, RecurrentBackbone
-from heedful.models.output_heads import SoftmaxHead
+from heedful.models.output_heads import CopyInputs, Features, SoftmaxHead, log_softmax
 from heedful.models.prefix_lm import PrefixLanguageModel
-from heedful.models.recurrent.pre_output import PreOutput
+from heedful.models.recurrent.decoder_parts import PreOutput
 from heedful.models.transformer import TransformerDecoder
+from heedful.shapes import Float, HiddenStates, LogProbs, SourceWeights
+
+
+def deferred_log_softmax(
+    inputs: Float[Tensor, "*B D"], projection: nn.Linear
+) -> Float[Tensor, "*B N"]:
+    """Return log softmax(W x + b), deferred where a kernel can compute the loss without it."""
+    if can_defer_on_gpu(inputs, projection) or can_defer_on_cpu(inputs, projection):
+        return DeferredLogProbs(inputs, projection)
+    return log_softmax(projection(inputs))
+
+
+class DeferredSoftmaxHead(SoftmaxHead):
+    """log softmax(W f + b), computed if something other than the loss uses it."""
+
+    @override
+    def forward(
+        self, features: Features, weights: SourceWeights | None, copying: CopyInputs | None = None
+    ) -> LogProbs:
+        return deferred_log_softmax(features, self.projection)
+
+
+class DeferredLanguageModel(LanguageModel):
+    """A language model that defers its log-probabilities."""
+
+    @override
+    def compute_log_probs(self, outputs: HiddenStates) -> LogProbs:
+        return deferred_log_softmax(self.dropout(outputs), self.lm_head)
+
+
+class DeferredPrefixLanguageModel(PrefixLanguageModel):
+    """A prefix language model that defers its log-probabilities."""
+
+    @override
+    def compute_log_probs(self, outputs: HiddenStates) -> LogProbs:
+        return deferred_log_softmax(self.dropout(outputs), self.lm_head)
+
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -85,9 +124,9 @@ FOR_TRAINING: tuple[Acceleration, ...] = (
             PrefixLanguageModel,
         ),
     ),
-    Acceleration(SoftmaxHead, deferred_heads.DeferredSoftmaxHead, ("cpu", "cuda")),
-    Acceleration(LanguageModel, deferred_heads.DeferredLanguageModel, ("cpu", "cuda")),
-    Acceleration(PrefixLanguageModel, deferred_heads.DeferredPrefixLanguageModel, ("cpu", "cuda")),
+    Acceleration(SoftmaxHead, DeferredSoftmaxHead, ("cpu", "cuda")),
+    Acceleration(LanguageModel, DeferredLanguageModel, ("cpu", "cuda")),
+    Acceleration(PrefixLanguageModel, DeferredPrefixLanguageModel, ("cpu", "cuda")),
     Acceleration(FeedForward, cuda_training.FusedFeedForward, ("cuda",)),
     *FUSED_NORMS,
 )

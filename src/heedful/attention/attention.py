@@ -23,11 +23,10 @@ from heedful.attention.alignments import (
     mask_scores,
 )
 from heedful.attention.auxiliary_losses import AttentionLoss
-from heedful.attention.dot_product_scores import DOT_PRODUCT_SCORES
 from heedful.attention.masks import broadcast_mask
 from heedful.attention.memory import AttentionState, Memory
 from heedful.attention.readouts import Readout, WeightedSumReadout
-from heedful.attention.scores import ScoreFunction, StartPositions
+from heedful.attention.scores import DOT_PRODUCT_SCORES, ScoreFunction, StartPositions
 from heedful.errors import DataError, check
 from heedful.ops import op
 from heedful.shapes import AnyMask, Context, Float, Losses, Queries, Scores, Values, Weights

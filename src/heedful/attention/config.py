@@ -5,11 +5,13 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from heedful.attention.additive_scores import AdditiveScoreConfig, AnyAdditiveScoreConfig
-from heedful.attention.alignments import SoftAlignmentConfig, SoftmaxAlignmentConfig
+from heedful.attention.alignments import (
+    FixedAlignmentConfig,
+    SoftAlignmentConfig,
+    SoftmaxAlignmentConfig,
+)
 from heedful.attention.attention import Attention, SingleHeadAttention
 from heedful.attention.auxiliary_losses import AttentionLossConfig
-from heedful.attention.dot_product_scores import DotProductScoreConfig, ScaledDotScoreConfig
-from heedful.attention.fixed_alignment import FixedAlignmentConfig
 from heedful.attention.hard_alignment import HardAlignmentConfig
 from heedful.attention.local_alignment import LocalAlignmentConfig
 from heedful.attention.monotonic_alignment import AnyMonotonicAlignmentConfig
@@ -17,7 +19,12 @@ from heedful.attention.multi_head import MultiHeadAttention, MultiHeadConfig
 from heedful.attention.positional_encoding import DEFAULT_BASE
 from heedful.attention.readouts import ReadoutConfig, WeightedSumReadoutConfig
 from heedful.attention.relative_scores import PositionScoreConfig, RotaryScore
-from heedful.attention.scores import ScoreFunction, SumScore
+from heedful.attention.scores import (
+    DotProductScoreConfig,
+    ScaledDotScoreConfig,
+    ScoreFunction,
+    SumScore,
+)
 from heedful.config import BaseConfig
 from heedful.errors import check
 

@@ -212,7 +212,7 @@ def _draw_captions(run: Path, captions: Sequence[Caption], references: Sequence[
     """Print some captions with their attention, and write a page and a figure."""
     from rich.console import Console
 
-    from heedful.inspection.caption_attention import render_html
+    from heedful.inspection.figures import render_captions
     from heedful.storage.atomic import write_text
 
     step = max(1, len(captions) // NUM_CAPTIONS_ON_PAGE)
@@ -222,7 +222,9 @@ def _draw_captions(run: Path, captions: Sequence[Caption], references: Sequence[
         echo("")
         attention.to_terminal(Console())
     write_text(run / "caption.svg", attentions[0].to_svg())
-    write_text(run / "captions.html", render_html(attentions, title="Captions of unseen images"))
+    write_text(
+        run / "captions.html", render_captions(attentions, title="Captions of unseen images")
+    )
     for name in ("caption.svg", "captions.html"):
         echo(f"wrote {run / name}", err=True)
 

@@ -132,7 +132,7 @@ def _show_search_tree(
 
     from heedful.decoding import search_tree
     from heedful.decoding.config import check_search_tree
-    from heedful.plotting.figure_files import write_figures
+    from heedful.plotting.svg import write_figures
     from heedful.storage.atomic import write_text
 
     check_search_tree(translator.decoding, "--search-tree")
@@ -199,7 +199,7 @@ def write_files(
 ) -> None:
     """Write a figure of the first text and a page of all, and print their paths."""
     from heedful.inspection.figures import render_html, render_svg
-    from heedful.plotting.figure_files import write_figures
+    from heedful.plotting.svg import write_figures
     from heedful.storage.atomic import write_text
 
     write_figures(figures, lambda: render_svg(maps[0], columns=columns, form=form))

@@ -23,7 +23,7 @@ from heedful.conversion.tensor_names import (
     tensor,
 )
 from heedful.errors import DataError, check
-from heedful.layers.feed_forward import Activation
+from heedful.layers.sublayers import Activation
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 
 ACTIVATIONS: dict[str, Activation] = {

@@ -44,9 +44,9 @@ from heedful.runs import Run, resolve_device
 from heedful.storage.atomic import clean_up_interrupted, lock_folder
 from heedful.training.callbacks import Callback
 from heedful.training.checkpoints import CheckpointManager
+from heedful.training.data_parallel import init_distributed
 from heedful.training.distributed import DistributedContext
 from heedful.training.prefetching import prefetch
-from heedful.training.process_group import init_distributed
 from heedful.training.progress import log_line, log_to_file
 from heedful.training.state import ResumableBatches, TrainingResult
 from heedful.training.trainer import PendingStep

@@ -1,25 +1,57 @@
 """Figures of attention over texts and over images: terminal, SVG, and a page with both.
 
-An attention map with a `grid` is drawn as images (`caption_attention`), any other as a heat map
-or as lines between tokens (`attention_lines`).
+An attention map with a `grid` is drawn as images (`CaptionAttention`), any other as a heat map or
+as lines between tokens (`attention_lines`). Without an image (a file of features) the grid is
+drawn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from heedful.inspection import attention_lines, attention_map, caption_attention
+from heedful.inspection import attention_lines, attention_map, contact_sheet
 from heedful.inspection.attention_map import AttentionMap, FigureForm, attention_data
-from heedful.inspection.caption_attention import CaptionAttention, caption_data
-from heedful.inspection.terminal_heatmap import terminal_heatmap
-from heedful.inspection.terminal_images import terminal_sheet
-from heedful.plotting import svg
+from heedful.inspection.image_attention import ImageAttention
+from heedful.inspection.terminal_figures import terminal_heatmap, terminal_sheet
+from heedful.plotting import raster, svg
 from heedful.plotting.html import read_asset, render_page
+from heedful.plotting.svg import escape_invisible, write_figures
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.text import Text
+
+
+class CaptionAttention(ImageAttention):
+    """Attention of a caption that can be drawn."""
+
+    def to_terminal(self, console: Console) -> None:
+        """Print a small image for each word; without colors, grids of shades."""
+        has_color = console.color_system is not None
+        console.print(terminal_sheet(self, width=console.width, has_color=has_color))
+
+    def to_svg(self) -> str:
+        """Return a contact sheet: an image for each word."""
+        return contact_sheet.render_svg(self)
+
+    def to_png(self, path: Path) -> None:
+        """Write the contact sheet as a PNG file; needs resvg-py."""
+        write_figures([path], self.to_svg)
+
+    def to_html(self) -> str:
+        """Return a self-contained page with a word scrubber over the image."""
+        return render_captions([self], title=self.title or "Caption")
+
+    def _repr_html_(self) -> str:
+        page = render_captions([self], title=self.title or "Caption", page_type="snippet")
+        return (
+            f'<iframe sandbox="allow-scripts" title="Attention of a caption" '
+            f'style="width: 100%; height: 640px; border: 0;" srcdoc="{escape(page)}"></iframe>'
+        )
 
 
 def to_caption_attention(attention: AttentionMap) -> CaptionAttention:
@@ -63,13 +95,57 @@ def render_html(maps: Sequence[AttentionMap], *, title: str, form: FigureForm = 
     images = [to_caption_attention(one) for one in maps if one.grid is not None]
     if not images:
         return attention_map.render_html(texts, title=title, form=form)
-    if not texts:
-        return caption_attention.render_html(images, title=title)
+    return render_captions(images, title=title, maps=texts, form=form)
+
+
+def render_captions(
+    attentions: Sequence[CaptionAttention],
+    *,
+    title: str,
+    page_type: str = "page",
+    maps: Sequence[AttentionMap] = (),
+    form: FigureForm = "map",
+) -> str:
+    """Return a self-contained page of captions, each with a scrubber over its image.
+
+    Consecutive attentions of one caption (equal titles and captions) share a card, which shows one
+    of them at a time. Maps of texts come before them.
+    """
+    texts = {"maps": attention_data(maps, form)} if maps else {}
     return render_page(
         read_asset("caption.html"),
         title=title,
         styles=["attention_map.css", "caption.css"],
-        scripts=["attention_map.js", "caption.js"],
-        data={"maps": attention_data(texts, form), "captions": caption_data(images)},
+        scripts=[*(["attention_map.js"] if maps else []), "caption.js"],
+        data={**texts, "captions": caption_data(attentions)},
+        page_type=page_type,
         has_images=True,
     )
+
+
+def caption_data(attentions: Sequence[CaptionAttention]) -> dict[str, object]:
+    """Return the data that caption.js draws."""
+    cards: list[dict[str, Any]] = []
+    for attention in attentions:
+        title, caption, label = attention.heading
+        card = {"title": title, "caption": caption}
+        if not (title and cards and card.items() <= cards[-1].items()):
+            image = attention.rgb
+            uri = "" if image is None else raster.to_data_uri(image)
+            cards.append({**card, "picture": uri, "size": list(attention.size), "views": []})
+        view = {
+            "label": label,
+            "words": [escape_invisible(word) for word in attention.words],
+            "gates": None if attention.gates is None else [round(g, 4) for g in attention.gates],
+            "weights": [
+                [[float(svg.format_weight(weight)) for weight in row] for row in grid]
+                for grid in attention.weights
+            ],
+        }
+        cards[-1]["views"].append(view)
+    return {
+        "strong": svg.DARK_TEXT_THRESHOLD,
+        "faded": raster.FADED,
+        "tint": raster.TINT,
+        "cards": cards,
+    }

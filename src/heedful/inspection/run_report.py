@@ -16,7 +16,7 @@ from xml.etree.ElementTree import Element
 from heedful.config import flatten_settings
 from heedful.inspection import training_curves
 from heedful.inspection.attention_map import attention_data
-from heedful.inspection.caption_attention import caption_data
+from heedful.inspection.figures import caption_data
 from heedful.inspection.run_samples import Entries, group_by_step
 from heedful.inspection.training_curves import CurveChart, Entry, Metrics, Timeline, as_finite_float
 from heedful.plotting import charts, html

@@ -22,10 +22,9 @@ from heedful.attention.additive_scores import (
 )
 from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.attention import SingleHeadAttention
-from heedful.attention.dot_product_scores import DotProductScoreConfig, ProjectedDotScoreConfig
 from heedful.attention.memory import Memory
 from heedful.attention.readouts import WeightedSumReadout
-from heedful.attention.scores import ScoreFunction
+from heedful.attention.scores import DotProductScoreConfig, ProjectedDotScoreConfig, ScoreFunction
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
 from heedful.layers.rnn_cells import CellWrapper, Projected, RecurrentCell, RecurrentState

@@ -17,15 +17,14 @@ from heedful.attention.alignments import AlignmentOutput
 from heedful.attention.attention import Attention
 from heedful.attention.auxiliary_losses import sum_losses
 from heedful.attention.config import AttentionConfig, build_self_attention
-from heedful.attention.dot_product_scores import ScaledDotScoreConfig
 from heedful.attention.masks import check_padding_mask, padding_mask
 from heedful.attention.memory import AttentionState, Memory
 from heedful.attention.multi_head import MultiHeadConfig
 from heedful.attention.positional_encoding import PositionalEncodingConfig, SinusoidalEncodingConfig
+from heedful.attention.scores import ScaledDotScoreConfig
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
 from heedful.layers.embeddings import TokenEmbedding
-from heedful.layers.feed_forward import FeedForwardConfig, PositionwiseLayer
 from heedful.layers.mixture_of_experts import MoEFeedForwardConfig
 from heedful.layers.self_attention import (
     BatchPositions,
@@ -34,7 +33,13 @@ from heedful.layers.self_attention import (
     SelfAttentionCache,
     SelfAttentionConfig,
 )
-from heedful.layers.sublayers import CrossAttention, NormOrder, SublayerConnection
+from heedful.layers.sublayers import (
+    CrossAttention,
+    FeedForwardConfig,
+    NormOrder,
+    PositionwiseLayer,
+    SublayerConnection,
+)
 from heedful.shapes import AnyMask, Float, HiddenStates, Int, Lengths, Losses, TargetMask, Values
 
 NormType = Literal["layer", "rms"]

@@ -15,9 +15,9 @@ from typing_extensions import override
 from heedful.attention.alignments import AlignmentOutput
 from heedful.attention.attention import Attention, AttentionOutput
 from heedful.attention.config import AttentionConfig
-from heedful.attention.dot_product_scores import DotScoreConfig
 from heedful.attention.masks import padding_mask
 from heedful.attention.memory import AttentionState, Memory
+from heedful.attention.scores import DotScoreConfig
 from heedful.layers.convolution import (
     SQRT_HALF,
     ConvolutionalConfigBase,

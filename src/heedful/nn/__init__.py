@@ -3,7 +3,7 @@
 `Attention`, `AdditiveAttention` and `MultiHeadAttention` are called as in Keras;
 `MultiheadAttention` has the signature and the state dict of torch.nn. Importing this package
 imports `heedful.attention` and nothing of models, data or training. Reading order: `mechanism`,
-`keras_layer`, `keras_attention`, `keras_multi_head`, `torch_multihead`.
+`keras_attention`, `keras_multi_head`, `torch_multihead`.
 """
 
 from heedful.nn.keras_attention import AdditiveAttention, Attention

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from heedful.attention.dot_product_scores import ScaledDotScore
+from heedful.attention.scores import ScaledDotScore
 from heedful.errors import ArgumentError, check
-from heedful.nn.keras_layer import KerasLayer, Shape, materialize_, unsized_parameter
+from heedful.nn.keras_attention import KerasLayer, Shape, materialize_, unsized_parameter
 from heedful.nn.mechanism import (
     Alignment,
     PairMask,

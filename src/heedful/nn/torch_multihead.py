@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 from typing_extensions import override
 
-from heedful.attention.dot_product_scores import ScaledDotScore
+from heedful.attention.scores import ScaledDotScore
 from heedful.errors import ArgumentError, check
 from heedful.nn.mechanism import (
     Alignment,

@@ -1,5 +1,5 @@
 """SVG charts and self-contained HTML pages; this package imports no torch.
 
-Reading order: `svg` (elements and colors), `axes`, `charts`, `raster` (images as pixels), `html`
-(pages) and `figure_files` (SVG or PNG).
+Reading order: `svg` (elements, colors and files), `axes`, `charts`, `raster` (images as pixels)
+and `html` (pages).
 """

@@ -47,7 +47,7 @@ from heedful.tokenization.ragged_array import RaggedArray
 from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig, TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 from heedful.training.guided_alignment import hash_rows
-from heedful.training.reference_rewards import ReferenceTable
+from heedful.training.rollouts import ReferenceTable
 
 _MAX_BUCKETS = 64  # buckets of an epoch that are searched for batch shapes
 _ROWS_PER_READ = 1 << 20

@@ -22,7 +22,7 @@ from heedful.tasks.task_data import ExperimentConfig, TaskData, VocabSizes
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.training.config import TrainingConfig
 from heedful.training.objectives import Objective, SequenceLevelObjective
-from heedful.training.reference_rewards import CiderDReward
+from heedful.training.rollouts import CiderDReward
 from heedful.training.trainer import PrecisionName
 
 

@@ -1,7 +1,7 @@
 """Training: objectives, optimizers, the step, checkpoints, callbacks, multiple processes.
 
-Reading order: `config`, `objectives` with `rollouts`, `reference_rewards` and `guided_alignment`,
+Reading order: `config`, `objectives` with `rollouts` and `guided_alignment`,
 `optim`, `trainer` (one step), `state` and `checkpoints`, `callbacks` with `progress` and
-`trackers`; several processes: `distributed`, `data_parallel` and `process_group`; `prefetching`,
+`trackers`; several processes: `distributed` and `data_parallel`; `prefetching`,
 `step_capture` (CUDA graphs) and `rng`.
 """

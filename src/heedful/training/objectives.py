@@ -23,9 +23,9 @@ from heedful.models.scheduled_sampling import (
 )
 from heedful.shapes import Losses, Scalar
 from heedful.training.guided_alignment import LOSS_NAME, AlignmentGuide
-from heedful.training.reference_rewards import CiderDReward
 from heedful.training.rollouts import (
     PAIR_REWARDS,
+    CiderDReward,
     LengthLimit,
     PairReward,
     PairRewardName,

@@ -11,18 +11,24 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Literal, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from heedful.data.text.batching import Batch
+from heedful.evaluation.cider_d import CiderD
 from heedful.models.base import Seq2SeqModel
 from heedful.pytree import select_rows
 from heedful.search.sampling import SamplingOptions, sample
 from heedful.shapes import Float, Lengths, Losses
-from heedful.tokenization.vocabulary import BOS, EOS, PAD
+from heedful.tokenization.ragged_array import Integers, RaggedArray
+from heedful.tokenization.vocabulary import BOS, EOS, PAD, UNK
+from heedful.training.guided_alignment import hash_rows
 
 PairRewardName = Literal["bleu", "gleu"]
 PairRewardFunction = Callable[[Sequence[int], Sequence[int]], float]
@@ -260,3 +266,70 @@ def _pad_to_tensor(
     """Pad rows with zeros to a tensor with the dtype and device of `like`."""
     tensors = [torch.tensor(row, dtype=like.dtype) for row in rows]
     return pad_sequence(tensors, batch_first=True).to(like.device)
+
+
+_NO_WORD = -1  # an unknown word of an output equals no word of a reference
+
+
+def reference_keys(batch: Batch) -> NDArray[np.uint64]:
+    """Return the key of each row: rows with equal keys have the same references.
+
+    It is the example that the batch names, or else a hash of the source tokens.
+    """
+    if batch.reference_ids is not None:
+        return batch.reference_ids.cpu().numpy().astype(np.uint64)
+    return hash_rows(batch.sources.tokens)
+
+
+class ReferenceTable(NamedTuple):
+    """The references of training sources, by the key of the source."""
+
+    keys: NDArray[np.uint64]  # sorted; that of each group of references
+    scorer: CiderD
+    num_references: int
+
+    @classmethod
+    def from_rows(cls, keys: NDArray[np.uint64], targets: RaggedArray) -> Self:
+        """Group the targets of rows, which have no EOS, by their keys."""
+        unique_keys, groups = np.unique(keys, return_inverse=True)
+        with_eos = [[*targets.get(row), EOS] for row in range(len(targets))]
+        return cls(unique_keys, CiderD(RaggedArray.from_sequences(with_eos), groups), len(with_eos))
+
+    def describe(self) -> str:
+        """Return its size as the log of training shows it."""
+        return (
+            f"document frequencies of {self.scorer.num_ngrams:,} n-grams in "
+            f"{self.num_references:,} references of {self.scorer.num_groups:,} sources"
+        )
+
+    def groups_of(self, batch: Batch) -> Integers:
+        """Return the group of each row."""
+        keys = reference_keys(batch)
+        groups = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
+        unknown = np.flatnonzero(self.keys[groups] != keys)
+        assert not len(unknown), f"row {unknown[0]} is not from the training data"
+        return groups
+
+
+@dataclass
+class CiderDReward:
+    """CIDEr-D, from 0 to 10, with EOS as a word  (Rennie et al. 2017).
+
+    Without it, outputs that end in "with a" gain reward. Truncated outputs have none. Before there
+    are references, while the memory of a step is measured, all rewards are 0.
+    """
+
+    references: ReferenceTable | None = None
+
+    def __call__(
+        self, batch: Batch, outputs: Sequence[Sequence[Rollout]]
+    ) -> Sequence[Sequence[float]]:
+        """Return the reward of each output of each row of a batch."""
+        if self.references is None:
+            return [[0.0] * len(row) for row in outputs]
+        sizes = [len(row) for row in outputs]
+        tokens = RaggedArray.from_sequences(output.targets for row in outputs for output in row)
+        tokens.values[tokens.values == UNK] = _NO_WORD
+        groups = np.repeat(self.references.groups_of(batch), sizes)
+        scores = iter(self.references.scorer.score(tokens, groups).tolist())
+        return [[next(scores) for _ in row] for row in outputs]

@@ -10,10 +10,10 @@ from heedful.acceleration.cpu.transformer_stack import (
     PackedTransformerDecoder,
     PackedTransformerStack,
 )
-from heedful.acceleration.deferred_heads import DeferredSoftmaxHead
 from heedful.acceleration.registry import (
     FOR_INFERENCE,
     FOR_TRAINING,
+    DeferredSoftmaxHead,
     accelerate_for_inference,
     accelerate_for_training,
 )

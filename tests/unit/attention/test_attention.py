@@ -4,10 +4,10 @@ import torch
 from heedful.attention.additive_scores import AdditiveScore, CoverageFeature
 from heedful.attention.alignments import SoftmaxAlignment, SparsemaxAlignment
 from heedful.attention.attention import SingleHeadAttention
-from heedful.attention.dot_product_scores import DotScore
 from heedful.attention.masks import padding_mask
 from heedful.attention.memory import Memory
 from heedful.attention.readouts import WeightedSumReadout
+from heedful.attention.scores import DotScore
 from heedful.errors import DataError
 from heedful.pytree import select_rows
 

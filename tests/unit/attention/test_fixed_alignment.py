@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from heedful.attention.alignments import FixedAlignment, FixedAlignmentConfig
 from heedful.attention.config import AttentionConfig
-from heedful.attention.fixed_alignment import FixedAlignment, FixedAlignmentConfig
 from heedful.attention.memory import AttentionState
 from heedful.config import validate_settings
 from heedful.errors import ConfigError

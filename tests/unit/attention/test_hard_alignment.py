@@ -8,7 +8,6 @@ from pydantic import TypeAdapter
 
 from heedful.attention.alignments import SoftmaxAlignment, SparsemaxAlignment
 from heedful.attention.attention import SingleHeadAttention
-from heedful.attention.dot_product_scores import DotScore
 from heedful.attention.hard_alignment import (
     ArgmaxAlignment,
     Baseline,
@@ -21,6 +20,7 @@ from heedful.attention.hard_alignment import (
 )
 from heedful.attention.memory import AttentionState
 from heedful.attention.readouts import WeightedSumReadout
+from heedful.attention.scores import DotScore
 
 BUILDERS = {
     "argmax": ArgmaxAlignment,

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from heedful.attention.attention import SingleHeadAttention
-from heedful.attention.dot_product_scores import DotScore
 from heedful.attention.memory import AttentionState
 from heedful.attention.monotonic_alignment import MonotonicMarginalAlignment
 from heedful.attention.readouts import WeightedSumReadout
+from heedful.attention.scores import DotScore
 
 alignment = MonotonicMarginalAlignment()
 

@@ -12,11 +12,15 @@ from heedful.attention.alignments import (
 )
 from heedful.attention.attention import SingleHeadAttention
 from heedful.attention.auxiliary_losses import DoublyStochasticLoss
-from heedful.attention.dot_product_scores import BilinearScore, ScaledDotScore
 from heedful.attention.masks import causal_mask, padding_mask
 from heedful.attention.multi_head import MultiHeadAttention
 from heedful.attention.readouts import WeightedSumReadout
-from heedful.attention.scores import PerHeadScore, build_per_head_score
+from heedful.attention.scores import (
+    BilinearScore,
+    PerHeadScore,
+    ScaledDotScore,
+    build_per_head_score,
+)
 from heedful.errors import DataError
 
 BATCH_SIZE, NUM_QUERIES, NUM_KEYS, SIZE, HEADS = 2, 4, 4, 6, 3

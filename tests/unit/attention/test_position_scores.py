@@ -7,7 +7,6 @@ import torch
 
 from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.config import AttentionConfig
-from heedful.attention.dot_product_scores import DotScore
 from heedful.attention.memory import AttentionState
 from heedful.attention.relative_scores import (
     AlibiScore,
@@ -19,7 +18,7 @@ from heedful.attention.relative_scores import (
     alibi_slopes,
     relative_position_buckets,
 )
-from heedful.attention.scores import SumScore
+from heedful.attention.scores import DotScore, SumScore
 from heedful.config import validate_settings
 from heedful.errors import ConfigError
 

@@ -20,7 +20,6 @@ from heedful.attention.alignments import (
 )
 from heedful.attention.attention import SingleHeadAttention
 from heedful.attention.auxiliary_losses import EntropyLoss
-from heedful.attention.dot_product_scores import DotScore
 from heedful.attention.hard_alignment import (
     Baseline,
     LearnedBaseline,
@@ -28,6 +27,7 @@ from heedful.attention.hard_alignment import (
     SampledAlignment,
 )
 from heedful.attention.readouts import WeightedSumReadout
+from heedful.attention.scores import DotScore
 
 VISIBLE = torch.tensor([True, True, False, True])
 NUM_KEYS = [0, 1, 3]

@@ -7,7 +7,6 @@ import torch
 
 from heedful.attention.additive_scores import AdditiveScore, CoverageFeature
 from heedful.attention.config import AttentionConfig, RotaryScoreConfig, SumScoreConfig
-from heedful.attention.dot_product_scores import CosineScore, DotScore, ScaledDotScore
 from heedful.attention.memory import AttentionState
 from heedful.attention.relative_scores import (
     RelativeKeyScore,
@@ -15,6 +14,7 @@ from heedful.attention.relative_scores import (
     RotaryScore,
     apply_rotary,
 )
+from heedful.attention.scores import CosineScore, DotScore, ScaledDotScore
 from heedful.config import validate_settings
 from heedful.errors import ConfigError
 

@@ -12,10 +12,10 @@ from heedful.attention.additive_scores import (
 from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.attention import SingleHeadAttention
 from heedful.attention.config import AttentionConfig
-from heedful.attention.dot_product_scores import DotScore
 from heedful.attention.masks import padding_mask
 from heedful.attention.memory import AttentionState
 from heedful.attention.readouts import WeightedSumReadout
+from heedful.attention.scores import DotScore
 from heedful.config import validate_settings
 from heedful.config.base import type_of, types_in
 from heedful.errors import ConfigError

@@ -7,7 +7,7 @@ import torch
 
 from heedful.attention.additive_scores import AdditiveScore, ConcatScore, LinearScore, LocationScore
 from heedful.attention.alignments import SoftmaxAlignment
-from heedful.attention.dot_product_scores import (
+from heedful.attention.scores import (
     BilinearScore,
     CosineScore,
     CosineScoreConfig,

@@ -8,7 +8,6 @@ from torch import nn
 from heedful.attention.additive_scores import AdditiveScore, CoverageFeature
 from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.attention import SingleHeadAttention
-from heedful.attention.dot_product_scores import DotScore, ScaledDotScore
 from heedful.attention.hard_alignment import ArgmaxAlignmentConfig
 from heedful.attention.local_alignment import LocalAlignmentConfig
 from heedful.attention.masks import causal_mask, padding_mask
@@ -18,6 +17,7 @@ from heedful.attention.monotonic_alignment import (
 )
 from heedful.attention.multi_head import MultiHeadAttention
 from heedful.attention.readouts import WeightedSumReadout
+from heedful.attention.scores import DotScore, ScaledDotScore
 from heedful.inspection import attention_trace as module
 from heedful.inspection.attention_trace import concatenate_steps, trace_attention
 from tests.catalogue import batch, build, store

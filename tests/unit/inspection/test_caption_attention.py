@@ -11,9 +11,9 @@ from rich.console import Console
 
 from heedful.errors import DataError
 from heedful.inspection import contact_sheet
-from heedful.inspection.caption_attention import CaptionAttention, caption_data
+from heedful.inspection.figures import CaptionAttention, caption_data
 from heedful.inspection.image_attention import PeakCell
-from heedful.inspection.terminal_images import SHADES, terminal_sheet
+from heedful.inspection.terminal_figures import SHADES, terminal_sheet
 from heedful.plotting import raster, svg
 
 WORDS = ["a", "red", "dog"]

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from heedful.inspection import attention_map, caption_attention, figures
+from heedful.inspection import attention_map, figures
 from heedful.inspection.attention_layers import (
     AttentionLayer,
     AttentionSelection,
@@ -71,7 +71,7 @@ def test_page_of_one_kind_is_the_page_of_that_kind():
     assert texts == attention_map.render_html([OVER_TEXT], title="Page")
     attention = figures.to_caption_attention(OVER_IMAGE)
     images = figures.render_html([OVER_IMAGE], title="Page")
-    assert images == caption_attention.render_html([attention], title="Page")
+    assert images == figures.render_captions([attention], title="Page")
 
 
 def test_json_has_the_grid_and_the_gates():

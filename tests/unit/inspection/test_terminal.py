@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from heedful.inspection.attention_map import MAX_COLUMNS, AttentionMap
-from heedful.inspection.terminal_heatmap import terminal_heatmap
+from heedful.inspection.terminal_figures import terminal_heatmap
 from heedful.plotting.svg import LIGHT, weight_color
 
 RULE = "\u2502"

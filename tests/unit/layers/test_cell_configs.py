@@ -2,7 +2,7 @@
 
 import pytest
 
-from heedful.attention.dot_product_scores import CosineScore, ProjectedDotScore
+from heedful.attention.scores import CosineScore, ProjectedDotScore
 from heedful.config import BaseConfig, read_yaml, to_yaml, validate_settings
 from heedful.config.base import type_of, types_in
 from heedful.errors import ConfigError

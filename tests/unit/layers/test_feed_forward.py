@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from heedful.layers.feed_forward import FeedForward
+from heedful.layers.sublayers import FeedForward
 
 MASK = torch.tensor([[True, True, True], [True, False, False]])
 BENT = {

@@ -5,10 +5,10 @@ import torch
 
 from heedful.config import BaseConfig, read_yaml, validate_settings
 from heedful.errors import ConfigError
-from heedful.layers.feed_forward import FeedForward, FeedForwardConfig
 from heedful.layers.mixture_of_experts import (
     MoEFeedForward,
 )
+from heedful.layers.sublayers import FeedForward, FeedForwardConfig
 from heedful.layers.transformer import PositionwiseLayerConfig
 
 

@@ -8,8 +8,7 @@ from pydantic import TypeAdapter
 from torch import nn
 
 from heedful.attention.additive_scores import AdditiveScore, ConcatScore
-from heedful.attention.dot_product_scores import CosineScore
-from heedful.attention.scores import ScoreFunction
+from heedful.attention.scores import CosineScore, ScoreFunction
 from heedful.config.base import type_of, types_in
 from heedful.layers.expert_gates import NoisyTopKGate
 from heedful.layers.initialization import (

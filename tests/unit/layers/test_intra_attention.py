@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from heedful.attention.additive_scores import AdditiveScore, CoverageFeature
-from heedful.attention.dot_product_scores import DotScore
+from heedful.attention.scores import DotScore
 from heedful.layers.self_attentive_cells import IntraAttention, StateHistory
 
 E, D, V, ROWS = 2, 3, 5, 4

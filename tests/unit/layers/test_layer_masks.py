@@ -5,8 +5,8 @@ import torch
 
 from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.attention import SingleHeadAttention
-from heedful.attention.dot_product_scores import ScaledDotScore
 from heedful.attention.readouts import WeightedSumReadout
+from heedful.attention.scores import ScaledDotScore
 from heedful.errors import ArgumentError
 from heedful.layers.convolution import DilatedBlock, GatedConvLayer
 from heedful.layers.mixture_of_experts import MoEFeedForwardConfig

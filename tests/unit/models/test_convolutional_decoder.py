@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from heedful.attention.alignments import SoftmaxAlignment
-from heedful.attention.dot_product_scores import DotScore
+from heedful.attention.scores import DotScore
 from heedful.errors import ConfigError
 from heedful.inspection.attention_trace import trace_attention
 from heedful.models.convolutional import ConvolutionalDecoderConfig, ConvolutionalEncoderConfig

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from heedful.attention.config import AttentionConfig
-from heedful.attention.dot_product_scores import ScaledDotScoreConfig
 from heedful.attention.multi_head import MultiHeadConfig
 from heedful.attention.positional_encoding import LearnedEncodingConfig
+from heedful.attention.scores import ScaledDotScoreConfig
 from heedful.data.text.token_stream import LMBatch
 from heedful.errors import ConfigError
-from heedful.layers.feed_forward import FeedForwardConfig
+from heedful.layers.sublayers import FeedForwardConfig
 from heedful.models.language_model import (
     BoundedContextModel,
     LanguageModelConfig,

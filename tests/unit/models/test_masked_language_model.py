@@ -5,12 +5,12 @@ import torch
 from torch.optim import Adam
 
 from heedful.attention.config import AttentionConfig
-from heedful.attention.dot_product_scores import ScaledDotScoreConfig
 from heedful.attention.multi_head import MultiHeadConfig
+from heedful.attention.scores import ScaledDotScoreConfig
 from heedful.data.text.token_stream import LMBatch
 from heedful.errors import ConfigError
-from heedful.layers.feed_forward import FeedForwardConfig
 from heedful.layers.initialization import XavierInitConfig
+from heedful.layers.sublayers import FeedForwardConfig
 from heedful.models.masked_language_model import (
     MaskedLanguageModelConfig,
     MaskingConfig,

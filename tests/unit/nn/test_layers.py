@@ -14,10 +14,10 @@ from heedful.attention.additive_scores import AdditiveScoreConfig, CoverageFeatu
 from heedful.attention.alignments import EntmaxAlignment, SoftmaxAlignment
 from heedful.attention.attention import SingleHeadAttention
 from heedful.attention.config import AlignmentConfig, ScoreConfig, SumScoreConfig
-from heedful.attention.dot_product_scores import BilinearScoreConfig, CosineScore
 from heedful.attention.multi_head import MultiHeadAttention as HeadsOfModels
 from heedful.attention.readouts import WeightedSumReadout
 from heedful.attention.relative_scores import AlibiScoreConfig
+from heedful.attention.scores import BilinearScoreConfig, CosineScore
 from heedful.errors import ArgumentError
 from heedful.nn import AdditiveAttention, Attention, MultiHeadAttention, MultiheadAttention
 from tests.conformance.inputs import sentences

@@ -5,9 +5,8 @@ import struct
 import pytest
 
 from heedful.errors import ConfigError
-from heedful.plotting import figure_files
-from heedful.plotting.figure_files import render_png, write_figures
-from heedful.plotting.svg import add_text, svg_document, to_svg
+from heedful.plotting import svg
+from heedful.plotting.svg import add_text, render_png, svg_document, to_svg, write_figures
 
 pytest.importorskip("resvg_py", reason="resvg-py is not installed")
 
@@ -34,7 +33,7 @@ def test_document_is_rendered_once_for_all_files(tmp_path):
 
 
 def test_system_without_fonts_raises(monkeypatch, tmp_path):
-    monkeypatch.setattr(figure_files, "_has_fonts", lambda: False)
+    monkeypatch.setattr(svg, "_has_fonts", lambda: False)
     path = tmp_path / "a.png"
     with pytest.raises(ConfigError) as error:
         write_figures([path], lambda: document("word"))

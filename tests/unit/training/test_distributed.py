@@ -12,9 +12,8 @@ from torch import distributed as dist
 from torch import nn
 
 from heedful.errors import ConfigError
-from heedful.training.data_parallel import DDPContext
+from heedful.training.data_parallel import DDPContext, init_distributed
 from heedful.training.distributed import SINGLE_PROCESS, BatchShard, DistributedError
-from heedful.training.process_group import init_distributed
 from tests.catalogue import batch, store
 
 CPU = torch.device("cpu")

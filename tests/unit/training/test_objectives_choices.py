@@ -15,8 +15,7 @@ from heedful.training.objectives import (
     SelfCriticalObjectiveConfig,
     check_objective_supported,
 )
-from heedful.training.reference_rewards import CiderDReward
-from heedful.training.rollouts import PairReward, gleu, sentence_bleu
+from heedful.training.rollouts import CiderDReward, PairReward, gleu, sentence_bleu
 
 TAUGHT = TeacherForcingConfig()
 

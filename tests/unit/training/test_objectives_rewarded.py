@@ -8,8 +8,7 @@ from heedful.tokenization.ragged_array import RaggedArray
 from heedful.tokenization.vocabulary import EOS
 from heedful.training.guided_alignment import hash_rows
 from heedful.training.objectives import ReinforceObjective
-from heedful.training.reference_rewards import CiderDReward, ReferenceTable
-from heedful.training.rollouts import PairReward, RolloutSampler, gleu
+from heedful.training.rollouts import CiderDReward, PairReward, ReferenceTable, RolloutSampler, gleu
 from tests.catalogue import batch, build, store
 from tests.unit.evaluation.slow_cider_d import slow_cider_d
 from tests.unit.training.toy import (

@@ -8,8 +8,7 @@ from heedful.data.text.batching import Batch, SourceBatch
 from heedful.tokenization.ragged_array import RaggedArray
 from heedful.tokenization.vocabulary import EOS, PAD, UNK
 from heedful.training.guided_alignment import hash_rows
-from heedful.training.reference_rewards import CiderDReward, ReferenceTable, reference_keys
-from heedful.training.rollouts import Rollout
+from heedful.training.rollouts import CiderDReward, ReferenceTable, Rollout, reference_keys
 from tests.unit.evaluation.slow_cider_d import slow_cider_d
 
 A, DOG, RUNS, CAT, SITS = range(4, 9)

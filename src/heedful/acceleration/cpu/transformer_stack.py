@@ -24,14 +24,13 @@ from heedful.acceleration.cpu.transformer_step import (
 from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.attention import Attention
 from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
-from heedful.attention.dot_product_scores import DotScore, ScaledDotScore
 from heedful.attention.masks import check_padding_mask
 from heedful.attention.memory import Memory
 from heedful.attention.multi_head import MultiHeadAttention
 from heedful.attention.readouts import WeightedSumReadout
-from heedful.layers.feed_forward import FeedForward
+from heedful.attention.scores import DotScore, ScaledDotScore
 from heedful.layers.self_attention import FullSelfAttention, KVCache, SelfAttentionCache
-from heedful.layers.sublayers import CrossAttention, SublayerConnection
+from heedful.layers.sublayers import CrossAttention, FeedForward, SublayerConnection
 from heedful.layers.transformer import (
     Memories,
     OutputsWithLosses,

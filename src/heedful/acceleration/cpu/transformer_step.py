@@ -22,9 +22,8 @@ from heedful.attention.alignments import SoftmaxAlignment, mask_scores
 from heedful.attention.attention import Attention
 from heedful.attention.memory import Memory
 from heedful.attention.multi_head import MultiHeadAttention
-from heedful.layers.feed_forward import FeedForward
 from heedful.layers.self_attention import KVCache
-from heedful.layers.sublayers import SublayerConnection
+from heedful.layers.sublayers import FeedForward, SublayerConnection
 from heedful.layers.transformer import TransformerLayer
 from heedful.pytree import map_tensors, select_rows
 from heedful.shapes import Bool, Float, Int

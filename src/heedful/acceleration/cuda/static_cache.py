@@ -23,9 +23,8 @@ from heedful.acceleration.cpu.transformer_step import multi_head_and_temperature
 from heedful.attention.attention import Attention
 from heedful.attention.memory import Memory
 from heedful.layers.embeddings import TokenEmbedding
-from heedful.layers.feed_forward import FeedForward
 from heedful.layers.self_attention import KVCache, SelfAttentionCache
-from heedful.layers.sublayers import SublayerConnection
+from heedful.layers.sublayers import FeedForward, SublayerConnection
 from heedful.layers.transformer import (
     TransformerLayer,
     TransformerLayerState,

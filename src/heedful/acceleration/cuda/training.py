@@ -20,8 +20,7 @@ from heedful.acceleration.deferred_log_probs import (
 )
 from heedful.attention.attention import softmax_context
 from heedful.attention.memory import Memory
-from heedful.layers.feed_forward import FeedForward, FeedForwardOutput
-from heedful.layers.sublayers import SublayerConnection
+from heedful.layers.sublayers import FeedForward, FeedForwardOutput, SublayerConnection
 from heedful.models.output_heads import smoothed_cross_entropy
 from heedful.shapes import AnyMask, Context, Float, HiddenStates, Queries, Scalar, TokenIds
 

@@ -23,21 +23,20 @@ from heedful.models.output_heads import (
     check_copying,
     check_parallel,
 )
-from heedful.models.recurrent.adaptive import AdaptiveWiring, AdaptiveWiringConfig
+from heedful.models.recurrent.adaptive import AdaptiveWiring, AdaptiveWiringConfig, DeepFusionConfig
 from heedful.models.recurrent.bridge import (
     Bridge,
     BridgeConfig,
     BridgeContext,
     TanhBridgeConfig,
 )
-from heedful.models.recurrent.decoder import RecurrentDecoder
-from heedful.models.recurrent.decoder_parts import RecurrentDecoderConfigBase
-from heedful.models.recurrent.decoder_variants import (
+from heedful.models.recurrent.decoder import (
     CopyNetDecoder,
     ExpertsDecoder,
     MarginalDecoder,
+    RecurrentDecoder,
 )
-from heedful.models.recurrent.deep_fusion import DeepFusionConfig
+from heedful.models.recurrent.decoder_parts import RecurrentDecoderConfigBase
 from heedful.models.recurrent.wiring import (
     AttendThenStepConfig,
     AttentionWiring,

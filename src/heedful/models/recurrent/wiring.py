@@ -18,12 +18,12 @@ from heedful.config import BaseConfig
 from heedful.layers.rnn import StackedCells
 from heedful.layers.rnn_cells import RecurrentState
 from heedful.models.base import EncoderOutput
-from heedful.models.recurrent.decoder_parts import RecurrentDecoderConfigBase
-from heedful.models.recurrent.pre_output import (
+from heedful.models.recurrent.decoder_parts import (
     Features,
     PreOutput,
     PreOutputInput,
     PreOutputParts,
+    RecurrentDecoderConfigBase,
     StepVectors,
 )
 from heedful.shapes import (

@@ -26,8 +26,7 @@ from heedful.inspection.attention_layers import (
     without_words,
 )
 from heedful.inspection.attention_map import AttentionMap
-from heedful.inspection.caption_attention import CaptionAttention
-from heedful.inspection.figures import to_caption_attention
+from heedful.inspection.figures import CaptionAttention, to_caption_attention
 from heedful.search import Hypothesis, Node
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import EOS

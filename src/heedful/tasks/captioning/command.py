@@ -147,8 +147,8 @@ def _print_attention(result: Caption) -> None:
 
 
 def _write_files(captions: Sequence[Caption], figures: list[Path], html: Path | None) -> None:
-    from heedful.inspection.caption_attention import render_html
-    from heedful.plotting.figure_files import write_figures
+    from heedful.inspection.figures import render_captions
+    from heedful.plotting.svg import write_figures
     from heedful.storage.atomic import write_text
 
     for option, paths in (("--svg", figures), ("--html", html)):
@@ -158,7 +158,7 @@ def _write_files(captions: Sequence[Caption], figures: list[Path], html: Path | 
         write_figures(figures, captions[0].attention.to_svg)
     if html:
         attentions = [result.attention for result in captions]
-        write_text(html, render_html(attentions, title="Captions"))
+        write_text(html, render_captions(attentions, title="Captions"))
     for path in filter(None, (*figures, html)):
         echo(f"wrote {path}", err=True)
 

@@ -34,7 +34,7 @@ from heedful.tasks.task_data import (
     random_tokens,
 )
 from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig, TokenizerPair
-from heedful.training.reference_rewards import ReferenceTable
+from heedful.training.rollouts import ReferenceTable
 
 _MAX_NOTES = 10  # about unusual images, in the report of a data set
 

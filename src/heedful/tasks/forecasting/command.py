@@ -87,7 +87,7 @@ def forecast(
     Example: heedful forecast runs/flights flights.csv --quantiles 0.05,0.95 --json
     Example: heedful forecast runs/flights flights.csv --backtest 4 --html page.html
     """
-    from heedful.plotting.figure_files import write_figures
+    from heedful.plotting.svg import write_figures
     from heedful.storage.atomic import write_text
     from heedful.tasks.forecasting import pages
 

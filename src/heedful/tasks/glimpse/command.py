@@ -67,7 +67,7 @@ def glimpse(
 
     from rich.console import Console
 
-    from heedful.plotting.figure_files import write_figures
+    from heedful.plotting.svg import write_figures
     from heedful.storage.atomic import write_text
     from heedful.tasks.glimpse import trajectories
 

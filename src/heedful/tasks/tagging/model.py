@@ -15,9 +15,8 @@ from heedful.attention.masks import padding_mask
 from heedful.config import BaseConfig
 from heedful.data.text.batching import Batch, SourceBatch
 from heedful.errors import check
-from heedful.layers.characters import CharacterEncoderConfig
 from heedful.layers.crf import Emissions, SoftmaxTagHeadConfig, TagHead, TagHeadConfig, Tags
-from heedful.layers.embeddings import TokenEmbedding
+from heedful.layers.embeddings import CharacterEncoderConfig, TokenEmbedding
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
 from heedful.models.base import Encoder, EncoderOutput
 from heedful.models.encoder_decoder import EncoderConfig

@@ -8,7 +8,7 @@ import torch
 from heedful.config.base import type_of, types_in
 from heedful.models.base import EncoderOutput, EncoderStateSizes
 from heedful.models.recurrent.config import RecurrentDecoderConfig, WiringConfig
-from heedful.models.recurrent.pre_output import PreOutputConfig
+from heedful.models.recurrent.decoder_parts import PreOutputConfig
 from heedful.models.scheduled_sampling import InputSampler
 
 MEMORY, VOCABULARY = 6, 9

@@ -11,9 +11,11 @@ from heedful.layers.rnn_cell_config import GRUCellConfig
 from heedful.layers.self_attentive_cells import DeepFusionLSTMNCell, LSTMNCell, LSTMNCellConfig
 from heedful.models.base import EncoderOutput
 from heedful.models.encoder_decoder import EncoderDecoderConfig
-from heedful.models.recurrent.decoder_parts import RecurrentDecoderConfigBase
-from heedful.models.recurrent.deep_fusion import DeepFusionConfig
-from heedful.models.recurrent.pre_output import StateOnlyPreOutputConfig
+from heedful.models.recurrent.adaptive import DeepFusionConfig
+from heedful.models.recurrent.decoder_parts import (
+    RecurrentDecoderConfigBase,
+    StateOnlyPreOutputConfig,
+)
 
 E, D, A, S, STEPS = 3, 4, 5, 6, 4
 LENGTHS = torch.tensor([6, 2, 4])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from heedful.models.recurrent.pre_output import (
+from heedful.models.recurrent.decoder_parts import (
     ConcatPreOutputConfig,
     DeepOutputConfig,
     LinearPreOutputConfig,

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from heedful.attention.config import AttentionConfig
-from heedful.attention.dot_product_scores import BilinearScoreConfig
 from heedful.attention.multi_head import MultiHeadConfig
+from heedful.attention.scores import BilinearScoreConfig
 from heedful.layers.rnn_cell_config import GRUCellConfig
 from heedful.models.base import EncoderOutput
 from heedful.models.recurrent.config import RecurrentDecoderConfig
-from heedful.models.recurrent.pre_output import MaxoutPreOutputConfig
+from heedful.models.recurrent.decoder_parts import MaxoutPreOutputConfig
 from heedful.models.recurrent.wiring import (
     AttendThenStepConfig,
     StepThenAttendConfig,

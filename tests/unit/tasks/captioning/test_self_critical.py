@@ -9,8 +9,7 @@ import heedful
 from heedful.data.text.example_formats import ExampleSource
 from heedful.recipes import load_recipe
 from heedful.tasks.captioning.task import TASK
-from heedful.training.reference_rewards import CiderDReward
-from heedful.training.rollouts import Rollout
+from heedful.training.rollouts import CiderDReward, Rollout
 from tests.captioning import caption_recipe, write_images
 from tests.unit.evaluation.slow_cider_d import slow_cider_d
 

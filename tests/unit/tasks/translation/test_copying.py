@@ -16,7 +16,7 @@ from heedful.inspection.attention_layers import AttentionSelection
 from heedful.inspection.attention_map import AttentionMap, attention_data, render_svg
 from heedful.inspection.attention_trace import trace_attention
 from heedful.inspection.run_samples import group_by_step
-from heedful.inspection.terminal_heatmap import terminal_heatmap
+from heedful.inspection.terminal_figures import terminal_heatmap
 from heedful.models.copying import CopyHead
 from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.recipes.recipe import load_recipe

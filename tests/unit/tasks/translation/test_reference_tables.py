@@ -11,8 +11,7 @@ from heedful.experiment import train
 from heedful.recipes import load_recipe
 from heedful.tasks.translation.task import TASK
 from heedful.training.objectives import SelfCriticalObjectiveConfig
-from heedful.training.reference_rewards import CiderDReward
-from heedful.training.rollouts import Rollout
+from heedful.training.rollouts import CiderDReward, Rollout
 from tests.commands import write_recipe
 from tests.unit.evaluation.slow_cider_d import slow_cider_d
 
