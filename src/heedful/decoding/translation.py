@@ -85,6 +85,7 @@ class Translation(NamedTuple):
         fields = {
             "source": self.source,
             "source_tokens": self.source_tokens,
+            **({"source_word_ids": self.source_word_ids} if weights else {}),
             **self._output_to_json(weights=weights),
             "alternatives": [
                 output._output_to_json(weights=weights) for output in self.alternatives
@@ -113,6 +114,7 @@ class Translation(NamedTuple):
             fields["copy_probs"] = self.copy_probs_to_json()
         if weights:
             fields["weights"] = self.weights.astype("float64").round(_DIGITS).tolist()
+            fields["word_ids"] = self.word_ids
             fields["eos_weights"] = self.eos_weights.astype("float64").round(_DIGITS).tolist()
         return fields
 

@@ -51,10 +51,14 @@ class PredictedText(NamedTuple):
     tokens: Sequence[str]
     attention_map: None = None
     attention_layers: Sequence[AttentionLayer] = ()  # all of the model, if they were requested
+    num_prompt_tokens: int | None = None  # of the tokens, where a prompt was continued
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        return {"text": self.text, "tokens": list(self.tokens)}
+        fields: dict[str, Any] = {"text": self.text, "tokens": list(self.tokens)}
+        if self.num_prompt_tokens is not None:
+            fields["num_prompt_tokens"] = self.num_prompt_tokens
+        return fields
 
 
 class TextPredictor(Predictor[str, PredictedText]):

@@ -6,10 +6,10 @@ is streamed piece by piece is the text of all tokens.
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Self
+from typing import Annotated, Self
 
 import torch
-from pydantic import ConfigDict, NonNegativeInt, model_validator
+from pydantic import ConfigDict, Field, NonNegativeInt, model_validator
 from torch import Tensor
 from typing_extensions import override
 
@@ -45,6 +45,8 @@ class GenerationOptions(BaseConfig):
     """Sample among the most likely tokens with this total probability."""
     seed: int | None = None
     """Random seed; by default the index of the prompt."""
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """The text ends before the first of these that follows the prompt."""
 
     @model_validator(mode="after")
     def _check_ranges(self) -> Self:
@@ -105,8 +107,13 @@ class TextGenerator(TextPredictor):
             options=options.build(),
             seed=options.seed or 0,
         )
-        return [
+        texts = [
             prompt + "".join(stream_text(self.tokenizer, prompt_ids, tokens)) for tokens in samples
+        ]
+        ends = [find_end(text, len(prompt), options.stop) for text in texts]
+        return [
+            text[:end] if is_stopped else text
+            for text, (end, is_stopped) in zip(texts, ends, strict=True)
         ]
 
     @override
@@ -157,10 +164,18 @@ class TextGenerator(TextPredictor):
                 ids.append(int(step.tokens[0]))
                 yield ids[-1]
 
+        def result(text: str) -> PredictedText:
+            tokens = self.tokenizer.ids_to_tokens(ids)
+            return PredictedText(text, tokens, num_prompt_tokens=len(prompt_ids))
+
         text = prompt
-        for piece in chain([""], stream_text(self.tokenizer, prompt_ids, new_ids()), [""]):
+        for piece in chain([""], stream_text(self.tokenizer, prompt_ids, new_ids())):
             text += piece
-            yield PredictedText(text, self.tokenizer.ids_to_tokens(ids))
+            end, is_stopped = find_end(text, len(prompt), options.stop)
+            yield result(text[:end])
+            if is_stopped:
+                return
+        yield result(text)
 
     def _read(self, text: str) -> PredictedText:
         """Read a text, as far as the context reaches, and return the attention of each layer."""
@@ -194,6 +209,23 @@ class TextGenerator(TextPredictor):
         ids = encode_prompt(prompt, self.tokenizer)
         rows = torch.tensor(ids, device=self.device).expand(num_rows, -1)
         return ids, self._bounded.encode_prompt(rows[:, :-1]), rows[:, -1]
+
+
+def find_end(text: str, start: int, stop: Sequence[str]) -> tuple[int, bool]:
+    """Return how much of a text that grows is final, and whether it ends there.
+
+    It ends before the first of `stop` at or after `start`; a beginning of one may be completed.
+    """
+    found = [index for phrase in stop if (index := text.find(phrase, start)) >= 0]
+    if found:
+        return min(found), True
+    beginnings = [
+        length
+        for phrase in stop
+        for length in range(1, len(phrase))
+        if text.endswith(phrase[:length], start)
+    ]
+    return len(text) - max(beginnings, default=0), False
 
 
 def stream_text(

@@ -44,6 +44,24 @@ def generator(tmp_path_factory):
 
 
 @each_tokenizer
+def test_text_ends_before_the_first_stop_after_the_prompt(config):
+    generator = build_generator(config)
+    text = generator.generate("in", max_new_tokens=25, seed=3)
+    stop = text[8:10], text[12:15]
+    options = OPTIONS.model_copy(update={"stop": stop})
+    end = min(text.find(phrase, 2) for phrase in stop)
+    parts = [result.text for result in generator.stream("in", options)]
+    assert parts[-1] == text[:end] == next(generator.predict(["in"], options)).text
+    assert all(longer.startswith(part) for part, longer in pairwise(parts))
+    assert generator.generate_samples("in", 1, options) == [text[:end]]
+
+
+def test_result_counts_the_tokens_of_the_prompt():
+    result = next(build_generator(CharacterTokenizerConfig()).predict(["in horto"], OPTIONS))
+    assert result.num_prompt_tokens == len(result.tokens) - 25 == 9  # a line break before the text
+
+
+@each_tokenizer
 @pytest.mark.parametrize("prompt", ["", "Quis", "in horto\n", "a\nin", "\n\n"])
 def test_stream_first_sample_and_whole_text_equal(config, prompt):
     generator = build_generator(config)

@@ -88,12 +88,14 @@ def test_json_has_rounded_numbers():
     assert format_json("attention", build_translation("garden")) == {
         "source": "horto",
         "source_tokens": ["horto", "(end)"],
+        "source_word_ids": [0, -1],
         "text": "garden",
         "score": -0.25,
         "log_prob": -0.5,
         "tokens": ["garden"],
         "log_probs": [-0.1, -0.1],
         "weights": [[0.666667, 0.333333]],
+        "word_ids": [0],
         "eos_weights": [0.0, 1.0],
         "alternatives": [],
     }
@@ -102,7 +104,12 @@ def test_json_has_rounded_numbers():
 def test_json_has_weights_and_tree_only_in_their_output_types():
     translation = build_translation(tree=TREE, alternatives=(build_translation("a"),))
     keys = {output_type: set(format_json(output_type, translation)) for output_type in JSON_TYPES}
-    assert keys["attention"] - keys["json"] == {"weights", "eos_weights"}
+    assert keys["attention"] - keys["json"] == {
+        "weights",
+        "eos_weights",
+        "source_word_ids",
+        "word_ids",
+    }
     assert keys["tree"] - keys["json"] == {"tree"}
     assert "weights" not in format_json("json", translation)["alternatives"][0]
 

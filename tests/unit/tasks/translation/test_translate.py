@@ -144,12 +144,14 @@ def test_attention_is_written_as_json_lines(translate, tmp_path):
     assert second == {
         "source": "",
         "source_tokens": ["(end)"],
+        "source_word_ids": [-1],
         "text": "",
         "score": 0.0,
         "log_prob": 0.0,
         "tokens": [],
         "log_probs": [0.0],
         "weights": [],
+        "word_ids": [],
         "eos_weights": [0.0],
         "alternatives": [],
     }
