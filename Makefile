@@ -7,7 +7,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 EXTRAS := .venv/.extras
 QUICK := not learning and not diagonal and not wide and not slow and not faults and not extras and not gpu
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS)
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal
 COVERED := $(PYTEST) --cov --cov-report=term:skip-covered
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

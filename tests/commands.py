@@ -3,12 +3,14 @@
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
 
 LETTERS = "abcdefgh"
+STOP_SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
 
 RECIPE = """
 info: {{summary: letters}}
@@ -100,11 +102,15 @@ def heedful(capsys, monkeypatch, *words: str | Path, stdin: str = "") -> Finishe
     monkeypatch.setattr(sys, "argv", ["heedful", *map(str, words)])
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
     capsys.readouterr()
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
         main()
         code = 0
     except SystemExit as leaving:
         code = int(leaving.code or 0)
+    finally:  # a command that has trained ignores signals until its process ends
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     return Finished(code, *capsys.readouterr())
 
 

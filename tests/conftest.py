@@ -6,8 +6,10 @@ Nothing here imports torch, so that tests without it start fast.
 import gc
 import os
 import random
+import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read by torch when it is first imported
 
@@ -21,6 +23,9 @@ from tests.shape_checking import check_shapes, enable_checks_of
 from tests.tracing import limited_tracing, untraced
 
 SEED = 20260101
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as background processes inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 check_shapes()
 
@@ -67,6 +72,27 @@ def _no_early_validation(monkeypatch):
     """Validate at the configured steps only, however slow the machine is."""
     if "heedful.experiment.validation" in sys.modules:
         monkeypatch.setattr("heedful.experiment.validation.FIRST_VALIDATION_SECONDS", float("inf"))
+
+
+_flops_by_model: dict[tuple[Any, ...], float] = {}
+
+
+@pytest.fixture(autouse=True)
+def _flops_counted_once(monkeypatch):
+    """Count the FLOPs of equal models and batches once: half of the time of a tiny training."""
+    flops = sys.modules.get("heedful.experiment.flops")
+    if flops is None:
+        return
+    count = flops._training_flops
+
+    def count_once(recipe, model, sizes, shape):
+        parameters = ((name, p.shape, p.requires_grad) for name, p in model.named_parameters())
+        key = (recipe.model.model_dump_json(), str(model), *parameters, sizes, shape)
+        if key not in _flops_by_model:
+            _flops_by_model[key] = count(recipe, model, sizes, shape)
+        return _flops_by_model[key]
+
+    monkeypatch.setattr(flops, "_training_flops", count_once)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Runs for the tests of exports: trained in seconds, or of a recipe with random parameters."""
 
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from heedful.tokenization.tokenizer import CharacterTokenizerConfig
 from heedful.tokenization.tokenizer_pair import SeparateTokenizersConfig, SharedTokenizerConfig
 from tests.commands import write_recipe
 
+UMASK = 0o027  # that no default has
 TEXTS = ["abcdefgh ijklmnop", "qrstuvwx yz", "0123456789 +-*/()=#"]
 HEADS = {"score": {"type": "scaled-dot"}, "multi_head": {"num_heads": 2}}
 TRANSFORMER = {
@@ -37,16 +39,31 @@ def train_letters(folder: Path, *, is_transformer: bool) -> Path:
     if is_transformer:
         settings["model"] = {"encoder": TRANSFORMER, "decoder": TRANSFORMER}
     recipe.write_text(yaml.safe_dump(settings))
+    with (folder / "target.txt").open("a") as targets, (folder / "source.txt").open("a") as sources:
+        print("a b z", file=targets)  # a word that sources do not have
+        print("a b", file=sources)
     heedful.train(str(recipe), folder / "run")
     return folder / "run"
 
 
 def export(run: Path, target: str, out: Path) -> str:
-    """Export by the command, in a process without shape checks, which torch.export cannot read."""
+    """Export by the command, in a process without shape checks, which torch.export cannot read.
+
+    The files have the modes that the umask gives; a model must be readable by a group.
+    """
     command = [sys.executable, "-m", "heedful", "export", run, "--to", target, "--out", out]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, umask=UMASK)
     assert done.returncode == 0, done.stderr
+    assert_modes(out)
     return done.stdout.strip()
+
+
+def assert_modes(folder: Path) -> None:
+    """Assert that a folder and all in it have the modes that `UMASK` gives."""
+    paths = [folder, *folder.rglob("*")]
+    assert len(paths) > 1
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in paths}
+    assert modes == {path.name: 0o750 if path.is_dir() else 0o640 for path in paths}
 
 
 def write_recipe_run(name: str, folder: Path, *, larger: str = "source") -> Path:

@@ -1,10 +1,10 @@
 """Every writer leaves files and folders with the mode that the umask gives, not only the owner's.
 
 Libraries that write through temporary files give mode 0600; a model must be readable by a group.
+`tests.exporting.export` asserts it for exports to other formats.
 """
 
 import os
-import stat
 
 import numpy as np
 import pytest
@@ -12,12 +12,11 @@ import pytest
 import heedful
 from heedful.conversion.exporting import export_run
 from heedful.conversion.importing import import_run
-from heedful.conversion.registry import EXPORTERS, get_exporter
 from heedful.data.images.feature_files import write_features
 from heedful.data.images.idx_files import write_idx
 from heedful.storage.atomic import atomic_replace, write_text
 from tests.commands import write_random_run, write_recipe
-from tests.exporting import TEXTS, TRANSFORMER, export
+from tests.exporting import TEXTS, TRANSFORMER, UMASK, assert_modes
 
 CHARACTERS = {"type": "shared", "tokenizer": {"type": "character"}}
 SETTINGS = {"tokenizers": CHARACTERS, "model": {"encoder": TRANSFORMER, "decoder": TRANSFORMER}}
@@ -25,18 +24,9 @@ SETTINGS = {"tokenizers": CHARACTERS, "model": {"encoder": TRANSFORMER, "decoder
 
 @pytest.fixture(autouse=True)
 def umask():
-    """Set a umask that no default has."""
-    previous = os.umask(0o027)
+    previous = os.umask(UMASK)
     yield
     os.umask(previous)
-
-
-def assert_modes(folder):
-    paths = [folder, *folder.rglob("*")]
-    assert len(paths) > 1
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in paths}
-    expected = {path.name: 0o750 if path.is_dir() else 0o640 for path in paths}
-    assert modes == expected
 
 
 @pytest.fixture
@@ -68,12 +58,3 @@ def test_export_and_import_follow_the_umask(run, target, tmp_path):
     import_run(tmp_path / "out", tmp_path / "back")
     for name in ("run", "out", "back"):
         assert_modes(tmp_path / name)
-
-
-@pytest.mark.extras
-@pytest.mark.parametrize("target", sorted(EXPORTERS.keys() - {"safetensors", "hf"}))
-def test_graph_exports_follow_the_umask(run, target, tmp_path):
-    for package in get_exporter(target).packages:
-        pytest.importorskip(package)
-    export(run, target, tmp_path / "out")
-    assert_modes(tmp_path / "out")

@@ -49,7 +49,7 @@ def _training_flops(
     recipe: Recipe, model: nn.Module, sizes: VocabSizes, shape: BatchShape
 ) -> float:
     batch = recipe.task.data.dummy_batch(recipe.model, sizes, shape, _NUM_ROWS, "meta")
-    return flops_per_token(model, batch, num_targets=_NUM_ROWS * shape.target_length).training
+    return _count_training(_meta_copy(model), batch) / (_NUM_ROWS * shape.target_length)
 
 
 def measure_speed(device: torch.device) -> float:
@@ -76,19 +76,27 @@ class FlopsPerToken(NamedTuple):
 
 def flops_per_token(model: nn.Module, batch: Any, *, num_targets: int) -> FlopsPerToken:
     """Count the FLOPs of a batch with this many target tokens, by a copy on the meta device."""
+    copy = _meta_copy(model)
+    batch = map_tensors(lambda tensor: tensor.to("meta"), batch)
+    with FlopCounter() as forward, torch.no_grad():
+        copy.eval()(batch)
+    return FlopsPerToken(forward.total / num_targets, _count_training(copy, batch) / num_targets)
+
+
+def _meta_copy(model: nn.Module) -> nn.Module:
     parameters = {
         id(tensor): nn.Parameter(tensor.detach().to("meta"), requires_grad=tensor.requires_grad)
         for tensor in model.parameters()
     }
     buffers = {id(buffer): buffer.detach().to("meta") for buffer in model.buffers()}
-    copy = deepcopy(model, {**parameters, **buffers})  # which copies no tensor
-    batch = map_tensors(lambda tensor: tensor.to("meta"), batch)
-    with FlopCounter() as forward, torch.no_grad():
-        copy.eval()(batch)
-    with FlopCounter() as training, torch.enable_grad():
-        output = copy.train()(batch)
+    return deepcopy(model, {**parameters, **buffers})  # which copies no tensor
+
+
+def _count_training(model: nn.Module, batch: Any) -> int:
+    with FlopCounter() as counter, torch.enable_grad():
+        output = model.train()(batch)
         sum(output.auxiliary_losses.values(), start=output.log_probs.sum()).backward()
-    return FlopsPerToken(forward.total / num_targets, training.total / num_targets)
+    return counter.total
 
 
 class FlopCounter(TorchDispatchMode):
