@@ -200,5 +200,10 @@ def test_every_extra_is_offered_by_a_message():
     """An extra that nothing uses would promise what does not work."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     source = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
-    extras = project["optional-dependencies"].keys() - {"dev", "dev-triton", "dev-vision"}
+    extras = project["optional-dependencies"].keys() - {
+        "dev",
+        "dev-serve",
+        "dev-triton",
+        "dev-vision",
+    }
     assert [extra for extra in extras if f"heedful[{extra}]" not in source] == []

@@ -216,9 +216,9 @@ def find_end(text: str, start: int, stop: Sequence[str]) -> tuple[int, bool]:
 
     It ends before the first of `stop` at or after `start`; a beginning of one may be completed.
     """
-    found = [index for phrase in stop if (index := text.find(phrase, start)) >= 0]
-    if found:
-        return min(found), True
+    stops = [index for phrase in stop if (index := text.find(phrase, start)) >= 0]
+    if stops:
+        return min(stops), True
     beginnings = [
         length
         for phrase in stop

@@ -92,7 +92,7 @@ def _place_tags(sentence: Sentence, translation: Mapping[str, Any]) -> str:
     for index, tag in enumerate(tags):
         if tag.parent in spans:
             low, high = spans[tag.parent]
-            run = _longest_run([tag.first <= aligned[i] < tag.last for i in range(low, high)])
+            run = _largest_run([tag.first <= aligned[i] < tag.last for i in range(low, high)])
             if run:
                 spans[index] = (low + run[0], low + run[1])
     siblings: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -137,7 +137,7 @@ def _align_words(translation: Mapping[str, Any], num_source: int, num_target: in
     ]
 
 
-def _longest_run(flags: Sequence[bool]) -> tuple[int, int] | None:
+def _largest_run(flags: Sequence[bool]) -> tuple[int, int] | None:
     """Return start and end of the longest run of True, the first of equal ones."""
     borders = [-1, *(index for index, flag in enumerate(flags) if not flag), len(flags)]
     start, end = max(pairwise(borders), key=lambda run: run[1] - run[0])

@@ -186,7 +186,9 @@ class _Block:
 
     def _sentence(self, text: str, start: int, end: int) -> Sentence:
         inner = [element for element in self._elements if element.sentence == (start, end)]
-        indices: dict[_Element | None, int] = {each: index for index, each in enumerate(inner)}
+        indices: dict[_Element | None, int] = {
+            element: index for index, element in enumerate(inner)
+        }
         pieces = [match.span() for match in PIECE.finditer(text, start, end)]
         tags = []
         ends: dict[int, int] = {}  # pieces of earlier siblings: one piece is in one of them
