@@ -9,9 +9,8 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from typing_extensions import override
 
 from heedful.aligners.corpus import AlignmentBatch, TranslationTable, build_corpus, iter_batches
-from heedful.aligners.hmm import HMMAligner
 from heedful.aligners.links import Link, Symmetrization, symmetrize
-from heedful.aligners.models import DiagonalAligner, IBMModel1, WordAligner
+from heedful.aligners.models import DiagonalAligner, HMMAligner, IBMModel1, WordAligner
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
 from heedful.tokenization.ragged_array import RaggedArray

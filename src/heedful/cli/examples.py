@@ -19,7 +19,7 @@ from heedful.terminal import (
 if TYPE_CHECKING:
     from heedful.data.images.image_files import Pixels
     from heedful.data.synthetic import Corpus
-    from heedful.data.synthetic.image_corpus import ImageCorpus
+    from heedful.data.synthetic.corpus import ImageCorpus
 
 Format = Literal["tsv", "jsonl"]
 _DIGITS = "digits"

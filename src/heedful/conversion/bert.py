@@ -19,11 +19,11 @@ from heedful.conversion.hf_tokenizers import (
 )
 from heedful.conversion.hf_transformer import ACTIVATIONS
 from heedful.conversion.interface import ImportedRun, build_recipe, expected_weights
-from heedful.conversion.special_tokens import VocabularyOrder
 from heedful.conversion.tensor_names import (
     TensorLayout,
     TensorRule,
     TensorTable,
+    VocabularyOrder,
     affine,
     layout_of_one,
     nested,

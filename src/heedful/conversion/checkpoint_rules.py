@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from heedful.conversion.interface import ImportedRun, build_recipe, expected_weights
-from heedful.conversion.special_tokens import VocabularyOrder
 from heedful.conversion.tensor_names import (
     TensorLayout,
     TensorRule,
     TensorTable,
+    VocabularyOrder,
     affine,
     layout_of_one,
     tensor,

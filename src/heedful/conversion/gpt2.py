@@ -18,12 +18,13 @@ from heedful.conversion.hf_tokenizers import (
 )
 from heedful.conversion.hf_transformer import ACTIVATIONS
 from heedful.conversion.interface import ImportedRun, build_recipe, expected_weights
-from heedful.conversion.special_tokens import NO_ROW, VocabularyOrder
 from heedful.conversion.tensor_names import (
+    NO_ROW,
     TRANSPOSED,
     TensorLayout,
     TensorRule,
     TensorTable,
+    VocabularyOrder,
     affine,
     concatenated,
     nested,

@@ -31,7 +31,7 @@ from heedful.conversion.hf_transformer import (
 )
 from heedful.conversion.importing import write_run_files
 from heedful.conversion.interface import Exporter
-from heedful.conversion.special_tokens import identity_order
+from heedful.conversion.tensor_names import identity_order
 from heedful.data.text.batching import collate_sources
 from heedful.errors import DataError, check
 from heedful.search import LengthPenalty

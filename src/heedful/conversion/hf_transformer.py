@@ -13,11 +13,12 @@ from torch import Tensor
 from heedful.conversion.hf_folder import CONFIG, HFFolder
 from heedful.conversion.importing import has_run_files, read_exported_run
 from heedful.conversion.interface import ImportedRun, build_recipe, expected_weights
-from heedful.conversion.special_tokens import VocabularyOrder, identity_order
 from heedful.conversion.tensor_names import (
     TensorRule,
     TensorTable,
+    VocabularyOrder,
     affine,
+    identity_order,
     layout_of_one,
     nested,
     tensor,

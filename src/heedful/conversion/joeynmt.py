@@ -34,10 +34,10 @@ from heedful.tokenization.imported import (
     SubwordNMTTokenizerConfig,
     use_only_pieces,
 )
+from heedful.tokenization.special_texts import WhitespaceTokenizerConfig
 from heedful.tokenization.standalone import SPACE_MARK
 from heedful.tokenization.tokenizer import CharacterTokenizerConfig, NormalizerConfig
 from heedful.tokenization.vocabulary import BOS, PAD, UNK
-from heedful.tokenization.whitespace import WhitespaceTokenizerConfig
 
 AnyTokenizerConfig = (
     WhitespaceTokenizerConfig

@@ -28,7 +28,7 @@ from heedful.conversion.interface import ImportedRun
 from heedful.conversion.tensor_names import TRANSPOSED, TensorRule, affine, nested, tensor
 from heedful.errors import DataError, check
 from heedful.tokenization.imported import SentencePieceTokenizerConfig, SubwordNMTTokenizerConfig
-from heedful.tokenization.whitespace import WhitespaceTokenizerConfig
+from heedful.tokenization.special_texts import WhitespaceTokenizerConfig
 
 _TABLE = "{}.embeddings.make_embedding.emb_luts.0.weight"
 _SOURCE_TABLE, _TARGET_TABLE = _TABLE.format("encoder"), _TABLE.format("decoder")

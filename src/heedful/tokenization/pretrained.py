@@ -6,7 +6,7 @@ spells; with `mark_words`, as many ids are below the size of the vocabulary as t
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,7 @@ from typing_extensions import override
 from heedful.config import BaseConfig
 from heedful.errors import ConfigError
 from heedful.tokenization.standalone import VOCABULARY_FILE, split_spaces
-from heedful.tokenization.tokenizer import (
-    Normalizer,
-    Tokenizer,
-    check_text,
-    normalize_texts,
-)
+from heedful.tokenization.tokenizer import Normalizer, Tokenizer
 from heedful.tokenization.vocabulary import SPECIAL_TOKENS, UNK, Vocabulary
 
 
@@ -33,6 +28,7 @@ class PretrainedTokenizer(Tokenizer):
     """
 
     config: "PretrainedTokenizerConfig"
+    normalizes_first = False
 
     def __init__(
         self,
@@ -59,15 +55,6 @@ class PretrainedTokenizer(Tokenizer):
     @override
     def id_bound(self) -> int:
         return 2 * len(self) if self.mark_words else len(self)
-
-    @override
-    def encode(self, text: str) -> list[int]:
-        check_text(text, location="text")
-        return self.encode_batch([text])[0]
-
-    @override
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        return self._encode(list(normalize_texts(texts, str)))
 
     @override
     def _encode(self, texts: list[str]) -> list[list[int]]:

@@ -94,6 +94,8 @@ class Tokenizer(ABC):
     """Whether `for_source` gives ids to tokens beyond the vocabulary."""
     has_line_breaks = False
     """Whether a line break is a token of the text; if not, running text has EOS in its place."""
+    normalizes_first: ClassVar[bool] = True
+    """Whether `_encode` gets normalized texts; if not, texts as they are."""
 
     def __init__(self, normalizer: Normalizer, displayed_tokens: Iterable[str]) -> None:
         self.normalizer = normalizer
@@ -110,7 +112,7 @@ class Tokenizer(ABC):
     def encode(self, text: str) -> list[int]:
         """Encode a text, without BOS and EOS."""
         check_text(text, location="text")
-        return self._encode([self.normalizer(text)])[0]
+        return self._encode([self.normalizer(text) if self.normalizes_first else text])[0]
 
     def encode_phrase(self, text: str) -> list[int]:
         """Encode a part of a text, without the prefix of whole texts."""
@@ -118,7 +120,8 @@ class Tokenizer(ABC):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode multiple texts."""
-        return self._encode(list(normalize_texts(texts, self.normalizer)))
+        normalizer = self.normalizer if self.normalizes_first else str
+        return self._encode(list(normalize_texts(texts, normalizer)))
 
     def for_source(self, text: str, source: "Tokenizer") -> "Tokenizer":
         """Return a tokenizer for the target of a source; with an open vocabulary, a new one."""
@@ -126,7 +129,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def _encode(self, texts: list[str]) -> list[list[int]]:
-        """Encode normalized texts."""
+        """Encode checked texts; see `normalizes_first`."""
 
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:

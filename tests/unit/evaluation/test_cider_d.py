@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.evaluation.cider_d import CiderD, HashTable, NgramCounts
+from heedful.evaluation.caption_metrics import CiderD, HashTable, NgramCounts
 from heedful.tokenization.ragged_array import RaggedArray
 from tests.unit.evaluation.slow_cider_d import slow_cider_d
 

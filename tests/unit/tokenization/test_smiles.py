@@ -6,7 +6,7 @@ import re
 import pytest
 
 from heedful.errors import DataError
-from heedful.tokenization.smiles import SMILESTokenizer, SMILESTokenizerConfig
+from heedful.tokenization.special_texts import SMILESTokenizer, SMILESTokenizerConfig
 from heedful.tokenization.vocabulary import UNK
 
 # Schwaller et al. 2019, in the README of their code.

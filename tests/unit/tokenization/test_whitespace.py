@@ -2,8 +2,7 @@
 
 import pytest
 
-from heedful.tokenization.vocabulary import UNK
-from heedful.tokenization.whitespace import (
+from heedful.tokenization.special_texts import (
     MAX_CHARACTERS,
     NUM_CHARACTERS,
     WhitespaceTokenizerConfig,
@@ -11,6 +10,7 @@ from heedful.tokenization.whitespace import (
     join_spaces,
     split_spaces,
 )
+from heedful.tokenization.vocabulary import UNK
 
 
 @pytest.fixture

@@ -22,8 +22,11 @@ from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.data.images.idx_files import Bytes, find_labels, read_idx
-from heedful.data.shuffling import DataCursor, shuffled_rows
+from heedful.data.shuffling import DataCursor, permute_indices, shuffled_rows
 from heedful.data.sources import SourceConfig
+from heedful.data.text.example_formats import SeriesFormat
+from heedful.data.text.held_out import HELD_OUT_DIVISOR, MAX_HELD_OUT_LINES, DevSplit
+from heedful.data.text.pair_dataset import TextHashes
 from heedful.data.text_files import display_name
 from heedful.errors import DataError, check, format_count
 from heedful.shapes import Float, Int
@@ -286,3 +289,22 @@ class LabeledImageBatchStream:
             if dataset.has_scenes:
                 layouts = dataset.draw_layouts([self.seed, epoch, batch], len(rows))
             yield dataset.collate(rows, layouts)
+
+
+class LabeledImageFormat(SeriesFormat):
+    """Images with labels, in any order."""
+
+    name = "labeled images"
+    description = "labeled images"
+
+    @override
+    def choose_held_out(self, hashes: TextHashes, *, seed: int, location: str) -> DevSplit:
+        message = "one image is not enough: one is needed to train on and one to validate on"
+        hint = "give more images, or others to validate on: --dev-digits FILE"
+        check(len(hashes) >= 2, location, message, hint, DataError)
+        num_held_out = max(1, min(MAX_HELD_OUT_LINES, len(hashes) // HELD_OUT_DIVISOR))
+        rows = permute_indices(np.arange(num_held_out), len(hashes), seed=seed, epoch=0)
+        return DevSplit(sorted(rows.tolist()))
+
+
+LABELED_IMAGES = LabeledImageFormat()

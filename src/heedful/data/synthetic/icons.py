@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from heedful.data.images.array_files import open_array_file
 from heedful.data.images.image_files import Pixels
-from heedful.data.synthetic.image_corpus import GeneratedImage, ImageCorpus
+from heedful.data.synthetic.corpus import GeneratedImage, ImageCorpus
 
 MIN_COUNT = 5
 """Training names that contain the rarest word of a name; rarer ones are left out."""

@@ -17,7 +17,7 @@ from heedful.data.sources import COLUMN_OPTIONS, Encoding, SourceConfig
 from heedful.data.text.pair_dataset import Pair
 from heedful.data.text_files import UTF_8, display_name, nonempty_lines
 from heedful.errors import DataError, check, did_you_mean, quote_names
-from heedful.tokenization.whitespace import join_spaces
+from heedful.tokenization.special_texts import join_spaces
 
 CONLL_U_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 ColumnChoice = int | str | None

@@ -7,11 +7,13 @@ the same examples; what breaks a format is an error that names file and line.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 from typing_extensions import override
 
+from heedful.config import BaseConfig
 from heedful.data.sources import (
     COLUMN_OPTIONS,
     Encoding,
@@ -173,6 +175,42 @@ PairSourceConfig = Annotated[
     | SyntheticPairsConfig,
     Field(discriminator="type"),
 ]
+
+
+class CorpusConfig(BaseConfig):
+    """A corpus of a mixture."""
+
+    weight: PositiveFloat = 1.0
+    """Passes over the corpus per epoch; with 0.5, the next epoch has the other half."""
+    source: PairSourceConfig
+    """Where its pairs come from."""
+
+
+class MixtureConfig(SourceConfig):
+    """Multiple parallel corpora with weights."""
+
+    type: Literal["mixture"] = "mixture"
+    corpora: Annotated[list[CorpusConfig], Field(min_length=1)]
+    """The corpora."""
+
+    @property
+    def weights(self) -> list[float]:
+        """Passes over each corpus per epoch."""
+        return [corpus.weight for corpus in self.corpora]
+
+    @override
+    def stream(self) -> Iterator[Pair]:
+        """Yield the pairs of all corpora, each once."""
+        return chain.from_iterable(corpus.source.stream() for corpus in self.corpora)
+
+    @property
+    @override
+    def paths(self) -> list[str]:
+        return [path for corpus in self.corpora for path in corpus.source.paths]
+
+    @override
+    def describe(self) -> str:
+        return "; ".join(f"{part.weight:g} x {part.source.describe()}" for part in self.corpora)
 
 
 def _get_text(

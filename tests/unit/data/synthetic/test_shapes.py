@@ -4,8 +4,7 @@ import re
 
 import numpy as np
 
-from heedful.data.synthetic.images import BuiltInImagesConfig
-from heedful.data.synthetic.shapes import COLORS, FORMS, SIZES
+from heedful.data.synthetic.images import COLORS, FORMS, SIZES, BuiltInImagesConfig
 
 SHAPE = rf"a ({'|'.join(SIZES)}) ({'|'.join(COLORS)}) ({'|'.join(FORMS)})"
 CAPTION = re.compile(rf"{SHAPE} (left of|above) {SHAPE}")

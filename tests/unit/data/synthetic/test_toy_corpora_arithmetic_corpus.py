@@ -6,7 +6,7 @@ from itertools import islice
 import pytest
 
 from heedful.data.synthetic import get_corpus
-from heedful.data.synthetic.toy_corpora import MAX_NUMBER, RESERVED_NUMBERS, number_to_words
+from heedful.data.synthetic.corpus import MAX_NUMBER, RESERVED_NUMBERS, number_to_words
 
 SYMBOLS = {"plus": "+", "minus": "-", "times": "*"}
 NUMBERS = {number_to_words(number): number for number in range(MAX_NUMBER + 1)}
@@ -95,7 +95,7 @@ def test_reserved_numbers_are_operands_of_one_split_only():
 
 
 def test_evaluate_expression_multiplies_before_adding():
-    from heedful.data.synthetic.toy_corpora import evaluate_expression
+    from heedful.data.synthetic.corpus import evaluate_expression
 
     assert evaluate_expression([2, 3, 3], ["times", "times"]) == 18
     assert evaluate_expression([2, 3, 4], ["plus", "times"]) == 14

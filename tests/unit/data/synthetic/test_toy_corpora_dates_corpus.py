@@ -5,7 +5,7 @@ from datetime import date, datetime
 from itertools import islice
 
 from heedful.data.synthetic import get_corpus
-from heedful.data.synthetic.toy_corpora import FIRST_DAY, LAST_DAY, STYLES, format_date
+from heedful.data.synthetic.corpus import FIRST_DAY, LAST_DAY, STYLES, format_date
 
 FORMATS = [
     "%d %B %Y",

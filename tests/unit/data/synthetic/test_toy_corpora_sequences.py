@@ -5,7 +5,7 @@ from itertools import islice
 import pytest
 
 from heedful.data.synthetic import get_corpus
-from heedful.data.synthetic.toy_corpora import MAX_LENGTH
+from heedful.data.synthetic.corpus import MAX_LENGTH
 
 EXPECTED = {
     "copy": lambda letters: letters,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from heedful.config import validate_settings
 from heedful.data.sources import SyntheticPairsConfig
-from heedful.data.text.mixing import CorpusConfig, MixedDataset, MixtureConfig
-from heedful.data.text.pair_dataset import InMemoryPairDataset, Pair
+from heedful.data.text.pair_dataset import InMemoryPairDataset, MixedDataset, Pair
+from heedful.data.text.pair_files import CorpusConfig, MixtureConfig
 from heedful.errors import ConfigError
 from heedful.tokenization.ragged_array import RaggedArray
 
