@@ -17,7 +17,6 @@ from heedful.conversion.tensor_names import (
     TensorRule,
     TensorTable,
     VocabularyOrder,
-    affine,
     layout_of_one,
     tensor,
 )
@@ -164,15 +163,6 @@ def encoder_rnn_rules() -> list[TensorRule]:
     forward = rnn_rules("encoder.layers.*.forward_cell", "encoder.rnn")
     backward = rnn_rules("encoder.layers.*.backward_cell", "encoder.rnn", "l*_reverse")
     return [*forward, *backward]
-
-
-def attention_rules(ours: str, theirs: str, names: Mapping[str, str]) -> list[TensorRule]:
-    """Return the rules of multi-head attention; `names` are the names of four projections there."""
-    return [
-        rule
-        for name, foreign_name in names.items()
-        for rule in affine(f"{ours}.{name}_projection", f"{theirs}.{foreign_name}")
-    ]
 
 
 def build_run(

@@ -11,9 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
-from heedful.conversion.checkpoint_rules import CheckpointSettings, Side, attention_rules, build_run
+from heedful.conversion.checkpoint_rules import CheckpointSettings, Side, build_run
 from heedful.conversion.hf_folder import CONFIG, HFFolder, read_safetensors
-from heedful.conversion.interface import ImportedRun
+from heedful.conversion.interface import ImportedRun, transformer_settings
 from heedful.conversion.opennmt import (
     ATTENTION_NAMES,
     DECODING,
@@ -27,7 +27,7 @@ from heedful.conversion.opennmt import (
     recurrent_model,
     table_rules,
 )
-from heedful.conversion.tensor_names import TensorRule, affine, nested
+from heedful.conversion.tensor_names import TensorRule, affine, attention_rules, nested
 from heedful.errors import DataError, check
 from heedful.storage.json_files import read_json
 
@@ -209,34 +209,30 @@ def _transformer_settings(
     _check_transformer(section, head_size=hidden_size // max(num_heads, 1))
     activation, is_gated = _ACTIVATIONS[section.get("mlp_activation_fn", str, "relu")]
     dropout = read_dropout(training, default=0.3)
-    return {
-        "type": "transformer",
-        "hidden_size": hidden_size,
-        "num_layers": section.get("layers", int, 2),
-        "attention": {
-            "score": {"type": "scaled-dot"},
-            "multi_head": {
-                "num_heads": num_heads,
-                "num_kv_heads": section.get("heads_kv", int, 0) or None,
-                "bias": has_bias,
-            },
-            "dropout": read_dropout(training, "attention_dropout", 0.1),
+    return transformer_settings(
+        {
+            "hidden_size": hidden_size,
+            "num_layers": section.get("layers", int, 2),
+            "norm": "rms" if section.get("layer_norm", str, "standard") == "rms" else "layer",
+            "norm_order": "pre",
+            "norm_eps": section.get("norm_eps", (float, int), 1e-5),
+            "dropout": dropout,
+            "scale_embeddings": True,
         },
-        "feed_forward": [
-            {
-                "intermediate_size": section.get("transformer_ff", int, 2048),
-                "activation": activation,
-                "gated": is_gated,
-                "dropout": dropout,
-                "bias": section.get("add_ffnbias", bool, False),
-            }
-        ],
-        "norm": "rms" if section.get("layer_norm", str, "standard") == "rms" else "layer",
-        "norm_order": "pre",
-        "norm_eps": section.get("norm_eps", (float, int), 1e-5),
-        "dropout": dropout,
-        "scale_embeddings": True,
-    }
+        heads={
+            "num_heads": num_heads,
+            "num_kv_heads": section.get("heads_kv", int, 0) or None,
+            "bias": has_bias,
+        },
+        attention_dropout=read_dropout(training, "attention_dropout", 0.1),
+        feed_forward={
+            "intermediate_size": section.get("transformer_ff", int, 2048),
+            "activation": activation,
+            "gated": is_gated,
+            "dropout": dropout,
+            "bias": section.get("add_ffnbias", bool, False),
+        },
+    )
 
 
 def _check_transformer(section: CheckpointSettings, *, head_size: int) -> None:

@@ -15,7 +15,6 @@ from torch import Tensor
 from heedful.conversion.checkpoint_rules import (
     CheckpointSettings,
     Side,
-    attention_rules,
     build_run,
     build_side,
     encoder_rnn_rules,
@@ -24,8 +23,15 @@ from heedful.conversion.checkpoint_rules import (
     rnn_rules,
 )
 from heedful.conversion.hf_folder import read_safetensors
-from heedful.conversion.interface import ImportedRun
-from heedful.conversion.tensor_names import TRANSPOSED, TensorRule, affine, nested, tensor
+from heedful.conversion.interface import ImportedRun, transformer_settings
+from heedful.conversion.tensor_names import (
+    TRANSPOSED,
+    TensorRule,
+    affine,
+    attention_rules,
+    nested,
+    tensor,
+)
 from heedful.errors import DataError, check
 from heedful.tokenization.imported import SentencePieceTokenizerConfig, SubwordNMTTokenizerConfig
 from heedful.tokenization.special_texts import WhitespaceTokenizerConfig
@@ -191,34 +197,30 @@ def _transformer_side(
     options.require_one_of("pos_ffn_activation_fn", tuple(_ACTIVATIONS))
     activation, is_gated = _ACTIVATIONS[options.get("pos_ffn_activation_fn", str, "relu")]
     dropout, num_kv = read_dropout(options), options.get("num_kv", int, 0)
-    return {
-        "type": "transformer",
-        "hidden_size": _size(options, side, "hid_size", "hidden_size"),
-        "num_layers": _size(options, side, "layers", "layers"),
-        "attention": {
-            "score": {"type": "scaled-dot"},
-            "multi_head": {
-                "num_heads": options.get("heads", int),
-                "num_kv_heads": num_kv or None,
-                "bias": any(name.endswith("linear_query.bias") for name in tensors),
-            },
-            "dropout": read_dropout(options, "attention_dropout"),
+    return transformer_settings(
+        {
+            "hidden_size": _size(options, side, "hid_size", "hidden_size"),
+            "num_layers": _size(options, side, "layers", "layers"),
+            "norm": "rms" if options.get("layer_norm", str, "standard") == "rms" else "layer",
+            "norm_order": "pre",
+            "norm_eps": options.get("norm_eps", float, 1e-6),
+            "dropout": dropout,
+            "scale_embeddings": True,
         },
-        "feed_forward": [
-            {
-                "intermediate_size": options.get("transformer_ff", int),
-                "activation": activation,
-                "gated": is_gated,
-                "dropout": dropout,
-                "bias": any(name.endswith("w_1.bias") for name in tensors),
-            }
-        ],
-        "norm": "rms" if options.get("layer_norm", str, "standard") == "rms" else "layer",
-        "norm_order": "pre",
-        "norm_eps": options.get("norm_eps", float, 1e-6),
-        "dropout": dropout,
-        "scale_embeddings": True,
-    }
+        heads={
+            "num_heads": options.get("heads", int),
+            "num_kv_heads": num_kv or None,
+            "bias": any(name.endswith("linear_query.bias") for name in tensors),
+        },
+        attention_dropout=read_dropout(options, "attention_dropout"),
+        feed_forward={
+            "intermediate_size": options.get("transformer_ff", int),
+            "activation": activation,
+            "gated": is_gated,
+            "dropout": dropout,
+            "bias": any(name.endswith("w_1.bias") for name in tensors),
+        },
+    )
 
 
 def _layer_rules(*, is_decoder: bool) -> list[TensorRule]:

@@ -82,6 +82,15 @@ def nested(ours: str, theirs: str, rules: Iterable[TensorRule]) -> list[TensorRu
     ]
 
 
+def attention_rules(ours: str, theirs: str, names: Mapping[str, str]) -> list[TensorRule]:
+    """Return the rules of multi-head attention; `names` are the names of four projections there."""
+    return [
+        rule
+        for name, foreign_name in names.items()
+        for rule in affine(f"{ours}.{name}_projection", f"{theirs}.{foreign_name}")
+    ]
+
+
 class TensorTable:
     """Rules that together name all tensors of a model."""
 

@@ -122,14 +122,14 @@ class ParallelFilesConfig(SourceConfig):
         return f"{display_name(self.source)} and {display_name(self.target)}"
 
 
-class PairFileConfig(SourceConfig):
-    """A file of pairs."""
+class FileSourceConfig(SourceConfig):
+    """A source that is one file."""
 
     type: str  # first, so that it is written first
     path: str
     """The file; also compressed, and "-" for stdin."""
 
-    row_name: ClassVar[str] = "line"
+    row_name: ClassVar[str] = "row"
 
     @property
     @override
@@ -137,18 +137,30 @@ class PairFileConfig(SourceConfig):
         return (self.path,)
 
     @override
+    def describe(self) -> str:
+        return display_name(self.path)
+
+    @override
     def locate(self, row: int) -> str:
         return f"{display_name(self.path)}, {self.row_name} {row + 1}"
+
+
+class PairFileConfig(FileSourceConfig):
+    """A file with a column of sources and one of targets."""
+
+    source_column: int | str | None
+    target_column: int | str | None
+
+    @override
+    def describe(self) -> str:
+        source, target = self.source_column, self.target_column
+        columns = f", columns {source!r} and {target!r}" if source and target else ""
+        return display_name(self.path) + columns
 
 
 def column_options(source: int | str | None, target: int | str | None) -> str:
     """Return the options that name the columns; one alone if only one column is read."""
     return "--source-column" if source and source == target else COLUMN_OPTIONS
-
-
-def describe_columns(source: int | str | None, target: int | str | None) -> str:
-    """Return ", columns 1 and 'text'"; "" if neither is chosen."""
-    return f", columns {source!r} and {target!r}" if source and target else ""
 
 
 class SyntheticConfig(SourceConfig):

@@ -23,7 +23,7 @@ from typing_extensions import override
 from heedful.config import BaseConfig
 from heedful.data.images.idx_files import Bytes, find_labels, read_idx
 from heedful.data.shuffling import DataCursor, permute_indices, shuffled_rows
-from heedful.data.sources import SourceConfig
+from heedful.data.sources import FileSourceConfig
 from heedful.data.text.example_formats import SeriesFormat
 from heedful.data.text.held_out import HELD_OUT_DIVISOR, MAX_HELD_OUT_LINES, DevSplit
 from heedful.data.text.pair_dataset import TextHashes
@@ -43,7 +43,7 @@ class LabeledImage(NamedTuple):
     label: int
 
 
-class IdxImagesConfig(SourceConfig):
+class IdxImagesConfig(FileSourceConfig):
     """Images and labels in two idx files, as of MNIST. Also compressed."""
 
     type: Literal["idx-images"] = "idx-images"
@@ -52,6 +52,8 @@ class IdxImagesConfig(SourceConfig):
     labels: str | None = None
     """File of the labels; by default that beside the images whose name has `labels-idx1` for
     `images-idx3`."""
+
+    row_name = "image"
 
     @override
     def stream(self) -> Iterator[LabeledImage]:
@@ -70,14 +72,6 @@ class IdxImagesConfig(SourceConfig):
     @override
     def paths(self) -> Sequence[str]:
         return [self.path, *([self.labels] if self.labels else [])]
-
-    @override
-    def describe(self) -> str:
-        return display_name(self.path)
-
-    @override
-    def locate(self, row: int) -> str:
-        return f"{self.describe()}, image {row + 1}"
 
 
 class LabeledImageBatchingConfig(BaseConfig):

@@ -6,7 +6,6 @@ split, seed and index give the same image.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from hashlib import blake2b
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -16,6 +15,7 @@ from typing_extensions import override
 
 from heedful.data.images.labeled_images import LabeledImage
 from heedful.data.sources import SyntheticConfig
+from heedful.data.synthetic.corpus import hash_text
 from heedful.errors import DataError, check_choice, format_count
 
 Points = NDArray[np.float64]
@@ -108,9 +108,7 @@ class BuiltInDigitsConfig(SyntheticConfig):
         check_choice(self.name, (_NAME,), "built-in images", location="data", error=DataError)
         check_choice(self.split, _SPLITS, "split", location=self.name, error=DataError)
         for index in range(self.num_examples):
-            key = f"{self.split}/{self.seed}/{index}".encode()
-            seed = int.from_bytes(blake2b(key, digest_size=8).digest(), "big")
-            rng = np.random.default_rng(seed)
+            rng = np.random.default_rng(hash_text(f"{self.split}/{self.seed}/{index}"))
             label = int(rng.integers(NUM_CLASSES))
             yield LabeledImage(draw_digit(label, self.size, rng), label)
 

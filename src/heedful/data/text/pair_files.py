@@ -17,12 +17,12 @@ from heedful.config import BaseConfig
 from heedful.data.sources import (
     COLUMN_OPTIONS,
     Encoding,
+    FileSourceConfig,
     PairFileConfig,
     ParallelFilesConfig,
     SourceConfig,
     SyntheticPairsConfig,
     column_options,
-    describe_columns,
 )
 from heedful.data.text.columnar_files import ColumnarSource
 from heedful.data.text.conll_files import ConllConfig
@@ -35,8 +35,10 @@ from heedful.storage.json_files import MAX_BYTES, parse_json
 from heedful.tokenization.tokenizer import check_text
 
 
-class JSONLConfig(PairFileConfig):
+class JSONLConfig(FileSourceConfig):
     """A file with a JSON object on each line."""
+
+    row_name = "line"
 
     type: Literal["jsonl"] = "jsonl"
     source_column: str = "source"
@@ -89,8 +91,6 @@ class ColumnarPairsConfig(PairFileConfig):
     target_column: PositiveInt | str = "target"
     """Column of the target texts: its name, or its number, counted from 1."""
 
-    row_name = "row"
-
     @property
     def columnar_source(self) -> ColumnarSource:
         """How the file is read."""
@@ -105,12 +105,6 @@ class ColumnarPairsConfig(PairFileConfig):
             yield Pair(*(_get_text(record, name, self.locate(row)) for name in names))
         location, hint = display_name(self.path), "give a file with text in it"
         check(row >= 0, location, "contains no rows", hint, DataError)
-
-    @override
-    def describe(self) -> str:
-        return (
-            f"{display_name(self.path)}{describe_columns(self.source_column, self.target_column)}"
-        )
 
 
 class ParquetConfig(ColumnarPairsConfig):
