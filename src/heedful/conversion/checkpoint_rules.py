@@ -61,6 +61,11 @@ class CheckpointSettings:
         values = ", ".join(map(repr, allowed))
         raise DataError(self.location, message, f"models with one of these can be read: {values}")
 
+    def require_off(self, *names: str) -> None:
+        """Raise DataError if one of these settings is on."""
+        for name in names:
+            self.require_one_of(name, (0, 0.0, False, "", "none", [], None))
+
 
 def find_file(folder: Path, named: str, default: str) -> Path:
     """Return a file that settings name: only its name counts, in the folder of the checkpoint."""

@@ -5,7 +5,6 @@ encoder or decoder wins over one of the model. A table that is shared is in the 
 """
 
 import re
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from heedful.conversion.opennmt import (
     DECODING,
     HEAD,
     HEAD_BIAS,
-    OFF,
     embedding_sharing,
     read_dropout,
     read_side,
@@ -84,8 +82,8 @@ def read_run(path: Path) -> ImportedRun:
     model, training = config.section("model"), config.section("training", is_needed=False)
     model.require_one_of("architecture", ("transformer", "rnn", "custom"))
     model.require_one_of("generator_function", ("softmax",))
-    _require_off(model, _UNSUPPORTED["model"])
-    _require_off(training, _UNSUPPORTED["training"])
+    model.require_off(*_UNSUPPORTED["model"])
+    training.require_off(*_UNSUPPORTED["training"])
     notes = [_SEARCH_NOTE]
     tensors = _read_tensors(path, model)
     sides = _read_sides(folder, config, notes)
@@ -107,11 +105,6 @@ def read_run(path: Path) -> ImportedRun:
     }
     rules += table_rules(sides, _SOURCE_TABLE, _TARGET_TABLE)
     return build_run(path, recipe, sides, rules, tensors, ignored=_IGNORED, notes=notes)
-
-
-def _require_off(settings: CheckpointSettings, names: Collection[str]) -> None:
-    for name in names:
-        settings.require_one_of(name, OFF)
 
 
 def _read_section(model: CheckpointSettings, name: str) -> CheckpointSettings:
@@ -159,7 +152,7 @@ def _read_sides(
 def _require_positions(model: CheckpointSettings, allowed: str) -> None:
     """Check the type of positions; it has a default, which null is not."""
     embeddings = model.section("embeddings", is_needed=False)
-    _require_off(embeddings, ("normalize",))
+    embeddings.require_off("normalize")
     embeddings.require_one_of("embedding_type", ("standard",))
     value = embeddings.values.get(_POSITIONS, "SinusoidalInterleaved")
     settings = {_POSITIONS: "null" if value is None else value}
@@ -236,7 +229,7 @@ def _transformer_settings(
 
 
 def _check_transformer(section: CheckpointSettings, *, head_size: int) -> None:
-    _require_off(section, _UNSUPPORTED["side"])
+    section.require_off(*_UNSUPPORTED["side"])
     for name, allowed in (
         ("mlp_activation_fn", tuple(_ACTIVATIONS)),
         ("layer_norm", ("standard", "standardFP32", "rms")),
@@ -269,7 +262,7 @@ def _recurrent_model(
     """Return a model from the options that OpenNMT-py has for it."""
     _require_positions(model, "null")
     encoder, decoder = (_read_section(model, name) for name in ("encoder", "decoder"))
-    _require_off(decoder, _UNSUPPORTED["side"])
+    decoder.require_off(*_UNSUPPORTED["side"])
     cell = encoder.get("rnn_type", str, "LSTM")
     embeddings = model.section("embeddings", is_needed=False)
     common_size = embeddings.get("word_vec_size", int, -1)

@@ -51,7 +51,6 @@ _ACTIVATIONS = {  # and whether they are gated
     "silu": ("swish", True),
     "gated-gelu": ("gelu", True),
 }
-OFF: tuple[Any, ...] = (0, 0.0, False, "", "none", [], None)
 _UNSUPPORTED = (  # options that must be off
     *("copy_attn", "coverage_attn", "context_gate", "parallel_residual", "lora_layers"),
     *("quant_layers", "num_experts", "sliding_window", "n_src_feats", "max_relative_positions"),
@@ -89,11 +88,15 @@ def read_run(path: Path, checkpoint: Mapping[str, Any]) -> ImportedRun:
     options.require_one_of("model_task", ("seq2seq",))
     options.require_one_of("model_type", ("text",))
     options.require_one_of("generator_function", ("softmax",))
-    for name in _UNSUPPORTED:
-        options.require_one_of(name, OFF)
+    options.require_off(*_UNSUPPORTED)
     tensors = _read_tensors(path, checkpoint)
     notes = [_SEARCH_NOTE]
-    sides = _read_sides(path, checkpoint["vocab"], options, notes)
+    transforms, vocab = read_transforms(options, notes), checkpoint["vocab"]
+    vocab = vocab if isinstance(vocab, dict) else {}
+    source, target = (
+        read_side(path, vocab, name, options, transforms=transforms, notes=notes)
+        for name in ("src", "tgt")
+    )
     options.require_one_of("decoder_type", ("rnn", "transformer"))
     is_recurrent = options.get("decoder_type", str) == "rnn"
     read_model = recurrent_model if is_recurrent else _transformer_model
@@ -108,9 +111,9 @@ def read_run(path: Path, checkpoint: Mapping[str, Any]) -> ImportedRun:
         },
         "decoding": DECODING,
     }
-    rules += table_rules(sides, _SOURCE_TABLE, _TARGET_TABLE)
+    rules += table_rules((source, target), _SOURCE_TABLE, _TARGET_TABLE)
     ignored = [_SOURCE_TABLE, _TARGET_TABLE, HEAD, r".*\.make_embedding\.pe\.pe"]
-    return build_run(path, recipe, sides, rules, tensors, ignored=ignored, notes=notes)
+    return build_run(path, recipe, (source, target), rules, tensors, ignored=ignored, notes=notes)
 
 
 def _read_tensors(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -323,18 +326,6 @@ def _recurrent_rules(options: CheckpointSettings, attention: str) -> list[Tensor
 
 
 # ----- tokenizers
-
-
-def _read_sides(
-    path: Path, vocab: Any, options: CheckpointSettings, notes: list[str]
-) -> tuple[Side, Side]:
-    transforms = read_transforms(options, notes)
-    vocab = vocab if isinstance(vocab, dict) else {}
-    source, target = (
-        read_side(path, vocab, name, options, transforms=transforms, notes=notes)
-        for name in ("src", "tgt")
-    )
-    return source, target
 
 
 def read_side(

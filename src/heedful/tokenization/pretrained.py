@@ -12,10 +12,9 @@ from typing import Any
 
 from typing_extensions import override
 
-from heedful.config import BaseConfig
 from heedful.errors import ConfigError
 from heedful.tokenization.standalone import VOCABULARY_FILE, split_spaces
-from heedful.tokenization.tokenizer import Normalizer, Tokenizer
+from heedful.tokenization.tokenizer import Normalizer, Tokenizer, TokenizerConfigBase
 from heedful.tokenization.vocabulary import SPECIAL_TOKENS, UNK, Vocabulary
 
 
@@ -76,7 +75,7 @@ class PretrainedTokenizer(Tokenizer):
         self.vocabulary.save(folder / VOCABULARY_FILE)
 
 
-class PretrainedTokenizerConfig(BaseConfig):
+class PretrainedTokenizerConfig(TokenizerConfigBase):
     """Settings of tokenizers that come with pretrained models."""
 
     type: str
@@ -93,6 +92,3 @@ class PretrainedTokenizerConfig(BaseConfig):
         message = f"'{self.type}' comes with a pretrained model and is not trained"
         hint = "name the model in model.encoder.path, or use `type: subword`"
         raise ConfigError("tokenizers.type", message, hint)
-
-    def build_regularizer(self, tokenizer: Tokenizer) -> None:
-        """Return None: a text has one segmentation."""

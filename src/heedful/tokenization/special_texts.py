@@ -15,7 +15,6 @@ from typing import ClassVar, Literal
 
 from typing_extensions import override
 
-from heedful.config import BaseConfig
 from heedful.errors import DataError, check, format_count
 from heedful.tokenization.standalone import (
     SMILES_TOKEN,
@@ -27,6 +26,7 @@ from heedful.tokenization.standalone import (
 from heedful.tokenization.tokenizer import (
     Normalizer,
     Tokenizer,
+    TokenizerConfigBase,
     VocabularyTokenizer,
     VocabularyTokenizerConfig,
     WordTokenizer,
@@ -267,7 +267,7 @@ class PositionTokenizer(Tokenizer):
         return
 
 
-class PositionTokenizerConfig(BaseConfig):
+class PositionTokenizerConfig(TokenizerConfigBase):
     """Positions in the source, from 1: targets of pointer networks (Vinyals et al. 2015)."""
 
     type: Literal["position"] = "position"
@@ -279,6 +279,3 @@ class PositionTokenizerConfig(BaseConfig):
     def load(self, folder: Path) -> PositionTokenizer:
         """Return the tokenizer: nothing was saved."""
         return PositionTokenizer()
-
-    def build_regularizer(self, tokenizer: Tokenizer) -> None:
-        """Return None: there is one way to write a position."""

@@ -262,7 +262,14 @@ class LabelTokenizer(VocabularyTokenizer):
         return [text] if text else []
 
 
-class VocabularyTokenizerConfig(BaseConfig):
+class TokenizerConfigBase(BaseConfig):
+    """Settings of tokenizers that segment a text in one way."""
+
+    def build_regularizer(self, tokenizer: Tokenizer) -> None:
+        """Return None: only subwords can be segmented in multiple ways."""
+
+
+class VocabularyTokenizerConfig(TokenizerConfigBase):
     """Settings of tokenizers with a vocabulary."""
 
     tokenizer_class: ClassVar[type[VocabularyTokenizer]]
@@ -296,9 +303,6 @@ class VocabularyTokenizerConfig(BaseConfig):
     def _build(self, vocabulary: Vocabulary) -> VocabularyTokenizer:
         normalize, is_open = self.normalization.normalize, self.open_vocabulary
         return self.tokenizer_class(vocabulary, normalize, is_open=is_open)
-
-    def build_regularizer(self, tokenizer: Tokenizer) -> None:
-        """Return None: only subwords can be segmented in multiple ways."""
 
 
 class WordTokenizerConfig(VocabularyTokenizerConfig):

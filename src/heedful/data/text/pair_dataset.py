@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from operator import mul
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,17 +152,12 @@ _NUM_KEYS = 2**62
 
 
 @dataclass
-class ResegmentedDataset:
-    """A dataset whose texts are segmented anew in each epoch (Kudo 2018; Provilkov et al. 2020).
-
-    A segmentation depends only on (seed, epoch, row, side). Lengths follow from it, so they
-    cost as much as the tokens; `BatchStream` caches a bucket of rows.
-    """
+class ChangingDataset:
+    """A dataset whose rows are changed anew in each epoch."""
 
     dataset: PairDataset
-    regularizers: RegularizerPair
-    seed: int
-    epoch: int = 0
+    seed: int = field(kw_only=True)
+    epoch: int = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:
         self.dataset = self.dataset.for_epoch(self.epoch)
@@ -170,9 +165,20 @@ class ResegmentedDataset:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def for_epoch(self, epoch: int) -> ResegmentedDataset:
-        """Return the same texts in the segmentation of this epoch."""
+    def for_epoch(self, epoch: int) -> Self:
+        """Return the same rows as they are in this epoch."""
         return self if epoch == self.epoch else replace(self, epoch=epoch)
+
+
+@dataclass
+class ResegmentedDataset(ChangingDataset):
+    """A dataset whose texts are segmented anew in each epoch (Kudo 2018; Provilkov et al. 2020).
+
+    A segmentation depends only on (seed, epoch, row, side). Lengths follow from it, so they
+    cost as much as the tokens; `BatchStream` caches a bucket of rows.
+    """
+
+    regularizers: RegularizerPair
 
     def sequence_lengths(self, rows: Integers) -> tuple[Integers, Integers]:
         """Return the source and target lengths of these rows."""
@@ -195,28 +201,15 @@ class ResegmentedDataset:
 
 
 @dataclass
-class UnkAugmentedDataset:
+class UnkAugmentedDataset(ChangingDataset):
     """A dataset in which some words of both sides are unknown, so that copying is learned.
 
     A word that occurs in the source and in the target of a row becomes the unknown word of an open
     vocabulary with probability `rate`; which do depends only on (seed, epoch, row).
     """
 
-    dataset: PairDataset
     vocab_size: int
     rate: float
-    seed: int
-    epoch: int = 0
-
-    def __post_init__(self) -> None:
-        self.dataset = self.dataset.for_epoch(self.epoch)
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def for_epoch(self, epoch: int) -> UnkAugmentedDataset:
-        """Return the same rows with other words hidden."""
-        return self if epoch == self.epoch else replace(self, epoch=epoch)
 
     def sequence_lengths(self, rows: Integers) -> tuple[Integers, Integers]:
         """Return the source and target lengths of these rows."""
