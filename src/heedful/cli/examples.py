@@ -186,8 +186,7 @@ def _write_digits(
     scene: tuple[int | None, int],
 ) -> None:
     """Write digits, of a file or drawn, with their labels; on canvases if a size is given."""
-    from heedful.data.images.idx_files import write_idx
-    from heedful.data.images.labeled_images import IdxImagesConfig, render_scenes
+    from heedful.data.images.labeled_images import IdxImagesConfig, render_scenes, write_idx
     from heedful.data.sources import SourceConfig
     from heedful.data.synthetic.digits import BuiltInDigitsConfig
 

@@ -178,7 +178,10 @@ def _transformer_model(
     options.require_one_of("position_encoding_type", ("SinusoidalInterleaved",))
     options.require_one_of("self_attn_type", ("scaled-dot", "scaled-dot-flash"))
     options.require_one_of("layer_norm", ("standard", "rms"))
-    _rename_old_norms(tensors)
+    for name in list(tensors):  # norms of old versions
+        for old, new in ((".a_2", ".weight"), (".b_2", ".bias")):
+            if name.endswith(old):
+                tensors[name.removesuffix(old) + new] = tensors.pop(name)
     settings: dict[str, Any] = {
         side: _transformer_side(options, short, tensors)
         for side, short in (("encoder", "enc"), ("decoder", "dec"))
@@ -239,14 +242,6 @@ def _layer_rules(*, is_decoder: bool) -> list[TensorRule]:
         rules += attention_rules("cross_attention.attention", "context_attn", ATTENTION_NAMES)
         rules += affine("cross_attention.residual.norm", "layer_norm_2")
     return rules
-
-
-def _rename_old_norms(tensors: dict[str, Tensor]) -> None:
-    """Give the norms of old versions, a_2 and b_2, the names of later ones."""
-    for name in list(tensors):
-        for old, new in ((".a_2", ".weight"), (".b_2", ".bias")):
-            if name.endswith(old):
-                tensors[name.removesuffix(old) + new] = tensors.pop(name)
 
 
 def recurrent_model(

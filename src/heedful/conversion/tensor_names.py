@@ -29,16 +29,11 @@ class TensorLayout(NamedTuple):
     unpack: Callable[[Tensor], Sequence[Tensor]]
 
 
-def _only(tensors: Sequence[Tensor]) -> Tensor:
-    (tensor,) = tensors
-    return tensor
-
-
 def layout_of_one(
     pack: Callable[[Tensor], Tensor], unpack: Callable[[Tensor], Tensor]
 ) -> TensorLayout:
     """Return the layout of a tensor that holds one of heedful's."""
-    return TensorLayout(lambda tensors: pack(_only(tensors)), lambda tensor: [unpack(tensor)])
+    return TensorLayout(lambda tensors: pack(*tensors), lambda tensor: [unpack(tensor)])
 
 
 SAME = layout_of_one(lambda tensor: tensor, lambda tensor: tensor)

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -78,7 +78,7 @@ class ImageFeatures:
         return len(self.values)
 
     def __reduce__(self) -> Any:  # a copy in another process maps the file again
-        return _reopen, (self.location, self.scale_path, self.grid)
+        return partial(ImageFeatures.open, grid=self.grid), (self.location, self.scale_path)
 
     @property
     def bits(self) -> int:
@@ -124,10 +124,6 @@ class ImageFeatures:
             digest.update(np.ascontiguousarray(self.values[start : start + 1024]).data)
         digest.update(b"" if self.scale is None else self.scale.tobytes())
         return digest.hexdigest()[:32]
-
-
-def _reopen(path: str, scale: str | None, grid: tuple[int, int]) -> ImageFeatures:
-    return ImageFeatures.open(path, scale, grid=grid)
 
 
 def _check_dtype(path: str, values: NDArray[Any], scale: FeatureArray | None) -> None:
