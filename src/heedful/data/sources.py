@@ -169,6 +169,8 @@ class SyntheticConfig(SourceConfig):
     default_sizes: ClassVar[Mapping[str, int]] = {"train": 100_000, "dev": 500, "test": 1000}
     """Numbers of examples by split where only the name of a corpus is given; a split that is not
     here is held out from the training data."""
+    unit: ClassVar[str] = "pair"
+    """What the examples are called in messages."""
     type: str
     name: str
     """Name of the corpus."""
@@ -186,6 +188,11 @@ class SyntheticConfig(SourceConfig):
 
         return list(SYNTHETIC_CORPORA)
 
+    @override
+    def describe(self) -> str:
+        size = format_count(self.num_examples, self.unit)
+        return f"built-in {self.name}, {self.split}, {size}, seed {self.seed}"
+
     def pairs(self) -> Iterator[Pair]:
         """Generate the pairs."""
         from heedful.data.synthetic import get_corpus
@@ -201,11 +208,6 @@ class SyntheticPairsConfig(SyntheticConfig):
     @override
     def stream(self) -> Iterator[Pair]:
         return self.pairs()
-
-    @override
-    def describe(self) -> str:
-        size = format_count(self.num_examples, "pair")
-        return f"built-in {self.name}, {self.split}, {size}, seed {self.seed}"
 
 
 class TextFilesConfig(SourceConfig):

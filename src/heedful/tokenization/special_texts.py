@@ -58,10 +58,7 @@ class WhitespaceTokenizer(VocabularyTokenizer):
             vocabulary, lambda text: " ".join(split_spaces(normalizer(text))), is_open=is_open
         )
 
-    @staticmethod
-    @override
-    def tokenize(text: str) -> list[str]:
-        return split_spaces(text)
+    tokenize = staticmethod(split_spaces)
 
     @staticmethod
     @override
@@ -187,10 +184,7 @@ class SMILESTokenizer(VocabularyTokenizer):
     "C[C@H](N)Cl" is C, [C@H], (, N, ), Cl.
     """
 
-    @staticmethod
-    @override
-    def tokenize(text: str) -> list[str]:
-        return split_smiles(text)
+    tokenize = staticmethod(split_smiles)
 
 
 class SMILESTokenizerConfig(VocabularyTokenizerConfig):

@@ -16,7 +16,7 @@ from typing_extensions import override
 from heedful.data.images.labeled_images import LabeledImage
 from heedful.data.sources import SyntheticConfig
 from heedful.data.synthetic.corpus import hash_text
-from heedful.errors import DataError, check_choice, format_count
+from heedful.errors import DataError, check_choice
 
 Points = NDArray[np.float64]
 _NAME = "digits"
@@ -90,6 +90,7 @@ class BuiltInDigitsConfig(SyntheticConfig):
     """Digits that heedful draws."""
 
     default_sizes: ClassVar[Mapping[str, int]] = {"train": 4000, "dev": 500, "test": 500}
+    unit = "image"
     type: Literal["built-in-digits"] = "built-in-digits"
     name: str = _NAME
     """Name of the data: digits."""
@@ -111,8 +112,3 @@ class BuiltInDigitsConfig(SyntheticConfig):
             rng = np.random.default_rng(hash_text(f"{self.split}/{self.seed}/{index}"))
             label = int(rng.integers(NUM_CLASSES))
             yield LabeledImage(draw_digit(label, self.size, rng), label)
-
-    @override
-    def describe(self) -> str:
-        size = format_count(self.num_examples, "image")
-        return f"built-in digits, {self.split}, {size}, seed {self.seed}"

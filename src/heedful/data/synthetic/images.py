@@ -20,7 +20,7 @@ from heedful.data.images.image_files import ImageArray, MissingExtraError, Pixel
 from heedful.data.sources import SyntheticConfig
 from heedful.data.synthetic.corpus import GeneratedImage, ImageCorpus, assign_split
 from heedful.data.synthetic.icons import IconCorpus
-from heedful.errors import DataError, check_choice, format_count
+from heedful.errors import DataError, check_choice
 from heedful.parallel import available_cores, fixed_size_chunks, worker_pool
 
 
@@ -33,6 +33,7 @@ class BuiltInImagesConfig(SyntheticConfig):
     """Images with captions that come with heedful, or that it draws."""
 
     default_sizes: ClassVar[Mapping[str, int]] = {"train": 10_000, "dev": 500, "test": 500}
+    unit = "picture"
     type: Literal["built-in-pictures"] = "built-in-pictures"
 
     @override
@@ -48,11 +49,6 @@ class BuiltInImagesConfig(SyntheticConfig):
     def open_images(self) -> ImageArray:
         """Return the store that the images of the examples are read from."""
         return ImageArray(self._generate()[0], None, self.describe())
-
-    @override
-    def describe(self) -> str:
-        size = format_count(self.num_examples, "picture")
-        return f"built-in {self.name}, {self.split}, {size}, seed {self.seed}"
 
     def _generate(self) -> tuple[Pixels, tuple[str, ...]]:
         return generate_images(self.name, self.split, self.num_examples, self.seed)
