@@ -24,7 +24,7 @@ from benchmarks import long_inputs
 from heedful.comparison import training as comparison_training
 from heedful.comparison.datasets import SPLITS, find_dataset
 from heedful.config import to_overrides
-from heedful.data.images.labeled_images import write_idx
+from heedful.data.images.idx_files import write_idx
 from heedful.data.synthetic.digits import BuiltInDigitsConfig
 from heedful.recipes import load_recipe
 from tests.commands import heedful

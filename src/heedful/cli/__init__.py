@@ -3,5 +3,5 @@
 Reading order: `main` (subcommands and exit codes), `options` (parameters that commands share), then
 a module for one or more commands: `train` (also prepare and average), `evaluate`, `show` (also
 report), `compare`, `demos`, `examples` (recipes and data), `runs`, `bench`, `features`, `align`,
-`import_` and `export`. Commands of one task are in `heedful.tasks`.
+`serve`, `import_` and `export`. Commands of one task are in `heedful.tasks`.
 """

@@ -31,6 +31,7 @@ from heedful.cli.features import features
 from heedful.cli.import_ import import_
 from heedful.cli.options import with_run
 from heedful.cli.runs import runs
+from heedful.cli.serve import serve
 from heedful.cli.show import report, show
 from heedful.cli.train import average, prepare, train
 from heedful.errors import ConfigError, HeedfulError, StorageError, printable, shorten
@@ -102,7 +103,7 @@ app = typer.Typer(
 _COMMANDS: list[Callable[..., None]] = [demo, train]
 _COMMANDS += [with_run(command, task) for task, command in task_commands()]
 _COMMANDS += [evaluate, compare, show, report, runs, bench, average, prepare, align, features]
-_COMMANDS += [import_, export, recipes, data]
+_COMMANDS += [serve, import_, export, recipes, data]
 
 
 def _command_help(text: str) -> tuple[str, str]:

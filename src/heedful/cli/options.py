@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Option
 
-from heedful.config import to_overrides
+from heedful.config import BaseConfig, to_overrides, validate_settings
 from heedful.config.setting_aliases import SHORTCUTS as SHORTCUT_SETTINGS
 from heedful.errors import ConfigError
 from heedful.tasks.command_line import COLUMN_OPTIONS, READING_OPTIONS, FileOption, Files, Split
@@ -19,6 +19,8 @@ from heedful.tasks.registry import all_file_options, file_keywords, files_by_spl
 from heedful.terminal import Device, Dtype, DtypeName, RunFolder
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
     from heedful.recipes import Recipe
 
 
@@ -166,6 +168,43 @@ class RunPredictorLoader:
             ensemble_with=ensemble_with,
             task=self.task_name,
         )
+
+
+def with_settings(
+    config_class: type[BaseConfig],
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replace the parameter `settings` of a command by an option for each field of a config."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        def run(*args: Any, **kwargs: Any) -> None:
+            values = {name: kwargs.pop(name) for name in config_class.model_fields}
+            selected = {name: value for name, value in values.items() if value is not None}
+            name = command.__name__
+            settings = validate_settings(config_class, selected, location=name)
+            command(*args, settings=settings, **kwargs)
+
+        parameters: list[Parameter] = []
+        for parameter in inspect.signature(command, eval_str=True).parameters.values():
+            is_settings = parameter.name == "settings"
+            fields = map(_field_parameter, *zip(*config_class.model_fields.items(), strict=True))
+            parameters += fields if is_settings else [parameter]
+        return _with_parameters(run, command, parameters)
+
+    return decorate
+
+
+def _field_parameter(name: str, field: FieldInfo) -> Parameter:
+    is_list = field.default == ()
+    option = Option(
+        f"--{name.replace('_', '-')}",
+        help=field.description,
+        envvar=(field.json_schema_extra or {}).get("variable"),  # type: ignore[union-attr]
+        show_default=field.default not in (None, False),
+    )
+    plain: Any = list[str] | None if is_list else field.annotation
+    default = None if is_list else field.default
+    annotation = Annotated[plain, option]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def with_run(task_command: Callable[..., None], task_name: str) -> Callable[..., None]:

@@ -3,8 +3,20 @@
 import random
 
 WORDS = [
-    *("the", "a", "dog", "cat", "man", "sees", "runs"),
-    *("house", "in", "of", "tree", "small", "red", "near"),
+    "the",
+    "a",
+    "dog",
+    "cat",
+    "man",
+    "sees",
+    "runs",
+    "house",
+    "in",
+    "of",
+    "tree",
+    "small",
+    "red",
+    "near",
 ]
 
 

@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 
 from heedful.config import to_overrides
-from heedful.data.images.labeled_images import write_idx
+from heedful.data.images.idx_files import write_idx
 from heedful.errors import ConfigError
 from heedful.experiment import build_prepared_dataset, load_training_recipe
 from heedful.experiment.default_recipe import complete_default, describe_default

@@ -9,7 +9,7 @@ from heedful.evaluation.confusion import describe_unknown_labels
 from heedful.tasks.classification.command import FILE_OPTIONS
 from heedful.tasks.pair_data import PairData
 from heedful.tasks.task_data import DataModule, ExperimentConfig, TrainData
-from heedful.tokenization.special_texts import SentenceWordTokenizerConfig
+from heedful.tokenization.sentences import SentenceWordTokenizerConfig
 from heedful.tokenization.tokenizer import LabelTokenizerConfig
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS

@@ -8,8 +8,8 @@ import torch
 from typing_extensions import override
 
 from heedful.config import BaseConfig
+from heedful.data.images.example_formats import LABELED_IMAGES
 from heedful.data.images.labeled_images import (
-    LABELED_IMAGES,
     IdxImagesConfig,
     LabeledImage,
     LabeledImageBatch,

@@ -13,12 +13,9 @@ from heedful.tasks.pair_data import PairData
 from heedful.tasks.tagging.command import FILE_OPTIONS
 from heedful.tasks.tagging.evaluation import SPAN_METRICS, split_tags
 from heedful.tasks.task_data import DataModule, ExperimentConfig, TrainData
-from heedful.tokenization.special_texts import (
-    WhitespaceTokenizerConfig,
-    WordCharacterTokenizerConfig,
-)
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
+from heedful.tokenization.whitespace import WhitespaceTokenizerConfig, WordCharacterTokenizerConfig
 
 
 class TaggingData(PairData):

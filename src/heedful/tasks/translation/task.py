@@ -25,7 +25,7 @@ from heedful.tasks.translation.default_recipe import default_recipe
 from heedful.tasks.translation.evaluation import TranslationEvaluation
 from heedful.tasks.translation.guided_alignment import build_link_table
 from heedful.tasks.translation.translator import Translator
-from heedful.tokenization.special_texts import PositionTokenizerConfig
+from heedful.tokenization.position import PositionTokenizerConfig
 from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig
 from heedful.training.config import TrainingConfig
 from heedful.training.guided_alignment import NO_LINKS, AlignmentGuide

@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import pytest
 
-from heedful.data.images.labeled_images import find_labels, read_idx, write_idx
+from heedful.data.images.idx_files import find_labels, read_idx, write_idx
 from heedful.errors import DataError
 
 IMAGES = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)

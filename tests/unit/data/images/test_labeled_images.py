@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from heedful.data.images.idx_files import write_idx
 from heedful.data.images.labeled_images import (
     IdxImagesConfig,
     LabeledImage,
@@ -13,7 +14,6 @@ from heedful.data.images.labeled_images import (
     LabeledImageBatchStream,
     render_scenes,
     stack_images,
-    write_idx,
 )
 from heedful.data.shuffling import DataCursor
 from heedful.data.synthetic.digits import BuiltInDigitsConfig

@@ -5,6 +5,13 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from heedful.data.synthetic.formulas import (
+    IMAGE_SIZE,
+    TOKEN_RANGE,
+    FormulaGrammar,
+    draw_formula,
+    pad_formula,
+)
 from heedful.data.synthetic.icons import (
     IconCorpus,
     Modifier,
@@ -15,15 +22,7 @@ from heedful.data.synthetic.icons import (
     select_agreeing,
     split_style,
 )
-from heedful.data.synthetic.images import (
-    FORMULA_SIZE,
-    TOKEN_RANGE,
-    BuiltInImagesConfig,
-    FormulaGrammar,
-    draw_formula,
-    image_corpora,
-    pad_formula,
-)
+from heedful.data.synthetic.images import BuiltInImagesConfig, image_corpora
 from heedful.errors import DataError
 
 
@@ -210,7 +209,7 @@ def test_different_formulas_have_different_images():
     formulas = config("formulas", num_examples=150)
     images = formulas.open_images().read(range(150), "L")
     assert len({image.tobytes() for image in images}) == 150
-    assert {image.shape for image in images} == {(*FORMULA_SIZE, 1)}
+    assert {image.shape for image in images} == {(*IMAGE_SIZE, 1)}
 
 
 @pytest.mark.wide

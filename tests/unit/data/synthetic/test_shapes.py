@@ -4,7 +4,8 @@ import re
 
 import numpy as np
 
-from heedful.data.synthetic.images import COLORS, FORMS, SIZES, BuiltInImagesConfig
+from heedful.data.synthetic.images import BuiltInImagesConfig
+from heedful.data.synthetic.shapes import COLORS, FORMS, SIZES
 
 SHAPE = rf"a ({'|'.join(SIZES)}) ({'|'.join(COLORS)}) ({'|'.join(FORMS)})"
 CAPTION = re.compile(rf"{SHAPE} (left of|above) {SHAPE}")

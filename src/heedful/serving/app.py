@@ -1,0 +1,365 @@
+"""Routes of the server: one for each task, models, health and metrics.
+
+Answers are JSON; errors are problem details (RFC 9457) with the status of HTTP, never 200 with an
+error inside, and never have what the client sent, a path or an address in them.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import Annotated, Any
+
+from fastapi import APIRouter, FastAPI, Header, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+
+from heedful.errors import choices_hint, format_count, shorten
+from heedful.serving.metrics import ServerMetrics
+from heedful.serving.problems import ProblemError
+from heedful.serving.protocol import ItemError, ModelInfo, StreamPart
+from heedful.serving.scheduler import to_problem
+from heedful.serving.security import problem_headers
+from heedful.serving.service import Service
+from heedful.serving.settings import ServerSettings
+from heedful.tasks.registry import task_routes
+from heedful.version import VERSION
+
+Reload = Callable[[], Awaitable[None]]
+_MAX_TEXT = 250  # characters of a message
+Timeout = Annotated[
+    float | None,
+    Header(alias="X-Request-Timeout", gt=0, description="seconds; may only shorten --timeout"),
+]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+class PredictRequest(_Body):
+    """Inputs of one task."""
+
+    inputs: Annotated[list[Any], Field(min_length=1)]
+    """Texts, or what `example` of the model shows."""
+    model: str | None = None
+    """Name of a model; by default the first of the task."""
+    options: dict[str, Any] = {}
+    """As `options` of the model describes."""
+    attention: bool = False
+    """Return the attention of each layer, too."""
+    text_only: bool = False
+    """Return only the text of each result, which is faster."""
+    stream: bool = False
+    """Send the result of the only input as it grows, as server-sent events."""
+
+
+class PredictResponse(BaseModel):
+    """A result for each input, in order."""
+
+    model: str
+    results: list[dict[str, Any]]
+
+
+class ModelDescription(BaseModel):
+    """What clients may know about a run."""
+
+    id: str
+    object: str = "model"
+    created: int = 0
+    owned_by: str = "heedful"
+    task: str
+    route: str
+    step: int | None
+    parameters: int
+    mechanisms: list[dict[str, Any]]
+    capabilities: list[str]
+    options: dict[str, Any]
+    example: Any
+    languages: list[str] | None
+
+    @classmethod
+    def from_info(cls, info: ModelInfo) -> "ModelDescription":
+        """Return the description of a run; `id` is its name."""
+        fields = info._asdict() | {"id": info.name, "route": f"/v1/{info.route}"}
+        del fields["name"]
+        return cls.model_validate(fields)
+
+
+class ModelList(BaseModel):
+    """The served runs, in the order of the command line; the shape is that of OpenAI."""
+
+    object: str = "list"
+    data: list[ModelDescription]
+
+
+class Problem(BaseModel):
+    """Problem details (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    hint: str | None = None
+    field: str | None = None
+
+
+class Health(BaseModel):
+    """Whether the server works."""
+
+    status: str
+
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {
+        "description": description,
+        "content": {
+            "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}
+        },
+    }
+    for status, description in {
+        400: "no JSON",
+        401: "no token",
+        403: "not from there",
+        404: "no such model",
+        413: "too long",
+        415: "not JSON",
+        422: "not valid",
+        429: "too busy; see Retry-After",
+        500: "an input failed",
+        503: "not ready; see Retry-After",
+        504: "not in time",
+    }.items()
+}
+"""Answers that any route may give, for `responses` of a route."""
+
+
+def build_app(
+    service: Service, settings: ServerSettings, metrics: ServerMetrics, reload: Reload
+) -> FastAPI:
+    """Return the application; `Guard` stands before it."""
+    app = FastAPI(
+        title="heedful",
+        version=VERSION,
+        description="Predictions of trained runs.",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        separate_input_output_schemas=False,
+    )
+    if origins := settings.allowed_origin:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"]
+        )
+    app.include_router(_task_router(service, settings))
+    app.include_router(_model_router(service, reload))
+    app.include_router(_health_router(service, metrics))
+    app.add_exception_handler(ProblemError, _answer_problem)
+    app.add_exception_handler(HTTPException, _answer_http_error)
+    app.add_exception_handler(RequestValidationError, _answer_invalid)
+    app.add_exception_handler(Exception, _answer_bug)
+    return app
+
+
+# ----- tasks
+
+
+def _task_router(service: Service, settings: ServerSettings) -> APIRouter:
+    router = APIRouter(prefix="/v1", tags=["tasks"])
+    for task, route in task_routes().items():
+        router.add_api_route(
+            f"/{route}",
+            _task_endpoint(service, settings, route),
+            methods=["POST"],
+            name=route,
+            summary=f"Predict with a model of {task}.",
+            response_model=PredictResponse,
+            responses={200: {"content": {"text/event-stream": {}}}, **PROBLEMS},
+        )
+    return router
+
+
+def _task_endpoint(
+    service: Service, settings: ServerSettings, route: str
+) -> Callable[..., Awaitable[Response]]:
+    async def predict(body: PredictRequest, timeout: Timeout = None) -> Response:
+        model = choose_model(service, route, body.model)
+        check_inputs(settings, model, body.inputs)
+        if body.stream:
+            return await _stream(service, model, body, timeout)
+        results = await service.predict(
+            model.name,
+            body.inputs,
+            body.options,
+            timeout=timeout,
+            need_layers=body.attention,
+            text_only=body.text_only,
+        )
+        for index, result in enumerate(results):
+            if isinstance(result, ItemError):
+                raise to_problem(result, f"inputs.{index}")
+        return JSONResponse({"model": model.name, "results": results})
+
+    return predict
+
+
+def choose_model(service: Service, route: str, name: str | None) -> ModelInfo:
+    """Return the model of a request: by default the first of the route."""
+    fitting = {model.name: model for model in service.models.values() if model.route == route}
+    if not service.models:
+        raise ProblemError(503, "no worker is ready", "try again", retry_after=1.0)
+    if name is None and fitting:
+        return next(iter(fitting.values()))
+    if name in fitting:
+        return fitting[name]
+    message = "no model of this name is here" if fitting else "no model of this task is served"
+    hint = choices_hint(fitting) if fitting else "GET /v1/models lists the models"
+    raise ProblemError(404, message, hint, field="model")
+
+
+def check_inputs(settings: ServerSettings, model: ModelInfo, inputs: list[Any]) -> None:
+    """Raise ProblemError for more inputs, or longer texts, than the server takes."""
+    if len(inputs) > settings.max_inputs:
+        message = f"a request has at most {format_count(settings.max_inputs, 'input')}"
+        raise ProblemError(422, message, "send several requests", field="inputs")
+    if not isinstance(model.example, str):
+        return
+    for index, value in enumerate(inputs):
+        texts = value.values() if isinstance(value, Mapping) else [value]
+        if any(isinstance(text, str) and len(text) > settings.max_characters for text in texts):
+            message = f"a text has at most {format_count(settings.max_characters, 'character')}"
+            raise ProblemError(422, message, "split it", field=f"inputs.{index}")
+
+
+async def _stream(
+    service: Service, model: ModelInfo, body: PredictRequest, timeout: float | None
+) -> Response:
+    """Return server-sent events; an error before the first is an answer of its own."""
+    if len(body.inputs) != 1:
+        raise ProblemError(422, "only one input can be streamed", "send one", field="inputs")
+    parts = service.stream(model.name, body.inputs[0], body.options, timeout=timeout)
+    first = await anext(aiter(parts))
+    return StreamingResponse(_format_events(first, parts), media_type="text/event-stream")
+
+
+async def _format_events(first: StreamPart, parts: AsyncIterator[StreamPart]) -> AsyncIterator[str]:
+    try:
+        async with aclosing(parts):  # type: ignore[type-var]
+            yield _format_part(first)
+            async for part in parts:
+                yield _format_part(part)
+    except ProblemError as problem:
+        yield format_event("error", problem.to_json())
+
+
+def _format_part(part: StreamPart) -> str:
+    if part.result is None:
+        return format_event("token", {"text": part.text})
+    token = format_event("token", {"text": part.text}) if part.text else ""
+    return token + format_event("done", {"result": part.result})
+
+
+def format_event(name: str, value: Any) -> str:
+    """Return a server-sent event with JSON."""
+    return f"event: {name}\ndata: {json.dumps(value, ensure_ascii=False, allow_nan=False)}\n\n"
+
+
+# ----- models and health
+
+
+def _model_router(service: Service, reload: Reload) -> APIRouter:
+    router = APIRouter(prefix="/v1/models", tags=["models"])
+
+    def get(name: str) -> ModelInfo:
+        if name not in service.models:
+            message, hint = "no model of this name is here", "GET /v1/models lists the models"
+            raise ProblemError(404, message, hint, field="name")
+        return service.models[name]
+
+    @router.get("", response_model=ModelList, responses=PROBLEMS)
+    async def list_models() -> ModelList:
+        """List the served runs."""
+        models = service.models.values()
+        return ModelList(data=[ModelDescription.from_info(model) for model in models])
+
+    @router.get("/{name}", response_model=ModelDescription, responses=PROBLEMS)
+    async def show_model(name: str) -> ModelDescription:
+        """Describe a run."""
+        return ModelDescription.from_info(get(name))
+
+    @router.post(
+        "/{name}/reload",
+        response_model=ModelDescription,
+        responses={**PROBLEMS, 409: {**PROBLEMS[404], "description": "it cannot be loaded"}},
+    )
+    async def reload_model(name: str) -> ModelDescription:
+        """Load the run folders again; requests are answered all the while."""
+        get(name)
+        await asyncio.shield(asyncio.ensure_future(reload()))
+        return ModelDescription.from_info(get(name))
+
+    return router
+
+
+def _health_router(service: Service, metrics: ServerMetrics) -> APIRouter:
+    router = APIRouter(tags=["health"])
+
+    async def live() -> Health:
+        """Return that the server runs."""
+        return Health(status="ok")
+
+    async def ready() -> Health:
+        """Return whether a worker has made a real prediction and accepts requests."""
+        if not service.is_ready:
+            raise ProblemError(503, "no worker is ready", "try again", retry_after=1.0)
+        return Health(status="ok")
+
+    router.add_api_route("/livez", live, response_model=Health)
+    for path in ("/readyz", "/health"):
+        router.add_api_route(
+            path, ready, name=path[1:], response_model=Health, responses={503: PROBLEMS[503]}
+        )
+
+    @router.get("/metrics", response_class=Response, responses={401: PROBLEMS[401]})
+    async def show_metrics() -> Response:
+        """Show counts and times in the format of Prometheus."""
+        return Response(metrics.format(), media_type="text/plain; version=0.0.4")
+
+    return router
+
+
+# ----- errors
+
+
+def _to_response(problem: ProblemError) -> Response:
+    return JSONResponse(problem.to_json(), problem.status, problem_headers(problem))
+
+
+async def _answer_problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ProblemError)
+    return _to_response(error)
+
+
+async def _answer_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    hint = "GET /openapi.json lists the routes" if error.status_code in (404, 405) else ""
+    messages = {404: "there is no such route", 405: "this route has other methods"}
+    message = messages.get(error.status_code, "the request cannot be answered")
+    response = _to_response(ProblemError(error.status_code, message, hint))
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _answer_invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    names = [str(part) for part in first["loc"][1:]] or [str(first["loc"][0])]
+    field = shorten(".".join(names), _MAX_TEXT)
+    return _to_response(ProblemError(422, shorten(first["msg"], _MAX_TEXT), field=field))
+
+
+async def _answer_bug(request: Request, error: Exception) -> Response:
+    return _to_response(ProblemError(500, "the server failed", "its log has the cause"))

@@ -1,0 +1,228 @@
+"""What stands before all routes: who may ask, how much, and what becomes of a client's hang-up.
+
+`Guard` is ASGI middleware around the whole application: it checks Host, Origin and token, reads the
+body within its limits, cancels the route when the client hangs up, and counts answers.
+"""
+
+import asyncio
+import hmac
+import json
+import math
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from email.message import Message
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+from heedful.serving.metrics import ServerMetrics
+from heedful.serving.problems import ProblemError
+from heedful.serving.settings import LOOPBACK_NAMES, ServerSettings
+
+ASGIMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[ASGIMessage]]
+Send = Callable[[ASGIMessage], Awaitable[None]]
+ASGIApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+HEALTH_PATHS = ("/livez", "/readyz", "/health")
+"""They need no token: load balancers have none."""
+API_KEY_PATHS = ("/translate", "/detect")
+"""Their routes check a token in the body, `api_key`, by `check_token`."""
+_FORM = "application/x-www-form-urlencoded"
+_HANG_UP = 499  # as nginx counts it; nobody gets it
+_SAFE_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+
+
+class Guard:
+    """ASGI middleware around the application."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: ServerMetrics) -> None:
+        self._app, self._settings, self._metrics = app, settings, metrics
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return  # neither web sockets nor anything to start up
+        status, start = _HANG_UP, asyncio.get_running_loop().time()
+
+        async def send_counted(message: ASGIMessage) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *_SAFE_HEADERS]
+            await send(message)
+
+        try:
+            headers = _unique_headers(scope)
+            self._check_caller(scope["method"], scope["path"], headers)
+            body = await self._read_body(headers, receive)
+            if body is not None:
+                await self._run(scope, body, receive, send_counted)
+        except ProblemError as problem:
+            await send_problem(problem, send_counted)
+        finally:
+            route = getattr(scope.get("route"), "path", "other")
+            seconds = asyncio.get_running_loop().time() - start
+            self._metrics.requests.labels(route, str(status)).inc()
+            self._metrics.request_seconds.labels(route).observe(seconds)
+
+    def _check_caller(self, method: str, path: str, headers: dict[str, str]) -> None:
+        """Raise ProblemError for a page of another site, another name of this host or no token."""
+        host, settings = headers.get("host", ""), self._settings
+        name = urlsplit(f"//{host}").hostname or ""
+        names = {*LOOPBACK_NAMES, settings.host, *settings.allowed_host}
+        checks_names = settings.allowed_host or (settings.is_loopback and not settings.token)
+        if checks_names and name not in names:
+            _refuse(403, "this server does not go by that name", "name it with --allowed-host")
+        origin = headers.get("origin")
+        is_same_site = origin is None or origin.partition("://")[2] == host
+        if not is_same_site and origin not in settings.allowed_origin:
+            _refuse(403, "pages of other sites may not use it", "allow it with --allowed-origin")
+        is_cross_site = headers.get("sec-fetch-site") == "cross-site" and origin is None
+        if is_cross_site and method not in ("GET", "HEAD"):
+            _refuse(403, "pages of other sites may not use it", "allow it with --allowed-origin")
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        is_open = path in HEALTH_PATHS or (path in API_KEY_PATHS and not scheme)
+        if not is_open and method != "OPTIONS":
+            check_token(settings, token if scheme.lower() == "bearer" else None)
+
+    async def _read_body(self, headers: dict[str, str], receive: Receive) -> bytes | None:
+        """Return the whole body; None if the client hangs up. Raises ProblemError over a limit."""
+        most = self._settings.max_body
+        if headers.get("content-encoding", "identity").lower() != "identity":
+            _refuse(415, "compressed bodies are not read", "send it as it is")
+        with suppress(ValueError):
+            if int(headers.get("content-length", "0")) > most:
+                _refuse(413, f"the body is longer than {most:,} bytes", "send it in parts")
+        parts: list[bytes] = []
+        size, has_more = 0, True
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                while has_more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > most:
+                        _refuse(413, f"the body is longer than {most:,} bytes", "send it in parts")
+                    has_more = message.get("more_body", False)
+        except TimeoutError:
+            _refuse(408, "the body did not come in time", "send it faster, or in parts")
+        body = b"".join(parts)
+        if body:
+            _check_content(headers.get("content-type", ""), body)
+        return body
+
+    async def _run(
+        self, scope: MutableMapping[str, Any], body: bytes, receive: Receive, send: Send
+    ) -> None:
+        """Run the application; cancel it when the client hangs up."""
+        hang_up = asyncio.create_task(_wait_for_hang_up(receive))
+        is_read = is_answered = False
+
+        async def send_answer(message: ASGIMessage) -> None:
+            nonlocal is_answered
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                is_answered = True  # the server then reports a hang-up, too
+            await send(message)
+
+        async def receive_body() -> ASGIMessage:
+            nonlocal is_read
+            if is_read:
+                return await asyncio.shield(hang_up)
+            is_read = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        task = asyncio.ensure_future(self._app(scope, receive_body, send_answer))
+        try:
+            await asyncio.wait({task, hang_up}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done() and not is_answered:
+                task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        finally:
+            task.cancel()
+            hang_up.cancel()
+
+
+async def _wait_for_hang_up(receive: Receive) -> ASGIMessage:
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return message
+
+
+def check_token(settings: ServerSettings, token: str | None) -> None:
+    """Raise ProblemError unless the token is that of the server, if it has one."""
+    expected = settings.token
+    if expected and not (token and hmac.compare_digest(token.encode(), expected.encode())):
+        _refuse(401, "the token is missing or wrong", "send `Authorization: Bearer TOKEN`")
+
+
+def _unique_headers(scope: MutableMapping[str, Any]) -> dict[str, str]:
+    """Return headers by name in lower case; the first of several decides."""
+    headers: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))
+    return headers
+
+
+def _check_content(content_type: str, body: bytes) -> None:
+    """Raise ProblemError unless a body is a form or JSON that every program reads alike."""
+    message = Message()
+    message["content-type"] = content_type
+    charset = str(message.get_param("charset", "utf-8")).lower()
+    kind = message.get_content_type() if content_type else ""
+    if charset not in ("utf-8", "utf8", "us-ascii") or kind not in ("application/json", _FORM):
+        _refuse(415, "this type of body is not read", "send Content-Type: application/json")
+    if kind != _FORM:
+        check_json_text(body)
+
+
+def check_json_text(body: bytes) -> None:
+    """Raise ProblemError for what is no JSON of RFC 8259, has halves of characters or inf."""
+    try:
+        value = json.loads(
+            body.decode(), parse_constant=_refuse_constant, parse_float=_finite_float
+        )
+        if b"\\u" in body:
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeError:
+        _refuse(400, "the body has halves of surrogate pairs or is not UTF-8", "send UTF-8")
+    except RecursionError:
+        _refuse(400, "the body is nested too deeply", "send fewer levels")
+    except ValueError:
+        _refuse(400, "the body is no JSON", 'send such as {"inputs": ["a text"]}')
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _finite_float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+def _refuse(status: int, message: str, hint: str) -> NoReturn:
+    raise ProblemError(status, message, hint)
+
+
+def problem_headers(problem: ProblemError) -> dict[str, str]:
+    """Return the headers of an answer with this problem."""
+    headers = {"content-type": "application/problem+json"}
+    if problem.retry_after is not None:
+        headers["retry-after"] = str(math.ceil(problem.retry_after))
+    if problem.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return headers
+
+
+async def send_problem(problem: ProblemError, send: Send) -> None:
+    """Answer with a problem, and close the connection: the body may not have been read."""
+    body = json.dumps(problem.to_json()).encode()
+    headers = {**problem_headers(problem), "content-length": str(len(body)), "connection": "close"}
+    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": problem.status, "headers": encoded})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,191 @@
+"""The front process of `heedful serve`: sockets, signals, workers and how it ends.
+
+SIGTERM or Ctrl-C drains: admitted requests are answered, new ones get 503; a second one ends at
+once. SIGHUP loads all runs again. Invariant: no process is left when this one has ended.
+"""
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import uvicorn
+
+from heedful.errors import ConfigError, CorruptRunError, HeedfulError, RunError
+from heedful.serving.app import build_app
+from heedful.serving.metrics import ServerMetrics
+from heedful.serving.problems import ProblemError
+from heedful.serving.scheduler import Scheduler
+from heedful.serving.security import Guard
+from heedful.serving.settings import ServerSettings
+from heedful.serving.supervisor import Supervisor, WorkerLink
+from heedful.serving.worker import ServingJob
+
+_HEADER_BYTES = 65_536
+_CLOSING_SECONDS = 5.0  # for answers that are being written when all are ready
+
+
+class _HTTPServer(uvicorn.Server):
+    """Leaves signals to `Server`."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Server:
+    """A server of runs, one worker for each job."""
+
+    def __init__(
+        self,
+        jobs: Sequence[ServingJob],
+        settings: ServerSettings,
+        *,
+        announce: Callable[[str], None],
+        report: Callable[[str], None],
+    ) -> None:
+        """`announce` prints the line that says where what is served; `report` prints others."""
+        self._settings, self._announce, self._report = settings, announce, report
+        self._metrics = ServerMetrics()
+        self._scheduler = Scheduler(settings, self._metrics)
+        self._socket = _listen(settings)
+        self._supervisors = [
+            Supervisor(
+                job,
+                f"worker {number}" if len(jobs) > 1 else "worker",
+                on_ready=self._scheduler.add_worker,
+                on_lost=self._lose_worker,
+                report=report,
+                max_restarts=settings.max_restarts,
+            )
+            for number, job in enumerate(jobs, start=1)
+        ]
+        app = build_app(self._scheduler, settings, self._metrics, self._reload)
+        self._http = _HTTPServer(
+            uvicorn.Config(
+                Guard(app, settings, self._metrics),
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                ws="none",
+                limit_concurrency=settings.max_connections,
+                timeout_keep_alive=settings.keep_alive,  # type: ignore[arg-type]
+                timeout_graceful_shutdown=_CLOSING_SECONDS,  # type: ignore[arg-type]
+                h11_max_incomplete_event_size=_HEADER_BYTES,
+            )
+        )
+        self._num_signals = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        """Where the server listens."""
+        host, port = self._socket.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    async def run(self) -> int:
+        """Serve until a signal comes; return the exit code. Raises HeedfulError if it cannot."""
+        self._handle_signals()
+        http = asyncio.create_task(self._http.serve([self._socket]))
+        workers = asyncio.create_task(self._run_workers())
+        try:
+            await asyncio.wait({http, workers}, return_when=asyncio.FIRST_COMPLETED)
+            if workers.done() and not workers.cancelled():
+                workers.result()  # it only ends by an error
+        except HeedfulError as error:
+            raise _startup_error(error) from None
+        finally:
+            workers.cancel()
+            for supervisor in self._supervisors:
+                supervisor.kill()
+            self._http.should_exit = True
+            with suppress(asyncio.CancelledError):
+                await http
+        return 0
+
+    async def _run_workers(self) -> None:
+        links = await asyncio.gather(*(supervisor.start() for supervisor in self._supervisors))
+        await self._scheduler.measure(links[0])
+        names = ", ".join(
+            f"{model.name} ({model.task})" for model in self._scheduler.models.values()
+        )
+        self._announce(f"{self.url} serves {names}")
+        await asyncio.gather(*(supervisor.keep_alive() for supervisor in self._supervisors))
+
+    def _lose_worker(self, link: WorkerLink) -> None:
+        if link in self._scheduler.links:
+            self._scheduler.remove_worker(link)
+            self._metrics.restarts.inc()
+
+    async def _reload(self) -> None:
+        """Load all runs again; raises ProblemError, and keeps the old ones, if that fails."""
+        for supervisor in self._supervisors:
+            try:
+                await supervisor.reload(self._scheduler.drain_worker)
+            except HeedfulError as error:
+                self._report(f"not reloaded: {error}")
+                message = "a run cannot be loaded; the one before is still served"
+                raise ProblemError(409, message, "the log of the server has the cause") from None
+        self._report("reloaded all runs")
+
+    # ----- signals
+
+    def _handle_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        handlers: dict[int, Callable[[], None]] = {
+            signal.SIGTERM: self._stop,
+            signal.SIGINT: self._stop,
+        }
+        if sys.platform != "win32":
+            handlers[signal.SIGHUP] = lambda: self._start(self._reload_by_signal())
+        for number, handler in handlers.items():
+            signal.signal(number, lambda *_, call=handler: loop.call_soon_threadsafe(call))
+
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _reload_by_signal(self) -> None:
+        with suppress(ProblemError):  # it was reported
+            await self._reload()
+
+    def _stop(self) -> None:
+        self._num_signals += 1
+        if self._num_signals == 1:
+            self._report("shutting down; requests are finished, again to end at once")
+            self._start(self._drain())
+        else:
+            self._http.force_exit = True
+            self._http.should_exit = True
+
+    async def _drain(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.shutdown_timeout):
+                await self._scheduler.drain()
+        self._http.should_exit = True
+
+
+def _listen(settings: ServerSettings) -> socket.socket:
+    """Return a listening socket; raises ConfigError if the address cannot be used."""
+    version = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listening = socket.socket(version, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((settings.host, settings.port))
+    except OSError as error:
+        listening.close()
+        message = f"cannot listen on {settings.host}, port {settings.port}: {error.strerror}"
+        raise ConfigError("--port", message, "choose another --port; 0 is any free one") from None
+    return listening
+
+
+def _startup_error(error: HeedfulError) -> HeedfulError:
+    """Return an error that ends with exit code 2: a run that is altered can be replaced."""
+    if isinstance(error, CorruptRunError):
+        return RunError(error.location, error.message, error.hint)
+    return error

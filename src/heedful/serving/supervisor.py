@@ -1,0 +1,206 @@
+"""Worker processes of one device: started, warmed up, replaced when they die or hang.
+
+A `WorkerLink` is a worker process seen from the event loop. Invariant: every future of a link is
+done once its process has ended.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+from heedful.errors import HeedfulError
+from heedful.serving.problems import ProblemError
+from heedful.serving.protocol import (
+    ItemError,
+    ModelInfo,
+    PredictCall,
+    Result,
+    StreamCall,
+    StreamPart,
+)
+from heedful.serving.worker import ServingJob, ServingWorker
+
+_BACK_OFF_SECONDS = (0.1, 10.0)  # after the first death, and at most
+_call_ids = count(1)
+
+StreamQueue = asyncio.Queue[StreamPart | ItemError | ProblemError | None]
+"""Parts of a stream; None is its end."""
+
+
+class WorkerLink:
+    """A worker process: calls become futures and queues of the event loop."""
+
+    def __init__(self, job: ServingJob, name: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.ready: asyncio.Future[Sequence[ModelInfo]] = self._loop.create_future()
+        self.died: asyncio.Future[HeedfulError] = self._loop.create_future()
+        self.has_answered = False
+        self._calls: dict[int, asyncio.Future[Sequence[Result]]] = {}
+        self._streams: dict[int, StreamQueue] = {}
+        self._worker = ServingWorker(job, self._receive, name)
+        self._worker.start()
+
+    @property
+    def pid(self) -> int:
+        """Id of the process."""
+        return self._worker.pid
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no batch is being predicted."""
+        return not self._calls
+
+    @property
+    def num_streams(self) -> int:
+        """Number of streams that have not ended."""
+        return len(self._streams)
+
+    def predict(self, call: PredictCall) -> asyncio.Future[Sequence[Result]]:
+        """Send a batch; the future raises the error of a worker that dies."""
+        call_id, future = next(_call_ids), self._loop.create_future()
+        self._calls[call_id] = future
+        self._worker.send(call_id, call)
+        return future
+
+    def stream(self, call: StreamCall) -> StreamQueue:
+        """Start a stream."""
+        call_id, queue = next(_call_ids), StreamQueue()
+        self._streams[call_id] = queue
+        self._worker.send(call_id, call)
+        return queue
+
+    def has_stream(self, queue: StreamQueue) -> bool:
+        """Return whether a stream has not ended."""
+        return any(queue is other for other in self._streams.values())
+
+    def cancel(self, item_ids: Sequence[int]) -> None:
+        """Cancel items that were sent."""
+        self._worker.cancel(item_ids)
+
+    def kill(self) -> None:
+        """Kill the process."""
+        self._worker.kill()
+
+    def _receive(self, message: tuple[Any, ...]) -> None:
+        """Pass a message on to the event loop; called in a thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._handle, message)
+        except RuntimeError:  # the loop has ended
+            return
+
+    def _handle(self, message: tuple[Any, ...]) -> None:
+        match message:
+            case ("ready", models):
+                self.ready.set_result(models)
+            case ("failed", error):
+                self._fail(error)
+                self.kill()
+            case ("result", call_id, results):
+                self.has_answered = True
+                self._calls.pop(call_id).set_result(results)
+            case ("part", call_id, part):
+                self._streams[call_id].put_nowait(part)
+            case ("end", call_id):
+                self._streams.pop(call_id).put_nowait(None)
+            case ("died", error):
+                self._fail(error)
+
+    def _fail(self, error: HeedfulError) -> None:
+        if self.died.done():
+            return
+        self.died.set_result(error)
+        if not self.ready.done():
+            self.ready.set_exception(error)
+        for call in self._calls.values():
+            call.set_exception(error)
+        for queue in self._streams.values():
+            queue.put_nowait(worker_lost())
+        self._calls.clear()
+        self._streams.clear()
+
+
+def worker_lost() -> ProblemError:
+    """Return what clients get whose request was with a worker that died."""
+    message, hint = "the process that predicts has ended; it is being restarted", "try again"
+    return ProblemError(503, message, hint, retry_after=1.0)
+
+
+class Supervisor:
+    """Keeps a worker of one device ready."""
+
+    def __init__(
+        self,
+        job: ServingJob,
+        name: str,
+        *,
+        on_ready: Callable[[WorkerLink], None],
+        on_lost: Callable[[WorkerLink], None],
+        report: Callable[[str], None],
+        max_restarts: int = 0,
+    ) -> None:
+        """`report` prints a line; `max_restarts` without an answer, 0 for any number."""
+        self._job, self._name, self._report = job, name, report
+        self._on_ready, self._on_lost, self._max_restarts = on_ready, on_lost, max_restarts
+        self._link: WorkerLink | None = None
+        self._starting: set[WorkerLink] = set()
+        self._lock = asyncio.Lock()
+
+    async def start(self) -> WorkerLink:
+        """Start a worker and use it once it is ready; raises HeedfulError if it does not get so.
+
+        It replaces the worker that is there, which is returned to the caller's `on_lost` only if
+        it dies: `reload` drains it.
+        """
+        link = WorkerLink(self._job, self._name)
+        self._starting.add(link)
+        try:
+            await link.ready
+        except BaseException:
+            link.kill()
+            raise
+        finally:
+            self._starting.discard(link)
+        self._link = link
+        link.died.add_done_callback(lambda _: self._on_lost(link))
+        self._on_ready(link)
+        return link
+
+    async def reload(self, drain: Callable[[WorkerLink], Any]) -> None:
+        """Load the runs again in a new worker, then let the old one finish; raises as `start`."""
+        async with self._lock:
+            old = self._link
+            await self.start()
+            if old is not None:
+                await drain(old)
+                old.kill()
+
+    async def keep_alive(self) -> None:
+        """Replace a worker that dies, for ever; raises HeedfulError after too many in a row."""
+        num_deaths = 0
+        while True:
+            assert self._link is not None
+            link = self._link
+            error = await asyncio.shield(link.died)
+            if link is not self._link:  # replaced, and killed
+                continue
+            async with self._lock:
+                if link is not self._link:
+                    continue
+                num_deaths = 0 if link.has_answered else num_deaths
+                while self._link is link:
+                    self._report(f"{error}")
+                    num_deaths += 1
+                    if self._max_restarts and num_deaths > self._max_restarts:
+                        raise error
+                    first, most = _BACK_OFF_SECONDS
+                    await asyncio.sleep(min(first * 2 ** (num_deaths - 1), most))
+                    try:
+                        await self.start()
+                    except HeedfulError as failure:
+                        error = failure
+
+    def kill(self) -> None:
+        """Kill all processes."""
+        for link in (*self._starting, *([self._link] if self._link else ())):
+            link.kill()
