@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 from typer import Option
 
@@ -194,11 +194,11 @@ def with_settings(
 
 
 def _field_parameter(name: str, field: FieldInfo) -> Parameter:
-    is_list = field.default == ()
+    is_list, extra = field.default == (), cast("dict[str, Any]", field.json_schema_extra or {})
     option = Option(
         f"--{name.replace('_', '-')}",
         help=field.description,
-        envvar=(field.json_schema_extra or {}).get("variable"),  # type: ignore[union-attr]
+        envvar=extra.get("variable"),
         show_default=field.default not in (None, False),
     )
     plain: Any = list[str] | None if is_list else field.annotation
