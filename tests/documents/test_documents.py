@@ -2,8 +2,6 @@
 
 import ast
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -30,6 +28,7 @@ from tests.documents.markdown import (
     python_of,
     without_blocks,
 )
+from tests.forking import run_program
 
 README = ROOT / "README.md"
 MAX_SECONDS = 300  # for the Python of one document
@@ -45,17 +44,10 @@ each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 @pytest.mark.wide
 @pytest.mark.parametrize("document", PROGRAMS, ids=name_of)
 def test_python_in_document_runs(document, tmp_path):
-    program = python_of(document.read_text(encoding="utf-8"))
-    (tmp_path / "document.py").write_text(program, encoding="utf-8")
-    completed = subprocess.run(
-        [sys.executable, "document.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=MAX_SECONDS,
-        check=False,
-    )
-    assert completed.returncode == 0, completed.stdout + completed.stderr
+    program = tmp_path / "document.py"
+    program.write_text(python_of(document.read_text(encoding="utf-8")), encoding="utf-8")
+    exit_code, output = run_program(program, max_seconds=MAX_SECONDS)
+    assert exit_code == 0, output
 
 
 def test_readme_has_python():

@@ -70,7 +70,7 @@ def assert_same_end(one, other):
         assert (tensor == expected[name]).all(), name
 
 
-def wait_for(condition, process, seconds=60):
+def wait_for(condition, process, seconds=300):
     end = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None, "the command ended before it could be interrupted"

@@ -15,7 +15,7 @@ from heedful.storage.manifest import MANIFEST
 pytestmark = pytest.mark.faults
 
 NUM_PAIRS = 6000
-NUM_KILLS = 20
+NUM_KILLS = 8
 
 # Chunks and shards are small, so that kills happen between many of them.
 CODE = """
@@ -93,7 +93,7 @@ def test_build_killed_at_random_moments_returns_same_tokens(corpus, whole):
     generator = random.Random(1)
     num_killed = num_shards = 0
     for index in range(NUM_KILLS):
-        name = f"killed-{index // 5}"  # five kills, one after the other, in one folder
+        name = f"killed-{index // 4}"  # four kills, one after the other, in one folder
         process = start(corpus, name)
         process.stdout.readline()
         time.sleep(generator.uniform(0, seconds))
@@ -101,11 +101,11 @@ def test_build_killed_at_random_moments_returns_same_tokens(corpus, whole):
         process.communicate()
         num_killed += process.returncode == -signal.SIGKILL
         num_shards += len(list((corpus / name).glob("shard-*")))
-        if index % 5 == 4:
+        if index % 4 == 3:
             build(corpus, name)
             assert contents(corpus / name) == whole
             load_prepared_dataset(corpus / name)
-    assert num_killed >= NUM_KILLS // 5  # the others finished before they were killed
+    assert num_killed > 0  # the others finished before they were killed
     assert num_shards > 0
 
 

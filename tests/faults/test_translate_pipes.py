@@ -73,8 +73,8 @@ def memory(pid, name):
     return 0
 
 
-def check_all_exit(pids, timeout=10):
-    deadline = time.monotonic() + timeout
+def check_all_exit(pids):
+    deadline = time.monotonic() + TIMEOUT
     while running := [pid for pid in pids if Path(f"/proc/{pid}").exists() and not is_zombie(pid)]:
         assert time.monotonic() < deadline, f"still running: {running}"
         time.sleep(0.05)
@@ -91,10 +91,8 @@ def is_zombie(pid):
 def test_line_is_translated_before_the_next_is_sent(translating, num_workers):
     process = translating("--num-workers", num_workers)
     assert translate_line(process, "a b") == "a b\n"  # loads the model
-    start = time.monotonic()
     for text in ("c", "", "d e f", "a"):
         assert translate_line(process, text) == f"{text}\n"
-    assert time.monotonic() - start < 10
     process.stdin.close()
     assert process.wait(TIMEOUT) == 0
     assert process.stderr.read() == ""
@@ -108,7 +106,7 @@ def test_closed_output_pipe_ends_the_command(translating, num_workers):
     process.stdout.close()
     process.stdin.write("c\n")
     process.stdin.flush()
-    assert process.wait(10) == 141
+    assert process.wait(TIMEOUT) == 141
     assert process.stderr.read() == ""
     check_all_exit(pids)
 
@@ -119,12 +117,12 @@ def test_head_ends_the_command(translating, tmp_path):
     process = translating(source, "--beam", 1, stdin=subprocess.DEVNULL)
     assert read_line(process) == "a b\n"
     process.stdout.close()
-    assert process.wait(10) == 141
+    assert process.wait(TIMEOUT) == 141
 
 
 def test_memory_is_constant_for_a_long_stream(translating):
-    """30,000 lines; peak memory does not grow after the first tenth."""
-    num_lines = 30_000
+    """10,000 lines; peak memory does not grow after the first tenth."""
+    num_lines = 10_000
     process = translating("--beam", 1)
 
     def write():
@@ -176,7 +174,7 @@ def test_killed_worker_ends_the_command(translating, tmp_path, is_busy):
     assert len(workers) == 2
     threading.Thread(target=process.stdout.read, daemon=True).start()
     os.kill(workers[-1], signal.SIGKILL)
-    assert process.wait(10) == 1
+    assert process.wait(TIMEOUT) == 1
     message = process.stderr.read()
     assert message.startswith("heedful: worker ")
     assert message.endswith(
@@ -206,7 +204,7 @@ def test_ctrl_c_ends_all_processes(translating, moment):
             time.sleep(0.01)
     pids = descendants(process)
     os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(10) == 130
+    assert process.wait(TIMEOUT) == 130
     assert process.stderr.read() == ""
     check_all_exit(pids)
 
@@ -219,7 +217,7 @@ def test_workers_do_not_outlive_the_command(translating, tmp_path, signal_number
     read_line(process)
     pids = descendants(process)
     process.send_signal(signal_number)
-    process.wait(10)
+    process.wait(TIMEOUT)
     check_all_exit(pids)
 
 

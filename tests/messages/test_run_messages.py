@@ -237,19 +237,10 @@ def test_finished_run_is_reported_and_not_changed(call, copied, trained):
     assert (copied / "weights.safetensors").read_bytes() == before
 
 
-def test_a_closed_pipe(trained):
-    process = start_heedful("translate", trained, stdin=-1, stdout=-1, stderr=-1)
-    process.stdout.close()
-    process.stdin.write("a b\n" * 3)
-    process.stdin.close()
-    err = process.stderr.read()
-    assert (process.wait(60), err) == (141, "")
-
-
-def test_a_full_disk_under_the_output(trained):
+def test_a_full_disk_under_the_output():
     with open("/dev/full", "w") as full:
-        process = start_heedful("translate", trained, stdin=-1, stdout=full, stderr=-1)
-        _, err = process.communicate("a b\n", timeout=60)
+        process = start_heedful("data", "latin", stdout=full, stderr=-1)
+        _, err = process.communicate(timeout=300)
     assert process.returncode == 2
     assert err == (
         "heedful: standard output: cannot be written (no space left on device); "

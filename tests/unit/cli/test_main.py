@@ -111,9 +111,9 @@ def test_command_has_help(capsys, monkeypatch, command):
 
 @pytest.mark.parametrize(
     "words",
-    [["--version"], ["train", "-h"], ["recipes"], ["data", "latin"]],
+    [["--version"], ["train", "-h"], ["data", "latin"]],
 )
 def test_closed_pipe_ends_a_command_quietly(words):
     process = start_heedful(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.close()
-    assert (process.stderr.read(), process.wait(60)) == ("", 128 + signal.SIGPIPE)
+    assert (process.stderr.read(), process.wait(300)) == ("", 128 + signal.SIGPIPE)
