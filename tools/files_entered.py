@@ -1,9 +1,9 @@
-"""Count the source files whose functions run during training and beam search.
+"""Count the source files whose functions run during training, prediction and beam search.
 
 The number says how many files a reader opens to follow a path through the code. Code that runs
-while a module is imported does not count. Three paths are traced on the CPU with the Latin corpus:
-`heedful train` up to the end of the first optimizer step, one further optimizer step, and one step
-of beam search. `--list` prints the files.
+while a module is imported does not count. Paths are traced on the CPU with built-in data: `heedful
+train` up to the end of the first optimizer step, one further optimizer step, `heedful translate`
+or `heedful caption` of one text or image, and one step of beam search. `--list` prints the files.
 
     python tools/files_entered.py [--list] [RECIPE ...]
 """
@@ -24,12 +24,18 @@ DATA = [
     f"data.dev={LATIN.format(split='dev', num_examples=20)}",
 ]
 SUBWORDS = "tokenizers={type: shared, tokenizer: {type: subword, vocab_size: 400}}"
-RECIPES = {"bahdanau-2015-small": DATA, "transformer-2017-small": [*DATA, SUBWORDS]}
+CAPTIONING = "show-attend-tell-2015-soft-small"
+RECIPES = {
+    "bahdanau-2015-small": DATA,
+    "transformer-2017-small": [*DATA, SUBWORDS],
+    CAPTIONING: ["data.train.num_examples=60", "data.dev.num_examples=4"],
+}
 SMALL = ["training.max_steps=2", "training.validate_every=2", "training.batching.max_tokens=256"]
 TEXTS = ["puella rosam amat", "nauta in silva ambulat", "dominus servum videt"]
 TITLES = {
     "first_update": "heedful train, up to the end of the first optimizer step",
     "update": "one further optimizer step",
+    "prediction": "heedful translate or caption, of one text or image",
     "beam_step": "one step of beam search",
 }
 BEAM_STEP = 3  # the step of the search that is counted: earlier ones may build caches
@@ -61,7 +67,9 @@ class Tracer:
 
     def enter(self, frame: FrameType, code: CodeType) -> None:
         """Switch to the path that begins with this call, and add the file to the current one."""
-        if code.co_qualname == "Trainer.start_step":
+        if self.path == "prediction":  # a search is part of it
+            pass
+        elif code.co_qualname == "Trainer.start_step":
             self.num_train_steps += 1
             self.path = "first_update" if self.num_train_steps == 1 else "update"
         elif code.co_qualname == "beam_search":
@@ -74,34 +82,53 @@ class Tracer:
 
     def leave(self, code: CodeType) -> None:
         """End the path that ends with this return."""
-        if code.co_qualname in {"Trainer.start_step", "beam_search"}:
+        is_end = code.co_qualname in {"Trainer.start_step", "beam_search"}
+        if is_end and self.path != "prediction":
             self.path = None
 
 
 def trace(package: Path, recipe: str) -> dict[str, list[str]]:
-    """Train two steps with the command, then translate with a beam of four."""
+    """Train two steps and predict with the commands, then search with a beam of four."""
     import heedful
-    from heedful.cli.main import main
+    from heedful.recipes import load_recipe
 
     tracer = Tracer(package)
     with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
+        run, inputs = Path(folder) / "run", Path(folder) / "input.png"
         settings = [word for setting in [*RECIPES[recipe], *SMALL] for word in ("--set", setting)]
-        sys.argv = ["heedful", "train", recipe, "--run", str(run), "--device", "cpu", *settings]
-        tracer.path = "first_update"
-        sys.setprofile(tracer)
-        try:
-            main()
-        except SystemExit as stop:
-            if stop.code:
-                raise
-        sys.setprofile(None)
+        run_command(tracer, "first_update", ["train", recipe, "--run", str(run), *settings])
+        if recipe == CAPTIONING:
+            from PIL import Image
+
+            (image,) = load_recipe(recipe).data.test.open_images().read([0])
+            Image.fromarray(image).save(inputs)
+            run_command(tracer, "prediction", ["caption", str(run), str(inputs)])
+            return {"prediction": sorted(tracer.files["prediction"])}
+        inputs.write_text(f"{TEXTS[0]}\n", encoding="utf-8")
+        run_command(tracer, "prediction", ["translate", str(run), str(inputs)])
         model = heedful.load(run, device="cpu")
         sys.setprofile(tracer)
         model.translate(TEXTS, beam_size=4)
         sys.setprofile(None)
     assert all(tracer.files.values()), "a path was not reached: was a traced function renamed?"
     return {path: sorted(files) for path, files in tracer.files.items()}
+
+
+def run_command(tracer: Tracer, path: str, words: list[str]) -> None:
+    """Run a command of heedful on a path."""
+    from heedful.cli.main import main
+
+    sys.argv = ["heedful", *words, "--device", "cpu"]
+    tracer.path = path
+    sys.setprofile(tracer)
+    try:
+        main()
+    except SystemExit as stop:
+        if stop.code:
+            raise
+    finally:
+        sys.setprofile(None)
+        tracer.path = None
 
 
 def count(recipe: str) -> dict[str, list[str]]:
@@ -126,10 +153,10 @@ def main() -> None:
         return
     for recipe in arguments.recipes:
         paths = count(recipe)
-        for path, title in TITLES.items():
-            print(f"{recipe}: {title}: {len(paths[path])} files")
+        for path, files in paths.items():
+            print(f"{recipe}: {TITLES[path]}: {len(files)} files")
             if arguments.list:
-                print(*(f"    {file}" for file in paths[path]), sep="\n")
+                print(*(f"    {file}" for file in files), sep="\n")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def measure() -> dict[str, float]:
         figures[f"foreign-{kind.replace(' ', '-')}"] = round(vocabulary.percent, 1)
     for recipe in files_entered.RECIPES:
         for path, files in files_entered.count(recipe).items():
-            figures[f"files-{path.replace('_', '-')}-{recipe.split('-')[0]}"] = len(files)
+            figures[f"files-{path.replace('_', '-')}-{recipe.partition('-2')[0]}"] = len(files)
     return figures
 
 

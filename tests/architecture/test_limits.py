@@ -1,9 +1,10 @@
 """`make check` fails above a limit: the comparison, and what is measured."""
 
+import tomllib
 from pathlib import Path
 
 from tools import code_counts, foreign_words
-from tools.limits import exceeded
+from tools.limits import ROOT, exceeded
 
 
 def write_package(folder: Path, **modules: str) -> Path:
@@ -48,3 +49,19 @@ def test_foreign_words_are_frequent_here_and_rare_in_the_field():
     vocabulary = foreign_words.find_foreign(words, {"heads": 500_000.0})
     assert vocabulary.foreign == {"quux": 3}
     assert vocabulary.percent == 100 * 3 / 23
+
+
+def test_overview_has_the_limits_of_files_entered():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    limits = settings["tool"]["heedful"]["limits"]
+    overview = (ROOT / "docs" / "overview.md").read_text(encoding="utf-8")
+    for command, recipe, name in (
+        ("train`, up to the first update", "bahdanau-2015-small", "first-update-bahdanau"),
+        ("translate`, of one text", "bahdanau-2015-small", "prediction-bahdanau"),
+        (
+            "caption`, of one image",
+            "show-attend-tell-2015-soft-small",
+            "prediction-show-attend-tell",
+        ),
+    ):
+        assert f"| `heedful {command} | `{recipe}` | {limits[f'files-{name}']} |" in overview
