@@ -29,20 +29,6 @@ def test_softmax_same_as_formula_with_temperature(temperature):
     torch.testing.assert_close(weights, expected)
 
 
-def test_low_temperature_softmax_is_argmax_and_masked_rows_stay_zero():
-    mask = torch.tensor([[[True, True, True], [False, False, False]]])
-    weights = SoftmaxAlignment(1e-6).normalize(
-        torch.tensor([[[1.0, 3.0, 2.0], [1.0, 3.0, 2.0]]]), mask
-    )
-    assert weights.tolist() == [[[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]]
-
-
-def test_default_alignment_is_softmax_with_temperature_one():
-    built = AttentionConfig().alignment.build(query_size=4)
-    assert isinstance(built, SoftmaxAlignment)
-    assert built.temperature == 1.0
-
-
 def test_config_passes_settings_to_alignment():
     assert build_alignment({"type": "softmax", "temperature": 0.5}).temperature == 0.5
     assert isinstance(build_alignment({"type": "sparsemax"}), SparsemaxAlignment)

@@ -5,11 +5,9 @@ from heedful.attention.additive_scores import AdditiveScore, CoverageFeature
 from heedful.attention.alignments import SoftmaxAlignment, SparsemaxAlignment
 from heedful.attention.attention import SingleHeadAttention
 from heedful.attention.masks import padding_mask
-from heedful.attention.memory import Memory
 from heedful.attention.readouts import WeightedSumReadout
 from heedful.attention.scores import DotScore
 from heedful.errors import DataError
-from heedful.pytree import select_rows
 
 DOT_ATTENTION = SingleHeadAttention(DotScore(), SoftmaxAlignment(), WeightedSumReadout())
 
@@ -31,17 +29,6 @@ def test_keys_prepared_once_per_memory():
     for _ in range(5):
         attention(torch.randn(1, 1, 4), memory)
     assert len(calls) == 1
-
-
-def test_memory_rows_can_be_selected_and_repeated():
-    memory = DOT_ATTENTION.build_memory(
-        torch.randn(3, 2, 4), padding_mask(torch.tensor([1, 2, 2]), 2)
-    )
-    rows = torch.tensor([2, 0, 0])
-    chosen = select_rows(memory, rows)
-    assert isinstance(chosen, Memory)
-    for part, whole in zip(chosen, memory, strict=True):
-        torch.testing.assert_close(part, whole[rows])
 
 
 def test_empty_source_raises():

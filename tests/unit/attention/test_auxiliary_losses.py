@@ -60,11 +60,6 @@ def test_coverage_loss_is_overlap_with_earlier_weights():
     assert CoverageLoss(3.0)(loss_inputs(SECOND)).item() == 3 * 0.75
 
 
-def test_coverage_loss_is_limited_by_weight():
-    """Two rows on one position overlap by one unit, three by two."""
-    assert CoverageLoss(1.0)(loss_inputs([[1.0, 0.0]] * 3)).item() == 2
-
-
 def test_entropy_loss_is_sum_over_targets():
     first = math.log(2) + 1.5 * math.log(2) + 0
     assert EntropyLoss(0.5)(loss_inputs(FIRST)).item() == pytest.approx(0.5 * first)

@@ -51,10 +51,6 @@ def test_scores_get_zero_gradient_and_values_get_gradients(pattern):
     torch.testing.assert_close(values.grad, columns.unsqueeze(-1).expand_as(values))
 
 
-def test_alignment_has_no_parameters():
-    assert list(FixedAlignmentConfig().build(query_size=3).parameters()) == []
-
-
 def test_unknown_pattern_raises():
     with pytest.raises(ConfigError) as error:
         validate_settings(FixedAlignmentConfig, {"pattern": "diagnal"}, location="recipe.yaml")

@@ -47,30 +47,6 @@ def test_mask_of_query_positions_selects_rows(build):
     assert torch.equal(build(SIZE, query_positions=positions), build(SIZE)[0][positions])
 
 
-def test_masks_combine_with_and_and_or():
-    one, other = padding_mask(torch.tensor([1]), 3), padding_mask(torch.tensor([2]), 3)
-    assert torch.equal(one & other, one)
-    assert torch.equal(one | other, other)
-
-
-@pytest.mark.parametrize(
-    "square",
-    [
-        causal_mask(SIZE),
-        block_local_mask(SIZE, 3),
-        padding_mask(LENGTHS, SIZE) | causal_mask(SIZE),
-    ],
-    ids=["causal", "block local", "prefix"],
-)
-def test_square_masks_broadcast_with_padding_mask(square):
-    joined = padding_mask(LENGTHS, SIZE) & square
-    assert joined.shape == (len(LENGTHS), SIZE, SIZE)
-    for row, length in enumerate(LENGTHS.tolist()):
-        single = square.expand_as(joined)[row]
-        assert torch.equal(joined[row, :, :length], single[:, :length])
-        assert not joined[row, :, length:].any()
-
-
 def test_masks_created_on_requested_device():
     device = torch.device("meta")
     for mask in (

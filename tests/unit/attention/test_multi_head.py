@@ -21,7 +21,6 @@ from heedful.attention.scores import (
     ScaledDotScore,
     build_per_head_score,
 )
-from heedful.errors import DataError
 
 BATCH_SIZE, NUM_QUERIES, NUM_KEYS, SIZE, HEADS = 2, 4, 4, 6, 3
 HEAD_DIM = SIZE // HEADS
@@ -220,15 +219,6 @@ def test_per_head_score_supports_nested_prepared_keys():
     assert [item.shape for item in prepared] == 2 * [(BATCH_SIZE, HEADS, 5, HEAD_DIM)]
     expected = outer(queries, outer.prepare_keys(keys.expand(-1, HEADS, -1, -1)))
     torch.testing.assert_close(inner(queries, prepared), expected)
-
-
-def test_empty_source_raises():
-    with pytest.raises(DataError) as error:
-        multi_head().build_memory(vectors(2, 0, SIZE), torch.ones(2, 1, 0, dtype=torch.bool))
-    assert str(error.value) == (
-        "attention: the source sequence is empty\n"
-        "  remove empty lines, or append EOS to every source"
-    )
 
 
 class FirstPositionLoss(SoftmaxAlignment):

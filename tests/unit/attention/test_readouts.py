@@ -30,15 +30,6 @@ def test_argmax_readout_returns_value_with_largest_weight():
     assert ArgmaxReadout()(WEIGHTS, VALUES).tolist() == expected
 
 
-def test_argmax_readout_of_one_hot_weights_equals_weighted_sum():
-    positions = torch.tensor([[2, 0, 1], [1, 1, 2]])
-    weights = torch.nn.functional.one_hot(positions, 4).float()
-    values = torch.randn(2, 4, 5)
-    torch.testing.assert_close(
-        ArgmaxReadout()(weights, values), WeightedSumReadout()(weights, values)
-    )
-
-
 def test_argmax_readout_gradient_reaches_only_chosen_value():
     values = VALUES.clone().requires_grad_()
     weights = WEIGHTS.clone().requires_grad_()

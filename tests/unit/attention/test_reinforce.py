@@ -130,23 +130,6 @@ def test_expected_reinforce_gradient_is_exact(baseline, credit, monkeypatch):
         torch.testing.assert_close(ours, exact, rtol=1e-10, atol=1e-10)
 
 
-def test_gradient_without_reinforce_differs(monkeypatch):
-    """The gradient through the contexts alone is not enough."""
-    decoder = TinyDecoder()
-    alignment = SampledAlignment(SoftmaxAlignment(), Baseline(), soft_probability=0.0)
-    actual = torch.zeros_like(decoder.first_query)
-    for positions in product(NUM_KEYS, repeat=2):
-        force_samples(monkeypatch, positions)
-        loss_inputs = run_decoder(decoder, alignment)
-        gradient = torch.autograd.grad(
-            -loss_inputs.log_likelihoods.sum(), decoder.first_query, allow_unused=True
-        )[0]
-        if gradient is not None:
-            actual += gradient * loss_inputs.alignment.log_probs.sum().exp()
-    (expected,) = torch.autograd.grad(-expected_log_likelihood(decoder), decoder.first_query)
-    assert not torch.allclose(actual, expected, atol=1e-3)
-
-
 LOG_PROBS = torch.tensor([[-0.5, -1.0, -2.0], [-0.25, -0.75, -9.0]], requires_grad=True)
 BASELINES_OUT = torch.tensor([[-4.0, -4.0, -4.0], [-1.0, -1.0, -1.0]])
 LOG_LIKELIHOODS = torch.tensor([[-1.0, -2.0, -3.0], [-4.0, -5.0, -99.0]])

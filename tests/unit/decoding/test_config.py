@@ -9,7 +9,18 @@ from heedful.config import parse_override, to_yaml, validate_settings
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import ConfigError
 from heedful.recipes import Recipe
-from heedful.search import FIRST_FINISHED, MEAN_LOG_PROB, LengthPenalty, PatienceStopping
+from heedful.search import (
+    FIRST_FINISHED,
+    MEAN_LOG_PROB,
+    BeamGroups,
+    BeamPruning,
+    LengthPenalty,
+    PatienceStopping,
+    heuristic_stopping,
+    optimal_stopping,
+)
+from heedful.search.penalties import CoveragePenalty
+from heedful.search.sampling import SamplingOptions
 
 
 def read_settings(settings=None, *overrides):
@@ -45,11 +56,32 @@ def test_default_settings():
     assert config.sampling_setting is None
 
 
-def test_stopping_is_a_word_or_a_section():
-    assert read_settings({"stopping": "first-finished"}).stopping.build() is FIRST_FINISHED
-    criterion = read_settings({"stopping": {"type": "patience", "factor": 2}}).stopping.build()
-    assert isinstance(criterion, PatienceStopping)
-    assert criterion.factor == 2
+@pytest.mark.parametrize(
+    ("name", "value", "built"),
+    [
+        ("stopping", "heuristic", heuristic_stopping),
+        ("stopping", "optimal", optimal_stopping),
+        ("stopping", "patience", PatienceStopping(1.0)),
+        ("stopping", {"type": "patience", "factor": 2}, PatienceStopping(2)),
+        ("stopping", "first-finished", FIRST_FINISHED),
+        ("diversity", {"num_beam_groups": 5, "diversity_penalty": 2}, BeamGroups(5, 2.0)),
+        ("pruning", {"token_threshold": 3, "score_threshold": 2}, BeamPruning(3.0, 2.0)),
+        ("pruning", {}, BeamPruning()),
+        *(
+            ("coverage_penalty", {"type": type_name, "beta": 0.3}, CoveragePenalty(0.3, type_name))
+            for type_name in ("gnmt", "repeated", "summary")
+        ),
+        (
+            "sampling",
+            {"temperature": 0.5, "top_k": 3, "top_p": 0.9, "min_p": 0.1, "typical_p": 0.8},
+            SamplingOptions(0.5, 3, 0.9, min_p=0.1, typical_p=0.8),
+        ),
+    ],
+    ids=str,
+)
+def test_section_builds_its_part_of_the_search(name, value, built):
+    beam_size = {"beam_size": 5} if name == "diversity" else {}
+    assert getattr(read_settings({name: value, **beam_size}), name).build() == built
 
 
 def test_settings_can_be_overridden():
@@ -256,65 +288,69 @@ def test_explicit_defaults_are_compatible_with_sampling(sampling):
     assert config == DecodingConfig.model_validate(SAMPLING[sampling])
 
 
-def test_n_best_above_beam_size_raises():
-    assert error_message({"beam_size": 3, "n_best": 4}) == (
-        "decoding.n_best: n_best is 4, but beam_size is 3\n"
-        "  set decoding.beam_size to 4 or more, or decoding.n_best to 3 or less"
-    )
-    config = DecodingConfig.model_validate({"beam_size": 3, "n_best": 4, "sampling": {}})
-    assert config.num_outputs == 4
-
-
-def test_n_best_with_mbr_raises():
-    assert error_message({"n_best": 2, "mbr": {}}) == (
-        "decoding.n_best: MBR decoding returns one output, but n_best is 2\n"
-        "  set decoding.n_best to 1, or decoding.mbr to null"
-    )
-
-
-def test_groups_that_do_not_divide_beam_size_reported():
-    assert error_message({"beam_size": 4, "diversity": {"num_beam_groups": 3}}) == (
-        "decoding.diversity.num_beam_groups: beam_size 4 is not divisible by 3 groups\n"
-        "  choose a number of groups that divides decoding.beam_size"
-    )
-
-
-def test_phrase_that_is_required_and_forbidden_raises():
-    phrases = {"required_phrases": ["dog"], "forbidden_phrases": ["cat", "dog"]}
-    assert error_message(phrases) == (
-        "decoding.required_phrases: 'dog' is required, but 'dog' is forbidden\n  remove one of them"
-    )
-    DecodingConfig.model_validate({**phrases, "required_phrases": [["dog", "slave"]]})
-
-
-def test_min_length_above_max_length_raises():
-    assert error_message({"min_length": 5, "max_length": 4}) == (
-        "decoding.min_length: min_length is 5, but max_length is 4\n"
-        "  lower decoding.min_length, or raise decoding.max_length"
-    )
+EMPTY_PHRASES = [
+    ("required_phrases", [" "]),
+    ("required_phrases", [[]]),
+    ("required_phrases", [["a", ""]]),
+    ("forbidden_phrases", [""]),
+]
 
 
 @pytest.mark.parametrize(
-    ("name", "phrases"),
+    ("settings", "message"),
     [
-        ("required_phrases", [" "]),
-        ("required_phrases", [[]]),
-        ("required_phrases", [["a", ""]]),
-        ("forbidden_phrases", [""]),
+        (
+            {"beam_size": 3, "n_best": 4},
+            "n_best: n_best is 4, but beam_size is 3\n"
+            "  set decoding.beam_size to 4 or more, or decoding.n_best to 3 or less",
+        ),
+        (
+            {"n_best": 2, "mbr": {}},
+            "n_best: MBR decoding returns one output, but n_best is 2\n"
+            "  set decoding.n_best to 1, or decoding.mbr to null",
+        ),
+        (
+            {"beam_size": 4, "diversity": {"num_beam_groups": 3}},
+            "diversity.num_beam_groups: beam_size 4 is not divisible by 3 groups\n"
+            "  choose a number of groups that divides decoding.beam_size",
+        ),
+        (
+            {"required_phrases": ["dog"], "forbidden_phrases": ["cat", "dog"]},
+            "required_phrases: 'dog' is required, but 'dog' is forbidden\n  remove one of them",
+        ),
+        (
+            {"min_length": 5, "max_length": 4},
+            "min_length: min_length is 5, but max_length is 4\n"
+            "  lower decoding.min_length, or raise decoding.max_length",
+        ),
+        *(
+            ({name: phrases}, f"{name}: a phrase is empty\n  remove the empty phrase")
+            for name, phrases in EMPTY_PHRASES
+        ),
+        *(
+            (
+                {"phrase_table": "words.txt", "unk_replacement": value},
+                f"phrase_table: has no effect, because decoding.unk_replacement is {value!r}\n"
+                "  set decoding.unk_replacement to copy, or remove decoding.phrase_table",
+            )
+            for value in ("keep", "suppress")
+        ),
+    ],
+    ids=str,
+)
+def test_contradiction_raises(settings, message):
+    assert error_message(settings) == f"decoding.{message}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "num_outputs"),
+    [
+        ({"beam_size": 3, "n_best": 4, "sampling": {}}, 4),
+        ({"required_phrases": [["dog", "slave"]], "forbidden_phrases": ["cat", "dog"]}, 5),
     ],
 )
-def test_empty_phrase_raises(name, phrases):
-    expected = f"decoding.{name}: a phrase is empty\n  remove the empty phrase"
-    assert error_message({name: phrases}) == expected
-
-
-@pytest.mark.parametrize("unk_replacement", ["keep", "suppress"])
-def test_phrase_table_without_replacement_raises(unk_replacement):
-    assert error_message({"phrase_table": "words.txt", "unk_replacement": unk_replacement}) == (
-        "decoding.phrase_table: has no effect, because decoding.unk_replacement is "
-        f"{unk_replacement!r}\n"
-        "  set decoding.unk_replacement to copy, or remove decoding.phrase_table"
-    )
+def test_apparent_contradiction_is_accepted(settings, num_outputs):
+    assert DecodingConfig.model_validate(settings).num_outputs == num_outputs
 
 
 @pytest.mark.parametrize("name", ["beam_size", "n_best"])

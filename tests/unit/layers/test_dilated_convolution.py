@@ -48,11 +48,6 @@ def test_bidirectional_stack_has_symmetric_receptive_field(kernel_size, dilation
     assert (min(positions), max(positions)) == (2, 2 * half + 2)
 
 
-def test_receptive_field_of_paper_is_373():
-    parts = DilatedConfigBase(hidden_size=1, num_repeats=6)  # six sets of five, the kernel 3
-    assert parts.build_stack().receptive_field == 1 + 6 * 2 * (1 + 2 + 4 + 8 + 16)
-
-
 @pytest.mark.parametrize(("kernel_size", "dilations"), KERNELS_AND_DILATIONS)
 @pytest.mark.parametrize("lengths", [(1,) * 7, (3, 4), (6, 1)])
 def test_causal_stack_in_pieces_same_as_whole_sequence(kernel_size, dilations, lengths):

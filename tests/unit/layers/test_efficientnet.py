@@ -65,14 +65,6 @@ def test_grid_is_known_before_the_network_runs(network, size):
     assert network.grid(*size) == (-(-size[0] // 32), -(-size[1] // 32))
 
 
-def test_pixel_encoding_is_independent_of_the_batch(network):
-    batch = images()
-    with torch.inference_mode():
-        together = network(batch)
-        alone = torch.cat([network(image[None]) for image in batch])
-    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-4)
-
-
 def test_folded_batch_norms_change_nothing_but_rounding(network):
     folded = fold_batch_norms(network)
     assert not any(isinstance(module, nn.BatchNorm2d) for module in folded.modules())

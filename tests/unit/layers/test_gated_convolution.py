@@ -11,7 +11,6 @@ from heedful.layers.convolution import (
     scale_gradient,
 )
 from heedful.layers.initialization import UniformInitConfig
-from heedful.storage.state_dict import load_weights, save_weights, unique_weights
 from heedful.training.optim import AdamWConfig
 
 SIZES = [(4, 4), (3, 5)]
@@ -65,18 +64,6 @@ def test_weight_decay_excludes_gains_and_biases():
     decayed, spared = AdamWConfig(weight_decay=0.1).build(module).param_groups
     assert [weight is module.direction for weight in decayed["params"]] == [True]
     assert {id(each) for each in spared["params"]} == {id(module.gain), id(module.bias)}
-
-
-def test_weight_norm_layer_is_saved_and_loaded(tmp_path):
-    one, other = layer(3, 5), layer(3, 5)
-    with torch.no_grad():
-        one.convolution.gain.mul_(3)
-    save_weights(unique_weights(one), tmp_path / "weights")
-    load_weights(other, tmp_path / "weights")
-    inputs, mask = torch.randn(1, 4, 3).double(), torch.ones(1, 4, dtype=torch.bool)
-    assert torch.equal(
-        one.forward_bidirectional(inputs, mask), other.forward_bidirectional(inputs, mask)
-    )
 
 
 def test_initialization_skips_weight_norm_layers():

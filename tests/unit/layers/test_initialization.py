@@ -161,16 +161,6 @@ def test_bahdanau_init_returns_uniform_attention(heads):
         assert (weights[row, :, length:] == 0).all()
 
 
-def test_zero_score_vector_gets_gradient():
-    """v_a = 0 stops the gradient of W_a and U_a for one step, but not its own."""
-    model = build()
-    BahdanauInitConfig().initialize(model)
-    model(torch.randint(3, VOCABULARY, (3, 5)), source(7, 2, 4)).log_probs.square().sum().backward()
-    score = model.wiring.attention.score
-    assert score.score_vector.weight.grad.abs().sum() > 0
-    assert score.query_projection.weight.grad.abs().sum() == 0
-
-
 CELLS = [
     *("rnn", "gru", "lstm"),
     *({"type": kind, "layer_norm": True} for kind in ("rnn", "gru", "lstm")),

@@ -98,10 +98,6 @@ def test_half_precision_is_kept_and_finite(kind, dtype):
     assert pooled.isfinite().all()
 
 
-def test_last_state_pooling_builds_no_module():
-    assert pooling("last") is None
-
-
 @pytest.mark.parametrize(
     ("attention", "message"),
     [

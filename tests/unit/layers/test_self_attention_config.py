@@ -20,11 +20,6 @@ def build(attention_type, **settings):
     return TypeAdapter(SelfAttentionConfig).validate_python(attention_type).build(attention, size=8)
 
 
-def test_defaults_are_the_papers():
-    assert build("block").block_size == 256
-    assert build("compressed").stride == 3
-
-
 def test_attention_types_repeat_over_the_layers():
     parts = TransformerConfigBase.model_validate(
         {"num_layers": 5, "attention_types": ["block", "compressed"]}

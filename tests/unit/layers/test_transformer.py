@@ -170,16 +170,6 @@ def config(**settings):
     return EmbeddedTransformerConfigBase.model_validate(small | settings)
 
 
-def test_defaults_are_the_base_model_of_the_paper():
-    defaults = EmbeddedTransformerConfigBase()
-    assert (defaults.hidden_size, defaults.num_layers, defaults.dropout) == (512, 6, 0.1)
-    assert defaults.attention.multi_head.num_heads == 8
-    assert [sublayer.intermediate_size for sublayer in defaults.feed_forward] == [2048]
-    assert defaults.norm_order == "post"
-    assert defaults.positional_encoding.type == "sinusoidal"
-    assert defaults.scale_embeddings
-
-
 @pytest.mark.parametrize(("norm_order", "has_norm"), [("pre", True), ("post", False)])
 def test_stack_ends_in_a_norm_only_with_pre_norm(norm_order, has_norm):
     stack = config(norm_order=norm_order).build_stack(config_path="encoder")

@@ -56,12 +56,6 @@ def test_zoneout_in_eval_mode_is_expectation():
         torch.testing.assert_close(mean, expected, rtol=0, atol=0.03)
 
 
-def test_zoneout_needs_rate_for_each_part():
-    cell, inputs, state = lstm_step()
-    with pytest.raises(ValueError, match="zip"):
-        Zoneout(cell, (0.1,))(inputs, state)
-
-
 def test_recurrent_dropout_mask_is_constant_over_steps():
     cell = RecurrentDropout(LSTMCell(3, 4), 0.5)
     first = cell.initial_state(torch.zeros(6, 4))

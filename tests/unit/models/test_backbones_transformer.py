@@ -44,12 +44,6 @@ def test_distance_scores_have_no_maximum_length(score):
     torch.testing.assert_close(piece.outputs, actual[:, :16])
 
 
-@pytest.mark.parametrize("score", ["alibi", "relative-position-bias"])
-def test_outputs_are_finite_beyond_the_largest_distance(score):
-    inputs = torch.randn(1, 300, SIZE, dtype=torch.double)
-    assert read(build(score), inputs).isfinite().all()
-
-
 def test_embedding_size_must_equal_hidden_size():
     with pytest.raises(ConfigError) as caught:
         build(input_size=5)

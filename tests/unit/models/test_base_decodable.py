@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from heedful.data.text.batching import collate_sources
-from heedful.search import LengthPenalty
 from heedful.search.logits_processors import ForbiddenTokens, ForcedPrefix, MinLength, NoRepeatNGram
 from heedful.search.sampling import SamplingOptions
 from heedful.tokenization.vocabulary import EOS
@@ -93,19 +92,6 @@ def test_fewer_samples_are_the_first_of_more():
     model, sequences = build("transformer"), texts(3)
     many, few = drawn(model, sequences, 5), drawn(model, sequences, 2)
     assert [row[:2] for row in said(many)] == said(few)
-
-
-def test_sampling_with_temperature_0_is_greedy_search():
-    model, sequences = build("transformer"), texts(4)
-    sources = collate_sources(sequences)
-    greedy = model.search(
-        sources, beam_size=1, max_lengths=limits(4), length_penalty=LengthPenalty()
-    )
-    actual = drawn(model, sequences, 1, how=SamplingOptions(temperature=0))
-    assert said(actual) == said(greedy)
-    for (one,), (other,) in zip(actual, greedy, strict=True):
-        assert one.log_prob == pytest.approx(other.log_prob)
-        assert one.weights == pytest.approx(other.weights)
 
 
 def test_samples_obey_the_processors_of_their_sentence():

@@ -107,20 +107,6 @@ def test_fusion_with_weight_0_equals_the_model(name):
             assert (one.weights == other.weights).all()
 
 
-def test_fusion_with_large_weight_follows_the_language_model():
-    """With a weight so large the output is the line that the language model likes best."""
-    spoken, sources = language(), collate_sources(texts(4))
-    fused = ShallowFusion(build("transformer"), spoken, weight=1e6, context_length=50)
-    limits = torch.full((4,), 8)
-    actual = fused.search(sources, beam_size=1, max_lengths=limits, length_penalty=LengthPenalty())
-    line, state = [EOS], spoken.initial_state(torch.tensor([[EOS]]))
-    while len(line) == 1 or (line[-1] != EOS and len(line) <= 8):
-        step = spoken.step(torch.tensor([line[-1]]), state)
-        state = step.state
-        line.append(int(step.log_probs.argmax()))
-    assert [each[0].tokens for each in actual] == [[each for each in line if each != EOS]] * 4
-
-
 @pytest.mark.parametrize("context", [3, 50])
 def test_fusion_does_not_depend_on_the_batch(context):
     members = [build("gru, attend-then-step"), build("transformer")]

@@ -85,16 +85,6 @@ def test_memory_may_have_keys_other_than_its_values():
     assert not torch.allclose(apart.log_probs, swapped.log_probs)
 
 
-def test_weights_returned_if_needed():
-    decoder, told = build(), source(states())
-    with_weights, without = (decoder(TOKENS, told, need_weights=each) for each in (True, False))
-    torch.testing.assert_close(without.log_probs, with_weights.log_probs)
-    assert without.weights is None
-    assert with_weights.weights.shape == (2, 4, 5)
-    torch.testing.assert_close(with_weights.weights.sum(-1), torch.ones(2, 4, dtype=torch.double))
-    assert (with_weights.weights[1, :, 3:] == 0).all()
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

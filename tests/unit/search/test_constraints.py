@@ -137,22 +137,6 @@ def test_required_phrases_override_forbidden_tokens(seed, beam_size, constraints
     assert all(token == 4 or token in required for output in outputs for token in output.tokens)
 
 
-@given(
-    seed=seeds,
-    beam_size=st.integers(1, 4),
-    constraints=some_constraints,
-    prefix=st.lists(st.integers(2, 4), max_size=2),
-)
-def test_constraints_hold_with_a_forced_prefix(seed, beam_size, constraints, prefix):
-    model = TableModel(seed, 6, num_letters=3)
-    options = BeamSearchOptions(processors=(ForcedPrefix([prefix]),), constraints=[constraints])
-    outputs = search(model, beam_size=beam_size, max_length=6, options=options)[0]
-    assert outputs
-    for output in outputs:
-        assert output.tokens[: len(prefix)] == prefix
-        assert satisfies(output.tokens, constraints)
-
-
 @given(seed=seeds, constraints=some_constraints)
 def test_constraints_hold_with_beam_groups(seed, constraints):
     model = TableModel(seed, MAX_LENGTH, num_letters=3)
@@ -177,40 +161,40 @@ def test_constraints_hold_in_greedy_search(seed, constraints):
     assert satisfies(output.tokens, constraints)
 
 
-def error_message(constraints, processors=()):
+@pytest.mark.parametrize(
+    ("constraints", "prefixes", "message"),
+    [
+        (
+            [[], [require_phrase([2, 3], [2, 2, 2]), require_phrase([4, 4])]],
+            [[], []],
+            "constraints of sentence 2: the constraints need 4 tokens, but max_length is 3\n"
+            "  require fewer or shorter phrases, or raise max_length",
+        ),
+        (
+            [[require_phrase([3, 3])], []],
+            [[2, 2], []],
+            "constraints of sentence 1: the constraints need 4 tokens, including the prefix of 2, "
+            "but max_length is 3\n  require fewer or shorter phrases, or raise max_length",
+        ),
+        (
+            [[require_phrase([2], [])], []],
+            [[], []],
+            "constraints of sentence 1: a phrase is empty\n  remove the empty phrase",
+        ),
+        (
+            [[], [require_phrase([2, EOS])]],
+            [[], []],
+            "constraints of sentence 2: a phrase contains EOS\n  remove EOS from the phrase",
+        ),
+    ],
+)
+def test_constraints_that_no_output_can_satisfy_reported(constraints, prefixes, message):
+    processors = (ForcedPrefix(prefixes),) if any(prefixes) else ()
+    options = BeamSearchOptions(constraints=constraints, processors=processors)
+    model = TableModel(0, 3, num_sentences=2)
     with pytest.raises(ConfigError) as caught:
-        search(
-            TableModel(0, 3, num_sentences=2),
-            beam_size=2,
-            max_length=3,
-            num_sentences=2,
-            options=BeamSearchOptions(constraints=constraints, processors=processors),
-        )
-    return str(caught.value)
-
-
-def test_constraints_longer_than_max_length_reported():
-    constraints = [[], [require_phrase([2, 3], [2, 2, 2]), require_phrase([4, 4])]]
-    assert error_message(constraints) == (
-        "constraints of sentence 2: the constraints need 4 tokens, but max_length is 3\n"
-        "  require fewer or shorter phrases, or raise max_length"
-    )
-    assert error_message([[require_phrase([3, 3])], []], (ForcedPrefix([[2, 2], []]),)) == (
-        "constraints of sentence 1: the constraints need 4 tokens, including the prefix of 2, but "
-        "max_length is 3\n  require fewer or shorter phrases, or raise max_length"
-    )
-
-
-def test_empty_phrase_raises():
-    assert error_message([[require_phrase([2], [])], []]) == (
-        "constraints of sentence 1: a phrase is empty\n  remove the empty phrase"
-    )
-
-
-def test_phrase_with_eos_raises():
-    assert error_message([[], [require_phrase([2, EOS])]]) == (
-        "constraints of sentence 2: a phrase contains EOS\n  remove EOS from the phrase"
-    )
+        search(model, beam_size=2, max_length=3, num_sentences=2, options=options)
+    assert str(caught.value) == message
 
 
 phrases = st.lists(st.integers(0, 2), min_size=1, max_size=4)
@@ -270,18 +254,11 @@ def test_num_missing_is_the_length_of_the_shortest_continuation(constraints, tok
     assert constraint_set.num_missing(progress_after(constraint_set, tokens)) == shortest
 
 
-def test_many_overlapping_constraints_stay_satisfiable():
-    """Too many for an exact count: never fewer tokens than are needed, and quickly counted."""
-    constraint_set = ConstraintSet([require_phrase([i, i + 1, i + 2]) for i in range(26)])
-    needed = constraint_set.num_missing(constraint_set.start())
-    assert 28 <= needed <= 34
-    progress = constraint_set.start()
+def assert_some_next_token_reduces_num_missing(constraint_set, progress):
     while missing := constraint_set.num_missing(progress):
+        next_tokens = constraint_set.next_tokens(progress)
         progress = min(
-            (
-                constraint_set.advance(progress, token)
-                for token in constraint_set.next_tokens(progress)
-            ),
+            (constraint_set.advance(progress, token) for token in next_tokens),
             key=constraint_set.num_missing,
         )
         assert constraint_set.num_missing(progress) < missing
@@ -291,13 +268,13 @@ def test_many_overlapping_constraints_stay_satisfiable():
 def test_some_next_token_always_reduces_num_missing(constraints, tokens):
     """So a search with enough tokens left never gets stuck."""
     constraint_set = ConstraintSet(constraints)
-    progress = progress_after(constraint_set, tokens)
-    missing = constraint_set.num_missing(progress)
-    while missing:
-        next_tokens = constraint_set.next_tokens(progress)
-        progress = min(
-            (constraint_set.advance(progress, token) for token in next_tokens),
-            key=constraint_set.num_missing,
-        )
-        assert constraint_set.num_missing(progress) < missing
-        missing = constraint_set.num_missing(progress)
+    assert_some_next_token_reduces_num_missing(
+        constraint_set, progress_after(constraint_set, tokens)
+    )
+
+
+def test_many_overlapping_constraints_stay_satisfiable():
+    """Too many for an exact count: never fewer tokens than are needed, and quickly counted."""
+    constraint_set = ConstraintSet([require_phrase([i, i + 1, i + 2]) for i in range(14)])
+    assert 16 <= constraint_set.num_missing(constraint_set.start()) <= 18
+    assert_some_next_token_reduces_num_missing(constraint_set, constraint_set.start())

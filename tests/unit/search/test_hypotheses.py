@@ -65,26 +65,14 @@ def test_tree_contains_every_hypothesis_and_its_partial_sums(seed, beam_size):
             assert node.log_prob == pytest.approx(log_probs[-1])
             total = tree[node.parent].cumulative_log_prob + node.log_prob
             assert node.cumulative_log_prob == pytest.approx(total)
+        parents = {node.parent for node in tree}
+        for index, node in enumerate(tree):
+            assert (node.status == "continued") == (index in parents)
+            assert (node.status == "finished") == (node.token == EOS)
+        depths = [len(path_tokens(tree, node)) for node in tree if node.token != EOS]
+        assert max(depths.count(depth) for depth in depths) <= beam_size
         finished = [path_tokens(tree, node)[:-1] for node in tree if node.status == "finished"]
         assert all(output.tokens in finished for output in outputs)
-
-
-@search_cases
-def test_tree_status_follows_from_children_and_eos(seed, beam_size):
-    _, _, trellis = run_search(seed, beam_size)
-    tree = trellis.tree(0, eos=EOS)
-    parents = {node.parent for node in tree}
-    for index, node in enumerate(tree):
-        assert (node.status == "continued") == (index in parents)
-        assert (node.status == "finished") == (node.token == EOS)
-
-
-@search_cases
-def test_tree_has_at_most_beam_size_open_nodes_per_depth(seed, beam_size):
-    _, _, trellis = run_search(seed, beam_size)
-    tree = trellis.tree(0, eos=EOS)
-    depths = [len(path_tokens(tree, node)) for node in tree if node.token != EOS]
-    assert max(depths.count(depth) for depth in depths) <= beam_size
 
 
 def test_recorder_follows_outputs_across_rows():

@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 
 from heedful.search import MEAN_LOG_PROB, BeamSearchOptions, LengthPenalty
 from heedful.search.penalties import CoveragePenalty
-from tests.unit.decoding.untrained import build_config
 from tests.unit.search.tables import TableModel, search
-
-FORMULAS = ["gnmt", "repeated", "summary"]
 
 
 @pytest.mark.parametrize(
@@ -69,12 +66,6 @@ def test_gnmt_coverage_of_hard_attention_counts_uncovered_positions():
     assert scores == pytest.approx([2 * math.log(1e-10), math.log(1e-10)])
 
 
-@given(seed=st.integers(0, 999), formula=st.sampled_from(FORMULAS))
-def test_coverage_penalty_is_never_positive(seed, formula):
-    weights = np.random.default_rng(seed).dirichlet(np.ones(4), size=6).astype(np.float32)
-    assert CoveragePenalty(1.0, formula)(weights) <= 0
-
-
 @pytest.mark.parametrize(
     "coverage_penalty",
     [
@@ -117,9 +108,3 @@ def test_coverage_penalty_ignores_padding():
     assert [output.tokens for output in padded] == [output.tokens for output in unpadded]
     scores = [output.score for output in unpadded]
     assert [output.score for output in padded] == pytest.approx(scores)
-
-
-@pytest.mark.parametrize("formula", FORMULAS)
-def test_coverage_penalty_is_built_from_config(formula):
-    config = build_config(coverage_penalty={"type": formula, "beta": 0.3})
-    assert config.coverage_penalty.build() == CoveragePenalty(0.3, formula)

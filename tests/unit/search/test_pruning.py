@@ -14,7 +14,6 @@ from heedful.search import (
     optimal_stopping,
 )
 from heedful.search.logits_processors import MinLength
-from tests.unit.decoding.untrained import build_config
 from tests.unit.search.tables import EOS, TableModel, never_stop, search
 
 PENALTY = LengthPenalty(0.6)
@@ -119,9 +118,3 @@ def test_pruned_search_does_not_depend_on_the_batch(seed):
         (alone,) = run(model, pruning, 3, processors=processors)
         assert ranked(alone) == ranked(outputs)
         assert all(len(output.tokens) >= lengths[sentence] for output in outputs)
-
-
-def test_pruning_is_built_from_config():
-    config = build_config(pruning={"token_threshold": 3, "score_threshold": 2})
-    assert config.pruning.build() == BeamPruning(3.0, 2.0)
-    assert build_config().pruning.build() == BeamPruning()

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from heedful.search import (
     FIRST_FINISHED,
-    BeamGroups,
     BeamSearchOptions,
     LengthPenalty,
     PatienceStopping,
@@ -14,7 +13,6 @@ from heedful.search import (
     heuristic_stopping,
     optimal_stopping,
 )
-from tests.unit.decoding.untrained import build_config
 from tests.unit.search.tables import EOS, TableModel, never_stop, search
 
 
@@ -68,21 +66,3 @@ def test_patience_stops_once_enough_hypotheses_have_finished(seed, beam_size, fa
     assert sum(finished < last for finished in depths) < factor * beam_size
     # Nothing is opened once enough have finished.
     assert not any(node.status == "pruned" and depth(node) == last for node in tree)
-
-
-@pytest.mark.parametrize(
-    ("type_name", "criterion"),
-    [
-        ("heuristic", heuristic_stopping),
-        ("optimal", optimal_stopping),
-        ("patience", PatienceStopping(1.0)),
-        ("first-finished", FIRST_FINISHED),
-    ],
-)
-def test_stopping_criterion_is_built_by_name(type_name, criterion):
-    assert build_config(stopping=type_name).stopping.build() == criterion
-
-
-def test_beam_groups_are_built_from_config():
-    config = build_config(diversity={"num_beam_groups": 5, "diversity_penalty": 2})
-    assert config.diversity.build() == BeamGroups(5, 2.0)

@@ -91,19 +91,6 @@ def test_forked_workers_of_killed_process_hold_no_lock(tmp_path):
         os.kill(worker, signal.SIGKILL)
 
 
-def test_lock_can_be_acquired_again_after_release(tmp_path):
-    num_acquired = 0
-    for _ in range(3):
-        with lock_folder(tmp_path):
-            num_acquired += 1
-    assert num_acquired == 3
-
-
-def test_lock_is_exclusive_within_a_process(tmp_path):
-    with lock_folder(tmp_path), pytest.raises(RunError), lock_folder(tmp_path):
-        pass
-
-
 def test_lock_error_without_holder_name(tmp_path):
     with lock_folder(tmp_path):
         (tmp_path / ".lock").write_text("")

@@ -30,30 +30,35 @@ def test_default_objective_is_cross_entropy():
     assert (built.label_smoothing, built.scheduled_sampling) == (0.1, LinearSamplingConfig())
 
 
-def test_minimum_risk_has_the_defaults_of_its_paper():
-    built = chosen({"type": "minimum-risk"}).build(label_smoothing=0.0, scheduled_sampling=TAUGHT)
-    assert isinstance(built, MinimumRiskObjective)
-    assert (built.alpha, built.rollout_sampler.num_samples) == (0.005, 20)
-    assert built.rollout_sampler.reward == PairReward(sentence_bleu)
-
-
-def test_reinforce_has_the_defaults_of_its_paper():
-    built = chosen({"type": "reinforce"}).build(label_smoothing=0.1, scheduled_sampling=TAUGHT)
-    assert isinstance(built, ReinforceObjective)
-    assert (built.mle_weight, built.rollout_sampler.num_samples, built.label_smoothing) == (
-        0.017,
-        15,
-        0.1,
-    )
-    assert built.rollout_sampler.reward == PairReward(gleu)
-    assert built.baseline == "mean"
-
-
-def test_self_critical_has_the_defaults_of_its_paper():
-    built = chosen({"type": "self-critical"}).build(label_smoothing=0.0, scheduled_sampling=TAUGHT)
-    assert isinstance(built, ReinforceObjective)
-    assert (built.mle_weight, built.rollout_sampler.num_samples, built.baseline) == (0, 1, "greedy")
-    assert built.rollout_sampler.reward == CiderDReward()
+@pytest.mark.parametrize(
+    ("type_name", "objective", "num_samples", "reward", "settings"),
+    [
+        ("minimum-risk", MinimumRiskObjective, 20, PairReward(sentence_bleu), {"alpha": 0.005}),
+        (
+            "reinforce",
+            ReinforceObjective,
+            15,
+            PairReward(gleu),
+            {"mle_weight": 0.017, "label_smoothing": 0.1, "baseline": "mean"},
+        ),
+        (
+            "self-critical",
+            ReinforceObjective,
+            1,
+            CiderDReward(),
+            {"mle_weight": 0, "baseline": "greedy"},
+        ),
+    ],
+)
+def test_objective_has_the_defaults_of_its_paper(
+    type_name, objective, num_samples, reward, settings
+):
+    smoothing = settings.get("label_smoothing", 0.0)
+    built = chosen({"type": type_name}).build(label_smoothing=smoothing, scheduled_sampling=TAUGHT)
+    assert isinstance(built, objective)
+    assert built.rollout_sampler.num_samples == num_samples
+    assert built.rollout_sampler.reward == reward
+    assert {name: getattr(built, name) for name in settings} == settings
 
 
 def test_single_sample_needs_the_greedy_baseline():

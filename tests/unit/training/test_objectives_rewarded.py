@@ -84,7 +84,7 @@ def errors_off(gradients, wanted):
     [(GLEU, gleu_of), (cider_reward(), cider_of)],
     ids=["gleu", "cider-d"],
 )
-@pytest.mark.parametrize(("baseline", "samples"), [("mean", 2), ("mean", 5), ("greedy", 1)])
+@pytest.mark.parametrize(("baseline", "samples"), [("mean", 2), ("greedy", 1)])
 def test_expected_gradient_is_that_of_the_expected_reward(baseline, samples, reward, slow_reward):
     model, learned = Toy(), objective(samples, baseline, reward=reward)
     wanted = gradient(expected_risk(model, slow_reward), model)

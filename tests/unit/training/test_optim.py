@@ -250,28 +250,26 @@ def test_lr_scale_equals_scaled_learning_rate(config):
     assert_equal(scaled, run_optimizer(config, [0.25 * rate for rate in RATES]))
 
 
-def error_text(*groups):
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        (
+            [{"pattern": "decoder.*"}, {"pattern": "encodr.*"}],
+            ".1.pattern: no parameter matches 'encodr.*'; did you mean 'encoder.*'?\n"
+            "  choose from: decoder.*, encoder.*",
+        ),
+        (
+            [{"pattern": "*", "frozen": True}],
+            ": all parameters are frozen\n  leave some of them trainable",
+        ),
+        (
+            [{"pattern": "encoder.*", "frozen": True, "lr_scale": 0.5}],
+            ", pattern 'encoder.*': frozen parameters have no lr_scale\n"
+            "  remove one of the two settings",
+        ),
+    ],
+)
+def test_unusable_param_groups_raise(groups, message):
     with pytest.raises(ConfigError) as caught:
         AdamWConfig(param_groups=groups).build(small_model())
-    return str(caught.value)
-
-
-def test_pattern_without_match_raises_with_suggestion():
-    assert error_text({"pattern": "decoder.*"}, {"pattern": "encodr.*"}) == (
-        "training.optimizer.param_groups.1.pattern: no parameter matches 'encodr.*'; "
-        "did you mean 'encoder.*'?\n"
-        "  choose from: decoder.*, encoder.*"
-    )
-
-
-def test_model_frozen_entirely_raises():
-    assert error_text({"pattern": "*", "frozen": True}) == (
-        "training.optimizer.param_groups: all parameters are frozen\n  leave some of them trainable"
-    )
-
-
-def test_frozen_group_with_lr_scale_raises():
-    assert error_text({"pattern": "encoder.*", "frozen": True, "lr_scale": 0.5}) == (
-        "training.optimizer.param_groups, pattern 'encoder.*': frozen parameters have no lr_scale\n"
-        "  remove one of the two settings"
-    )
+    assert str(caught.value) == f"training.optimizer.param_groups{message}"

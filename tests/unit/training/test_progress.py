@@ -63,13 +63,6 @@ def test_remaining_time_of_a_resumed_run_ignores_earlier_steps(clock):
     assert pace.seconds_left == pytest.approx(2 * 49)
 
 
-def test_remaining_time_is_formatted_with_hours(clock):
-    pace = ProgressMeter(steps(10_000))
-    clock(1)
-    pace.update(report(1))
-    assert str(pace).endswith("2:46:39 left")
-
-
 def test_auxiliary_losses_shown_by_name(clock):
     pace = ProgressMeter(steps(3))
     for step in range(1, 4):

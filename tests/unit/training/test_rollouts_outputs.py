@@ -103,22 +103,6 @@ def test_rollout_at_its_length_limit_is_truncated():
             assert output.targets[-1] != EOS if output.is_truncated else output.targets[-1] == EOS
 
 
-def test_temperature_zero_is_greedy():
-    model = Toy()
-    (first,), (second,) = sample_rollouts(
-        model,
-        toy_batch(),
-        torch.tensor([2, 2]),
-        num_samples=1,
-        options=SamplingOptions(temperature=0),
-    )
-    for source, output in enumerate([first, second]):
-        code = 0
-        for token in output.targets:
-            assert token == model.logits[source, code].argmax()
-            code = 5 * code + 1 + token
-
-
 def test_same_random_state_returns_same_rollouts():
     model, limits = Toy(), torch.tensor([2, 2])
     state = torch.get_rng_state()

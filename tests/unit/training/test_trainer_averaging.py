@@ -38,15 +38,6 @@ def test_ema_follows_its_formula():
     assert average.state_dict()["calls"] == 39
 
 
-def test_ema_of_constant_parameters_is_constant():
-    model = Counted()
-    average = ExponentialMovingAverage(model, decay=0.9)
-    for step in range(1, 100):
-        average.update(step)
-    for name, weight in average.state_dict().items():
-        assert torch.equal(weight, model.state_dict()[name])
-
-
 def test_tied_parameter_is_averaged_once():
     assert set(ExponentialMovingAverage(Counted(), 0.9).state_dict()) == {
         *("one.weight", "one.bias", "two.bias", "calls"),

@@ -61,11 +61,6 @@ def learns(training, steps, share):
     assert all(weight.dtype == torch.float32 for weight in training.weights)
 
 
-@pytest.mark.parametrize("name", ["bf16", "fp16"])
-def test_loss_of_a_small_model_falls(name):
-    learns(of_system(name, "gru, step-then-attend"), steps=12, share=0.8)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ["lstm, attend-then-step", "transformer, pre-norm"])
 @each_precision
