@@ -100,24 +100,6 @@ def test_additive_bias_is_optional(bias):
     assert score.score_vector.bias is None
 
 
-def test_context_feature_equals_context_concatenated_to_query():
-    """W [x; c] is W_x x + W_c c, so both forms of the score of Cheng et al. 2016 are equal."""
-    feature = ContextFeature(HIDDEN, value_size=KEY)
-    separate = AdditiveScore(QUERY, KEY, hidden_size=HIDDEN, features=[feature])
-    joined = AdditiveScore(QUERY + KEY, KEY, hidden_size=HIDDEN)
-    halves = [separate.query_projection.weight, feature.projection.weight]
-    joined.query_projection.weight.data = torch.cat(halves, dim=1).detach()
-    joined.key_projection.load_state_dict(separate.key_projection.state_dict())
-    joined.score_vector.load_state_dict(separate.score_vector.state_dict())
-    separate, joined, state = separate.double(), joined.double(), random_state(2)
-    tokens, keys = torch.randn(2, 1, QUERY).double(), torch.randn(2, 5, KEY).double()
-    queries = torch.cat([tokens, state.last_context.unsqueeze(1)], dim=-1)
-    torch.testing.assert_close(
-        joined(queries, joined.prepare_keys(keys)),
-        separate(tokens, separate.prepare_keys(keys), state),
-    )
-
-
 def test_chunked_additive_score_with_features_same_as_naive_score():
     positions, hidden_size = 2**16 + 1, 64
     features = all_features(hidden_size)

@@ -129,41 +129,6 @@ def test_per_head_scores_match_loop_over_heads(build_score, num_kv_heads, alignm
     torch.testing.assert_close(output.context, expected)
 
 
-def identity_head(score):
-    attention = SingleHeadAttention(score, SoftmaxAlignment(), WeightedSumReadout())
-    head = MultiHeadAttention(
-        attention, query_size=SIZE, memory_size=SIZE, num_heads=1, head_dim=SIZE
-    ).double()
-    head.eval()  # in training the initial state is random
-    with torch.no_grad():
-        for projection in head.children():
-            if isinstance(projection, torch.nn.Linear):
-                projection.weight.copy_(torch.eye(SIZE))
-    return head, attention
-
-
-def score_with_coverage():
-    return AdditiveScore(SIZE, SIZE, hidden_size=5, features=[CoverageFeature(5)])
-
-
-@pytest.mark.parametrize(
-    "score",
-    [ScaledDotScore(), BilinearScore(SIZE, SIZE), score_with_coverage()],
-    ids=["scaled-dot", "bilinear", "coverage"],
-)
-def test_one_head_with_identity_projections_equals_single_head(score):
-    head, attention = identity_head(score)
-    queries, values = vectors(BATCH_SIZE, NUM_QUERIES, SIZE), vectors(BATCH_SIZE, 5, SIZE)
-    mask = padding_mask(torch.tensor([5, 2]), 5)
-    memory, plain = head.build_memory(values, mask), attention.build_memory(values, mask)
-    actual = head(queries, memory, head.initial_state(memory))
-    expected = attention(queries, plain, attention.initial_state(plain))
-    torch.testing.assert_close(actual.context, expected.context)
-    torch.testing.assert_close(actual.weights, expected.weights)
-    for with_head, without in zip(actual.state, expected.state, strict=True):
-        torch.testing.assert_close(with_head.squeeze(1), without)
-
-
 def test_each_head_continues_from_its_own_state():
     def build_score():
         return AdditiveScore(HEAD_DIM, HEAD_DIM, hidden_size=5, features=[CoverageFeature(5)])
@@ -194,8 +159,8 @@ def test_leading_dimensions_are_independent():
     assert batched.alignment.weights.shape == (2, 3, HEADS, NUM_QUERIES, 5)
     assert batched.weights.shape == (2, 3, NUM_QUERIES, 5)
     for row in range(2):
-        identity_head = ours(queries[row], ours.build_memory(values[row], mask[row]))
-        torch.testing.assert_close(batched.context[row], identity_head.context)
+        single = ours(queries[row], ours.build_memory(values[row], mask[row]))
+        torch.testing.assert_close(batched.context[row], single.context)
 
 
 def test_scores_without_parameters_shared_by_heads():

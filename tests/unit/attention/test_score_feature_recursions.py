@@ -4,8 +4,6 @@ Some toolkits accumulate coverage without using it in the score, or would add it
 are tested against here.
 """
 
-import math
-
 import pytest
 import torch
 
@@ -40,84 +38,47 @@ def queries_and_memory(attention):
     return queries, attention.build_memory(values, padding_mask(LENGTHS, NUM_KEYS))
 
 
-def times(matrix, vector):
-    return [sum(m * v for m, v in zip(row, vector, strict=True)) for row in matrix]
-
-
-def softmax(energies):
-    powers = [math.exp(energy) for energy in energies]
-    return [power / sum(powers) for power in powers]
-
-
-def mean(weights, values):
-    return [
-        sum(w * v for w, v in zip(weights, column, strict=True))
-        for column in zip(*values, strict=True)
-    ]
-
-
-class PaperScore:
-    """The parameters of a score as lists, and e = v . tanh(sum of all terms)."""
-
-    def __init__(self, score):
-        self.query = score.query_projection.weight.tolist()
-        self.key = score.key_projection.weight.tolist()
-        self.vector = score.score_vector.weight[0].tolist()
-        bias = score.key_projection.bias
-        self.bias = [0.0] * HIDDEN if bias is None else bias.tolist()
-
-    def energy(self, query, key, features):
-        sums = zip(times(self.query, query), times(self.key, key), features, self.bias, strict=True)
-        return sum(v * math.tanh(sum(four)) for v, four in zip(self.vector, sums, strict=True))
+def energies(score, query, values, features):
+    """e = v . tanh(sum of all terms) of one query, with features of each position."""
+    hidden = score.query_projection.weight @ query + score.key_projection(values) + features
+    return hidden.tanh() @ score.score_vector.weight[0]
 
 
 def see_2017(score, queries, values):
     """See et al. 2017: e_i = v . tanh(W_h h_i + W_s s_t + w_c c_i + b), c coverage."""
-    paper, coverage, weights = PaperScore(score), [0.0] * len(values), []
-    w_c = score.features[0].projection.weight[:, 0].tolist()
+    coverage, weights = torch.zeros(len(values)).double(), []
+    w_c = score.features[0].projection.weight[:, 0]
     for query in queries:
-        energies = [
-            paper.energy(query, value, [w * covered for w in w_c])
-            for value, covered in zip(values, coverage, strict=True)
-        ]
-        weights.append(softmax(energies))
-        coverage = [c + w for c, w in zip(coverage, weights[-1], strict=True)]
-    return weights, coverage
+        weights.append(energies(score, query, values, coverage.outer(w_c)).softmax(dim=0))
+        coverage = coverage + weights[-1]
+    return torch.stack(weights), coverage
 
 
 def chorowski_2015(score, queries, values):
     """Chorowski et al. 2015: e_j = w . tanh(W s + V h_j + U f_j + b), f = F * last weights."""
-    paper, feature, weights = PaperScore(score), score.features[0], [[0.0] * len(values)]
-    filters, u = feature.filters.weight[:, 0].tolist(), feature.projection.weight.tolist()
-    half = len(filters[0]) // 2
+    filters, u = score.features[0].filters.weight[:, 0], score.features[0].projection.weight
+    half, weights = filters.size(1) // 2, [torch.zeros(len(values)).double()]
     for query in queries:
-        last, energies = dict(enumerate(weights[-1])), []
-        for position, value in enumerate(values):
-            f = [
-                sum(
-                    tap * last.get(position + offset - half, 0.0) for offset, tap in enumerate(item)
-                )
-                for item in filters
-            ]
-            energies.append(paper.energy(query, value, times(u, f)))
-        weights.append(softmax(energies))
-    return weights[1:]
+        margin = torch.zeros(half).double()
+        windows = torch.cat([margin, weights[-1], margin]).unfold(0, filters.size(1), 1)
+        features = windows @ filters.T @ u.T
+        weights.append(energies(score, query, values, features).softmax(dim=0))
+    return torch.stack(weights[1:])
 
 
 def cheng_2016(score, queries, values):
     """Cheng et al. 2016: a_i = v . tanh(W_h h_i + W_x x_t + W_c c), c the last context."""
-    paper, context, weights = PaperScore(score), [0.0] * KEY, []
-    matrix = score.features[0].projection.weight.tolist()
+    context, weights = torch.zeros(KEY).double(), []
     for query in queries:
-        features = times(matrix, context)
-        weights.append(softmax([paper.energy(query, value, features) for value in values]))
-        context = mean(weights[-1], values)
-    return weights, context
+        features = score.features[0].projection.weight @ context
+        weights.append(energies(score, query, values, features).softmax(dim=0))
+        context = weights[-1] @ values
+    return torch.stack(weights), context
 
 
 def visible_values(memory):
-    """Return the values of each row without its padding, as lists."""
-    return [values[:length].tolist() for values, length in zip(memory.values, LENGTHS, strict=True)]
+    """Return the values of each row without its padding."""
+    return [values[:length] for values, length in zip(memory.values, LENGTHS, strict=True)]
 
 
 def test_coverage_attention_same_as_loop_of_see_2017():
@@ -125,12 +86,10 @@ def test_coverage_attention_same_as_loop_of_see_2017():
     queries, memory = queries_and_memory(attention)
     output = attention(queries, memory, attention.initial_state(memory))
     for row, values in enumerate(visible_values(memory)):
-        weights, coverage = see_2017(attention.score, queries[row].tolist(), values)
+        weights, coverage = see_2017(attention.score, queries[row], values)
         size = len(values)
-        torch.testing.assert_close(output.weights[row, :, :size], torch.tensor(weights).double())
-        torch.testing.assert_close(
-            output.state.coverage[row, :size], torch.tensor(coverage).double()
-        )
+        torch.testing.assert_close(output.weights[row, :, :size], weights)
+        torch.testing.assert_close(output.state.coverage[row, :size], coverage)
         assert (output.weights[row, :, size:] == 0).all()
 
 
@@ -142,10 +101,8 @@ def test_location_attention_same_as_loop_of_chorowski_2015(width):
     queries, memory = queries_and_memory(attention)
     output = attention(queries, memory)
     for row, values in enumerate(visible_values(memory)):
-        weights = chorowski_2015(attention.score, queries[row].tolist(), values)
-        torch.testing.assert_close(
-            output.weights[row, :, : len(values)], torch.tensor(weights).double()
-        )
+        weights = chorowski_2015(attention.score, queries[row], values)
+        torch.testing.assert_close(output.weights[row, :, : len(values)], weights)
 
 
 def test_context_attention_same_as_loop_of_cheng_2016():
@@ -153,11 +110,9 @@ def test_context_attention_same_as_loop_of_cheng_2016():
     queries, memory = queries_and_memory(attention)
     output = attention(queries, memory)
     for row, values in enumerate(visible_values(memory)):
-        weights, context = cheng_2016(attention.score, queries[row].tolist(), values)
-        torch.testing.assert_close(
-            output.weights[row, :, : len(values)], torch.tensor(weights).double()
-        )
-        torch.testing.assert_close(output.context[row, -1], torch.tensor(context).double())
+        weights, context = cheng_2016(attention.score, queries[row], values)
+        torch.testing.assert_close(output.weights[row, :, : len(values)], weights)
+        torch.testing.assert_close(output.context[row, -1], context)
 
 
 FEATURES = {

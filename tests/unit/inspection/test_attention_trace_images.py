@@ -47,32 +47,20 @@ def test_weights_over_an_image_are_grids_row_by_row(features):
             torch.testing.assert_close(record.grid_weights[..., row, column], expected)
 
 
-def test_readout_gates_are_those_that_scale_the_context(features):
-    attention = {"readout": {"type": "gated"}}
+@pytest.mark.parametrize("heads", [{}, HEADS], ids=["alone", "heads"])
+def test_readout_gates_are_those_that_scale_the_context_of_each_head(features, heads):
+    attention = {"readout": {"type": "gated"}, **heads}
     model = build({**SIZES, "attention": attention, "wiring": {"type": "attend-then-step"}})
     outputs = []
     gate = model.decoder.wiring.attention.readout.gate
     gate.register_forward_hook(lambda module, inputs, output: outputs.append(output))
     with torch.no_grad():
         model(features)
-    expected = torch.cat(outputs, dim=1).sigmoid().mT  # (B, 1, T)
+    expected = torch.cat(outputs, dim=-2).sigmoid().squeeze(-1)  # (B, T) or (B, H, T)
     with trace_attention(model) as records, torch.no_grad():
         model(features)
-    torch.testing.assert_close(concatenate_steps(records).extras["readout_gates"], expected)
-
-
-def test_each_head_has_the_gate_of_its_own_query(features):
-    attention = {"readout": {"type": "gated"}, **HEADS}
-    model = build({**SIZES, "attention": attention, "wiring": {"type": "attend-then-step"}})
-    outputs = []
-    gate = model.decoder.wiring.attention.readout.gate
-    gate.register_forward_hook(lambda module, inputs, output: outputs.append(output))
-    with torch.no_grad():
-        model(features)
-    expected = torch.cat(outputs, dim=2).sigmoid().squeeze(-1)  # (B, H, T)
-    with trace_attention(model) as records, torch.no_grad():
-        model(features)
-    torch.testing.assert_close(concatenate_steps(records).extras["readout_gates"], expected)
+    gates = concatenate_steps(records).extras["readout_gates"]
+    torch.testing.assert_close(gates, expected if heads else expected.unsqueeze(1))
 
 
 @pytest.mark.parametrize("heads", [{}, HEADS], ids=["alone", "heads"])

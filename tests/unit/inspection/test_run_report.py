@@ -165,7 +165,7 @@ def test_incomplete_entries_accepted(odd):
 def test_report_of_a_long_run_is_small():
     entries = [
         entry
-        for step in range(1, 4000)
+        for step in range(1, 1500)
         for entry in (
             training(step, grad_norm=step % 7 + 1, num_skipped_steps=step),
             validation(step, 1.0),
@@ -177,7 +177,7 @@ def test_report_of_a_long_run_is_small():
     )  # two charts, one of them twice, over two axes
     report = ReportParser(page)
     assert len(report.texts["td"]) == 3 * 1000
-    assert "The newest 1000 are shown; 2999 older ones are not." in report.sections["validations"]
+    assert "The newest 1000 are shown; 499 older ones are not." in report.sections["validations"]
     assert len(page) < 1_500_000
 
 
@@ -197,43 +197,15 @@ def test_incomplete_last_line_is_skipped(tmp_path):
 
 EDGES = st.sampled_from(
     [
-        0,
-        -1,
-        1,
-        2**53,
-        10**30,
-        10**400,
-        1e150,
-        -1e150,
-        1e-150,
-        1e300,
-        5e-324,
-        math.nan,
-        math.inf,
-        None,
-        "x",
-        True,
-        [],
-        {},
-        [[1]],
-        {"a": {"b": 1}},
+        *(0, -1, 1, 2**53, 10**30, 10**400, 1e150, -1e150, 1e-150, 1e300, 5e-324),
+        *(math.nan, math.inf, None, "x", True, [], {}, [[1]], {"a": {"b": 1}}),
     ]
 )
 NAMES = st.sampled_from(
     [
-        "step",
-        "loss",
-        "seconds",
-        "flops",
-        "epoch",
-        "grad_norm",
-        "tokens_per_second",
-        "peak_memory",
-        "num_skipped_steps",
-        "auxiliary_losses",
-        "bleu",
-        "accuracy",
-        "perplexity",
+        *("step", "loss", "seconds", "flops", "epoch", "grad_norm", "tokens_per_second"),
+        *("peak_memory", "num_skipped_steps", "auxiliary_losses"),
+        *("bleu", "accuracy", "perplexity"),
     ]
 )
 

@@ -84,24 +84,6 @@ def test_strictly_balanced_gate_same_as_appendix_f(training, num_tokens):
         assert (routing.load == math.ceil(num_tokens * 2 / 4)).all()
 
 
-def test_thresholds_learn_the_batchwise_mask():
-    torch.manual_seed(1)
-    gate, words = StrictlyBalancedGate(5, 4, 2).double(), numbers(200, 5)
-    torch.nn.init.normal_(gate.score.weight, std=0.3)
-    score = gate.score.weight.clone()
-    optimizer = torch.optim.Adam(gate.parameters(), lr=0.01)
-    losses = []
-    for _ in range(100):
-        losses.append(gate(words).threshold_loss / len(words))
-        optimizer.zero_grad()
-        losses[-1].backward()
-        optimizer.step()
-    assert torch.equal(gate.score.weight, score)  # it learns from the task alone
-    assert losses[-1] < 0.1 * losses[0]
-    load = gate.eval()(words).load
-    assert ((load - 100).abs() < 10).all()
-
-
 @pytest.mark.parametrize("gate_class", [NoisyTopKGate, StrictlyBalancedGate])
 @pytest.mark.parametrize("training", [True, False])
 def test_hierarchical_gate_same_as_appendix_b(gate_class, training):

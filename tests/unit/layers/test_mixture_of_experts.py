@@ -185,41 +185,6 @@ def test_balance_losses_are_weight_times_cv_squared_times_tokens():
     torch.testing.assert_close(auxiliary_losses, wanted)
 
 
-def busiest(built, words):
-    with torch.no_grad():
-        return (
-            built.eval()(words, torch.ones(words.shape[:2], dtype=torch.bool))
-            .expert_load.max()
-            .item()
-        )
-
-
-def learn_to_spread(weights):
-    """Begin with a gate that sends nearly all words to two of six experts; learn from penalties."""
-    torch.manual_seed(4)
-    built = experts(num_experts=6, importance_weight=weights, load_weight=weights)
-    words = torch.randn(8, 16, 3, dtype=torch.double) + 1
-    with torch.no_grad():
-        built.gate.score.weight[:2] += 2
-        built.gate.noise.weight.zero_()
-    before = busiest(built, words)
-    optimizer = torch.optim.Adam(built.parameters(), lr=0.1)
-    for _ in range(50):
-        mixed = built.train()(words, torch.ones(8, 16, dtype=torch.bool))
-        loss = sum(mixed.auxiliary_losses.values()) / 128
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return before, busiest(built, words)
-
-
-def test_balance_losses_teach_the_gate_to_spread_tokens():
-    before, after = learn_to_spread(1.0)
-    assert before > 0.4  # of at most 0.5, for a word is sent to two
-    assert after < 0.25
-    assert learn_to_spread(0.0)[1] == before
-
-
 def test_sublayer_adds_to_its_input():
     built, inputs = experts().eval(), numbers(2, 4, 3)
     sublayer = MoESublayer(built, dropout=0.0)

@@ -24,18 +24,16 @@ def randn(*shape):
     return torch.randn(*shape, dtype=torch.double)
 
 
-def layer_norm(vector, gains, biases):
+def layer_norm(vectors, gains, biases):
     """(x - mean) / sqrt(variance + eps) * gain + bias  (Ba et al. 2016)."""
-    mean = sum(vector) / len(vector)
-    variance = sum((x - mean) ** 2 for x in vector) / len(vector)
-    parts = zip(vector, gains, biases, strict=True)
-    return [(x - mean) / math.sqrt(variance + EPS) * gain + bias for x, gain, bias in parts]
+    centered = vectors - vectors.mean(dim=-1, keepdim=True)
+    variances = centered.square().mean(dim=-1, keepdim=True)
+    return centered / (variances + EPS).sqrt() * gains + biases
 
 
-def rms_norm(vector, gains):
+def rms_norm(vectors, gains):
     """x / sqrt(mean of squares + eps) * gain  (Zhang & Sennrich 2019)."""
-    mean_square = sum(x**2 for x in vector) / len(vector)
-    return [x / math.sqrt(mean_square + EPS) * gain for x, gain in zip(vector, gains, strict=True)]
+    return vectors / (vectors.square().mean(dim=-1, keepdim=True) + EPS).sqrt() * gains
 
 
 def build_norm(norm_type):
@@ -47,10 +45,9 @@ def build_norm(norm_type):
 
 
 def norm_by_formula(norm, inputs):
-    parameters = [parameter.tolist() for parameter in norm.parameters()]
+    parameters = list(norm.parameters())
     formula = layer_norm if len(parameters) == 2 else rms_norm
-    vectors = [formula(vector, *parameters) for vector in inputs.flatten(0, 1).tolist()]
-    return torch.tensor(vectors, dtype=torch.double).view(inputs.shape)
+    return formula(inputs, *parameters)
 
 
 def connection(norm=None, **options):

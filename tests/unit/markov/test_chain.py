@@ -73,31 +73,6 @@ def test_posteriors_equal_enumeration(seed, share_excluded):
 
 
 @each_seed
-def test_forward_and_backward_scores_equal_enumeration(seed, share_excluded):
-    chain = random_chain(seed, share_excluded=share_excluded)
-    forward, log_norms = chain.forward()
-    unnormalized = (forward + log_norms.cumsum(dim=1).unsqueeze(-1)).tolist()
-    later_norms = log_norms.flip(1).cumsum(dim=1).flip(1) - log_norms
-    backward = (chain.backward(log_norms) + later_norms.unsqueeze(-1)).tolist()
-    transitions, emissions = chain.transitions.tolist(), chain.emissions.tolist()
-    for row, length in enumerate(chain.lengths.tolist()):
-        for t, state in itertools.product(range(length), range(NUM_STATES)):
-            paths, scores = enumerate_paths(chain._replace(lengths=torch.full((3,), t + 1)), row)
-            prefixes = [score for p, score in zip(paths, scores, strict=True) if p[-1] == state]
-            assert unnormalized[row][t][state] == pytest.approx(log_sum(np.array(prefixes)))
-            continuations = [
-                sum(
-                    transitions[row][i][j] + emissions[row][t + n][j]
-                    for n, (i, j) in enumerate(itertools.pairwise((state, *path)), start=1)
-                )
-                for path in itertools.product(range(NUM_STATES), repeat=length - t - 1)
-            ]
-            assert backward[row][t][state] == pytest.approx(log_sum(np.array(continuations)))
-        assert (forward[row, length:] == forward[row, length - 1]).all()
-        assert (log_norms[row, length:] == 0).all()
-
-
-@each_seed
 def test_viterbi_path_is_the_best_of_all(seed, share_excluded):
     chain = random_chain(seed, share_excluded=share_excluded)
     best = chain.viterbi()

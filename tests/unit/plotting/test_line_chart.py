@@ -17,6 +17,7 @@ from heedful.plotting.charts import (
     render_line_chart,
 )
 from heedful.plotting.svg import DARK, LIGHT
+from tests.unit.plotting.colors import contrast, linear_rgb
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 TOLERANCE = 0.051  # lengths are written to a tenth of a pixel
@@ -214,20 +215,6 @@ def test_dashed_line_is_dashed_in_the_legend():
     assert [node.get("class") for node in of_class(plain, "path", "line")] == ["line"] * 2
 
 
-def linear(color):
-    channels = [byte / 255 for byte in bytes.fromhex(color.removeprefix("#"))]
-    return [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-
-
-def contrast(one, other):
-    def luminance(color):
-        red, green, blue = linear(color)
-        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-    dark, light = sorted([luminance(one), luminance(other)])
-    return (light + 0.05) / (dark + 0.05)
-
-
 # Linear RGB as seen without the red or the green cones (Vienot, Brettel & Mollon 1999).
 CONE_TYPES = {
     "all cones": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
@@ -238,7 +225,7 @@ CONE_TYPES = {
 
 def lab_color(color, matrix):
     """A color as L*, a*, b* (CIE 1976), after the eye that sees it."""
-    rgb = linear(color)
+    rgb = linear_rgb(color)
     rgb = [sum(m * c for m, c in zip(row, rgb, strict=True)) for row in matrix]
     to_xyz = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
     white = (0.9505, 1.0, 1.089)

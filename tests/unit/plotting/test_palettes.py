@@ -1,20 +1,9 @@
 import pytest
 
 from heedful.plotting.svg import DARK, DARK_TEXT_THRESHOLD, LIGHT, digit_color, weight_color
+from tests.unit.plotting.colors import contrast, luminance
 
 each_palette = pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
-
-
-def luminance(color):
-    """Relative luminance, as the Web Content Accessibility Guidelines 2.2 define it."""
-    channels = [part / 255 for part in bytes.fromhex(color[1:])]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return sum(c * share for c, share in zip(linear, (0.2126, 0.7152, 0.0722), strict=True))
-
-
-def contrast(one, two):
-    darker, lighter = sorted([luminance(one), luminance(two)])
-    return (lighter + 0.05) / (darker + 0.05)
 
 
 @each_palette

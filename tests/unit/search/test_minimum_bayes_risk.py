@@ -53,23 +53,6 @@ def test_equal_outputs_weighted_by_their_count(outputs):
     assert by_counts.tolist() == pytest.approx(by_samples[indices].tolist())
 
 
-@given(utility=st.floats(-10, 10))
-def test_single_output_is_selected(utility):
-    assert select_mbr(np.array([[utility]])) == 0
-
-
-def test_most_frequent_output_is_selected_without_overlap():
-    utilities = np.eye(3)
-    assert select_mbr(utilities, [2, 3, 1]) == 1
-    assert expected_utilities(utilities, [2, 3, 1]).tolist() == pytest.approx([2 / 6, 3 / 6, 1 / 6])
-
-
-def test_output_similar_to_all_is_selected_over_frequent_ones():
-    """By hand: the first gets (3 + 0.9) / 7, the second (1 + 3 * 0.9 + 3 * 0.9) / 7."""
-    utilities = np.array([[1.0, 0.9, 0.0], [0.9, 1.0, 0.9], [0.0, 0.9, 1.0]])
-    assert select_mbr(utilities, [3, 1, 3]) == 1
-
-
 @given(values=st.permutations([0.1, 0.2, 0.3, 0.7, 1e-9, 1e9]))
 def test_first_of_equal_outputs_is_selected_for_any_order_of_summation(values):
     utilities = np.zeros((6, 6))
@@ -94,8 +77,3 @@ def test_utilities_equal_sentence_scores_of_sacrebleu(name, texts):
         for output in texts
     ]
     np.testing.assert_allclose(UTILITIES[name](texts), expected, atol=1e-9)
-
-
-@pytest.mark.parametrize("name", UTILITIES)
-def test_utility_of_equal_texts_is_100(name):
-    np.testing.assert_allclose(np.diag(UTILITIES[name](["a dog", "the cat is in"])), 100)

@@ -85,15 +85,6 @@ def test_optimal_stopping_loses_nothing_by_pruning(seed, beam_size, tokens, scor
     assert ranked(stopped) == ranked(run(model, pruning, beam_size)[0])
 
 
-@given(seed=seeds, beam_size=beam_sizes)
-def test_wide_thresholds_prune_nothing(seed, beam_size):
-    model = TableModel(seed, MAX_LENGTH)
-    plain, pruned = (
-        run(model, each, beam_size)[0] for each in (BeamPruning(), BeamPruning(99, 99))
-    )
-    assert [item.tokens for item in pruned] == [item.tokens for item in plain]
-
-
 @pytest.mark.parametrize("stopping", [heuristic_stopping, optimal_stopping])
 def test_score_threshold_ends_the_search_sooner(stopping):
     sizes = []

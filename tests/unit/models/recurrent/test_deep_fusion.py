@@ -113,18 +113,6 @@ def test_only_bottom_cell_is_fused():
     assert kinds == [DeepFusionLSTMNCell, LSTMNCell, LSTMNCell]
 
 
-def test_parameters_states_and_cell_states_get_gradients():
-    wiring, encoded = make(), source()
-    states, cell_states = encoded.states.requires_grad_(), encoded.cell_states.requires_grad_()
-    outputs = run(wiring, encoded, random(ROWS, STEPS, E), [random(ROWS, D)])
-    sum(wired.pre_output_input.square().sum() for wired in outputs).backward()
-    assert [name for name, weight in wiring.named_parameters() if not weight.grad.any()] == []
-    is_real = torch.arange(S) < LENGTHS[:, None]
-    for leaf in (states, cell_states):
-        assert leaf.grad[is_real].all()
-        assert not leaf.grad[~is_real].any()
-
-
 def test_gradients_match_finite_differences():
     wiring, encoded = make(), source()
     tokens = random(ROWS, 2, E).requires_grad_()
