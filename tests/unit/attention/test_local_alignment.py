@@ -86,18 +86,6 @@ def test_each_query_has_its_own_window():
     assert output.centers.tolist() == [[1.0, 4.5, 7.9]] * 2
 
 
-def test_local_m_is_softmax_over_moving_window():
-    alignment = LocalAlignment(SoftmaxAlignment(), MonotonicCenter(), half_width=1)
-    scores = scores_of(1, 5, 4)
-    weights = alignment(scores, all_visible(scores)).weights
-    windows = [(0, 2), (0, 3), (1, 4), (2, 4), (2, 4)]
-    for step, (start, end) in enumerate(windows):
-        torch.testing.assert_close(
-            weights[0, step, start:end], scores[0, step, start:end].softmax(dim=-1)
-        )
-        torch.testing.assert_close(weights[0, step].sum().item(), 1.0)
-
-
 def test_local_p_rows_sum_to_less_than_one():
     alignment = LocalAlignment(
         SoftmaxAlignment(), PredictiveCenter(3, hidden_size=2), gaussian="after"

@@ -91,15 +91,6 @@ def test_gradients_equal_finite_differences(head, scores):
         assert torch.autograd.gradcheck(loss, inputs)
 
 
-def test_crf_without_transitions_has_independent_tags(scores):
-    emissions, mask = scores
-    crf, softmax = LinearChainCRF(NUM_LABELS).double(), SoftmaxTagHead()
-    tags = torch.tensor([[0, 2, 1, 1], [2, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]])
-    for name, arguments in (("log_likelihood", (tags, mask)), ("log_marginals", (mask,))):
-        one, other = (getattr(model, name)(emissions, *arguments) for model in (crf, softmax))
-        torch.testing.assert_close(one, other)
-
-
 def test_half_precision_emissions_summed_in_float32(head, scores):
     emissions, mask = scores
     tags = torch.zeros(4, 4, dtype=torch.long)

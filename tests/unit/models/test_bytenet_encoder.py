@@ -52,37 +52,6 @@ def test_tokens_influence_positions_behind_them():
     assert (one[0, 5:] != other[0, 5:]).any(dim=-1).all()
 
 
-def test_padding_has_no_influence():
-    module = encoder()
-    spoiled = torch.cat([torch.where(IS_REAL, TOKENS, 7), torch.full((3, 4), 9)], dim=1)
-    narrow, wide = module(TOKENS, LENGTHS), module(spoiled, LENGTHS)
-    torch.testing.assert_close(wide.states[:, :5], narrow.states)
-    torch.testing.assert_close(wide.unfolded[:, :8], narrow.unfolded)
-    torch.testing.assert_close(wide.summary, narrow.summary)
-    assert (wide.unfolded[:, 8:] == 0).all()
-
-
-def test_batch_same_as_single_rows_in_value_and_gradient():
-    module = encoder()
-    weights = list(module.parameters())
-
-    def gradients(encoded):
-        loss = encoded.unfolded.sin().sum() + encoded.summary.sin().sum()
-        return torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
-
-    whole = module(TOKENS, LENGTHS)
-    alone = []
-    for row, length in enumerate(LENGTHS.tolist()):
-        single = module(TOKENS[row : row + 1, :length], LENGTHS[row : row + 1])
-        torch.testing.assert_close(whole.states[row, :length], single.states[0])
-        torch.testing.assert_close(
-            whole.unfolded[row, : single.unfolded.size(1)], single.unfolded[0]
-        )
-        alone.append(gradients(single))
-    for together, *parts in zip(gradients(whole), *alone, strict=True):
-        torch.testing.assert_close(together, sum(parts))
-
-
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from heedful.models.captioning import CaptioningConfig, WordLoss
-from tests.captioning import ENCODERS, SOFT, VOCABULARY, Batch, captions, images, select
+from tests.captioning import ENCODERS, SOFT, VOCABULARY, Batch, captions, images
 
 WEIGHT = 0.5
 
@@ -35,12 +35,6 @@ def test_word_loss_same_as_loop_over_words():
             is_present = word in caption and word >= 4  # not PAD, UNK, BOS, EOS
             expected += WEIGHT * np.logaddexp(0, -logit if is_present else logit)
     assert model(batch).auxiliary_losses["words"].item() == pytest.approx(expected, rel=1e-10)
-
-
-def test_word_loss_of_batch_is_sum_of_its_images():
-    model, batch = build(WEIGHT).eval(), batch_for()
-    parts = [model(select(batch, [row])).auxiliary_losses["words"] for row in range(5)]
-    torch.testing.assert_close(model(batch).auxiliary_losses["words"], sum(parts))
 
 
 def test_word_loss_trains_encoder_but_not_decoder():

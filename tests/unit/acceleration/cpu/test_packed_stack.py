@@ -9,17 +9,15 @@ from heedful.acceleration.cpu import transformer_stack
 from heedful.acceleration.cpu.transformer_stack import PackedTransformerStack, Unpadding
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.inspection.attention_trace import trace_attention
-from heedful.models.base import EncoderOutput
 from heedful.models.language_model import TransformerBackboneConfig
 from heedful.models.transformer import TransformerDecoderConfig
-from heedful.pytree import select_rows, tensors_of
+from heedful.pytree import tensors_of
 from tests.unit.acceleration.cpu.standard_layers import OTHER, STANDARD
 
 SIZE, NUM_STEPS = 8, 4
 LENGTHS = torch.tensor([5, 1, 3])
 MASK = torch.arange(5) < LENGTHS[:, None]
 STATES = torch.randn(3, 5, SIZE, generator=torch.Generator().manual_seed(2)).double()
-TOKENS = torch.randint(4, 11, (3, NUM_STEPS), generator=torch.Generator().manual_seed(2))
 HEADS = {"attention": {"score": {"type": "scaled-dot"}, "multi_head": {"num_heads": 2}}}
 
 each_standard = pytest.mark.parametrize("settings", STANDARD, ids=str)
@@ -137,17 +135,6 @@ def test_plain_stack_runs_where_the_packed_one_does_not_apply(reason, packed_cal
         stack(STATES[:, :size], torch.full((3,), size), state, memories)
     assert not packed_calls
     assert records or reason != "trace"
-
-
-@torch.no_grad()
-def test_rows_of_packed_states_can_be_selected():
-    decoder = accelerate_for_inference(build_decoder({}), "cpu")
-    rows = torch.tensor([2, 0])
-    state = decoder.initial_state(EncoderOutput(STATES, LENGTHS))
-    state = decoder.step(TOKENS[:, 0], state).state
-    expected = decoder.step(TOKENS[:, 1], state)
-    selected = decoder.step(TOKENS[rows, 1], select_rows(state, rows))
-    torch.testing.assert_close(selected.log_probs, expected.log_probs[rows])
 
 
 @each_standard

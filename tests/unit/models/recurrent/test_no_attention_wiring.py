@@ -38,27 +38,6 @@ def test_final_state_wiring_same_as_sutskever_2014():
         torch.testing.assert_close(output.log_probs[:, time], expected)
 
 
-def test_constant_context_wiring_feeds_context_to_every_step():
-    """h_t = g(y_{t-1}, h_{t-1}, c), and maxout over O_h h_t + O_y y_{t-1} + O_c c."""
-    output = {"type": "maxout", "size": 3}
-    decoder = build("constant-context", cell={"type": "gru", "reset": "before"}, pre_output=output)
-    encoded, tokens = source(), torch.randint(3, 7, (2, 3))
-    output = decoder(tokens, encoded)
-    (h,), c = decoder.bridge(encoded), encoded.summary
-    cell, combine = decoder.wiring.cells.cells[0], decoder.wiring.pre_output.projection
-    O_h, O_y, O_c = combine.weight.split([HIDDEN, EMBEDDED, MEMORY], dim=1)
-    for time in range(3):
-        y = decoder.embedding(tokens[:, time])
-        read = torch.cat([y, c], -1)
-        r, z = (cell.input_to_gates(read) + cell.hidden_to_gates(h)).sigmoid().chunk(2, -1)
-        new = (cell.input_to_candidate(read) + cell.hidden_to_candidate(r * h)).tanh()
-        h = (1 - z) * h + z * new
-        pairs = (h @ O_h.T + y @ O_y.T + c @ O_c.T + combine.bias).view(2, 3, 2)
-        features = torch.maximum(pairs[..., 0], pairs[..., 1])
-        expected = decoder.output_head.projection(features).log_softmax(-1)
-        torch.testing.assert_close(output.log_probs[:, time], expected)
-
-
 def test_rnn_encdec_2014_same_as_appendix_a_of_cho_2014():
     """Equations of sections A.1.1 and A.1.2, a sentence at a time, in float64."""
     settings = load_recipe("rnn-encdec-2014-small").model.model_dump()
