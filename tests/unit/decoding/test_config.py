@@ -62,7 +62,7 @@ def test_default_settings():
         ("stopping", "heuristic", heuristic_stopping),
         ("stopping", "optimal", optimal_stopping),
         ("stopping", "patience", PatienceStopping(1.0)),
-        ("stopping", {"type": "patience", "factor": 2}, PatienceStopping(2)),
+        ("stopping", {"type": "patience", "factor": 2}, PatienceStopping(2.0)),
         ("stopping", "first-finished", FIRST_FINISHED),
         ("diversity", {"num_beam_groups": 5, "diversity_penalty": 2}, BeamGroups(5, 2.0)),
         ("pruning", {"token_threshold": 3, "score_threshold": 2}, BeamPruning(3.0, 2.0)),
