@@ -7,11 +7,7 @@ import torch
 
 from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.attention import SingleHeadAttention
-from heedful.attention.masks import (
-    block_local_mask,
-    causal_mask,
-    padding_mask,
-)
+from heedful.attention.masks import block_local_mask, causal_mask, padding_mask
 from heedful.attention.readouts import WeightedSumReadout
 from heedful.attention.scores import ScaledDotScore
 from heedful.errors import ArgumentError

@@ -1,10 +1,7 @@
 import torch
 from torch import nn
 
-from heedful.attention.positional_encoding import (
-    PositionCombiner,
-    SinusoidalEncoding,
-)
+from heedful.attention.positional_encoding import PositionCombiner, SinusoidalEncoding
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.tokenization.vocabulary import PAD
 

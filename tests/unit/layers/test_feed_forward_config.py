@@ -5,9 +5,7 @@ import torch
 
 from heedful.config import BaseConfig, read_yaml, validate_settings
 from heedful.errors import ConfigError
-from heedful.layers.mixture_of_experts import (
-    MoEFeedForward,
-)
+from heedful.layers.mixture_of_experts import MoEFeedForward
 from heedful.layers.sublayers import FeedForwardConfig
 from heedful.layers.transformer import PositionwiseLayerConfig
 

@@ -4,12 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.layers.convolution import (
-    SQRT_HALF,
-    GatedConvLayer,
-    WeightNormConv1d,
-    scale_gradient,
-)
+from heedful.layers.convolution import SQRT_HALF, GatedConvLayer, WeightNormConv1d, scale_gradient
 from heedful.layers.initialization import UniformInitConfig
 from heedful.training.optim import AdamWConfig
 

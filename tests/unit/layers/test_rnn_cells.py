@@ -5,12 +5,7 @@ import torch
 from torch import nn
 
 from heedful.layers.rnn import StackedCells
-from heedful.layers.rnn_cells import (
-    CELL_CLASSES,
-    GRUCell,
-    LSTMCell,
-    ProjectedLSTMCell,
-)
+from heedful.layers.rnn_cells import CELL_CLASSES, GRUCell, LSTMCell, ProjectedLSTMCell
 
 TORCH = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
 

@@ -7,11 +7,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from heedful.attention.alignments import SoftmaxAlignment
 from heedful.attention.attention import SingleHeadAttention
 from heedful.attention.config import AttentionConfig
-from heedful.attention.masks import (
-    block_local_mask,
-    causal_mask,
-    padding_mask,
-)
+from heedful.attention.masks import block_local_mask, causal_mask, padding_mask
 from heedful.attention.readouts import WeightedSumReadout
 from heedful.attention.scores import ScaledDotScore
 from heedful.layers.self_attention import BatchPositions, FullSelfAttention, KVCache, write_to_cache

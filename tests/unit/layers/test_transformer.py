@@ -8,10 +8,7 @@ from torch import nn
 
 from heedful.layers.self_attention import BatchPositions
 from heedful.layers.sublayers import SublayerConnection
-from heedful.layers.transformer import (
-    EmbeddedTransformerConfigBase,
-    TransformerConfigBase,
-)
+from heedful.layers.transformer import EmbeddedTransformerConfigBase, TransformerConfigBase
 
 BATCH_SIZE, LENGTH, SIZE = 2, 5, 8
 EPS = 1e-5

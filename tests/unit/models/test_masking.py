@@ -6,11 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from heedful.models.masked_language_model import (
-    MaskingConfig,
-    mask_tokens,
-    sample_sentence_pairs,
-)
+from heedful.models.masked_language_model import MaskingConfig, mask_tokens, sample_sentence_pairs
 from heedful.pytree import tensors_of
 from heedful.tokenization.vocabulary import EOS, NUM_SPECIAL_TOKENS, PAD
 

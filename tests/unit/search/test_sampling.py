@@ -10,18 +10,8 @@ from hypothesis import strategies as st
 
 from heedful.errors import ConfigError
 from heedful.search import StepOutput, greedy_search
-from heedful.search.logits_processors import (
-    ForbiddenTokens,
-    ForcedPrefix,
-    MinLength,
-    NoRepeatNGram,
-)
-from heedful.search.sampling import (
-    SamplingOptions,
-    random_generators,
-    sample,
-    sample_hypotheses,
-)
+from heedful.search.logits_processors import ForbiddenTokens, ForcedPrefix, MinLength, NoRepeatNGram
+from heedful.search.sampling import SamplingOptions, random_generators, sample, sample_hypotheses
 from tests.shape_checking import unchecked
 from tests.unit.search.tables import BOS, EOS, TableModel
 

@@ -20,14 +20,7 @@ from heedful.training.rollouts import (
     sentence_bleu,
 )
 from tests.catalogue import batch, build, store
-from tests.unit.training.toy import (
-    LIMITS,
-    REFERENCES,
-    Toy,
-    everything,
-    likelihood,
-    toy_batch,
-)
+from tests.unit.training.toy import LIMITS, REFERENCES, Toy, everything, likelihood, toy_batch
 
 
 def objective(

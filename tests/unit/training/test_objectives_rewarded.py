@@ -11,15 +11,7 @@ from heedful.training.objectives import ReinforceObjective
 from heedful.training.rollouts import CiderDReward, PairReward, ReferenceTable, RolloutSampler, gleu
 from tests.catalogue import batch, build, store
 from tests.unit.evaluation.slow_cider_d import slow_cider_d
-from tests.unit.training.toy import (
-    LIMITS,
-    REFERENCES,
-    A,
-    Toy,
-    everything,
-    likelihood,
-    toy_batch,
-)
+from tests.unit.training.toy import LIMITS, REFERENCES, A, Toy, everything, likelihood, toy_batch
 
 COPIES, RUNS = 50, 30
 # Of some hundred entries none is to lie so many standard errors off by chance: less than 1e-6.

@@ -10,10 +10,7 @@ from heedful.layers.rnn_cell_config import GRUCellConfig
 from heedful.models.base import EncoderOutput
 from heedful.models.recurrent.config import RecurrentDecoderConfig
 from heedful.models.recurrent.decoder_parts import MaxoutPreOutputConfig
-from heedful.models.recurrent.wiring import (
-    AttendThenStepConfig,
-    StepThenAttendConfig,
-)
+from heedful.models.recurrent.wiring import AttendThenStepConfig, StepThenAttendConfig
 
 MEMORY, HIDDEN, EMBEDDED = 6, 4, 3
 each_number_of_heads = pytest.mark.parametrize(
