@@ -70,14 +70,6 @@ def test_initial_state_is_random_only_in_training():
     assert (attention.eval().initial_state(memory).uniform_sample == 1).all()
 
 
-def test_fused_kernel_returns_context_without_weights():
-    memory = DOT_ATTENTION.build_memory(torch.randn(2, 3, 4), padding_mask(torch.tensor([3, 2]), 3))
-    queries = torch.randn(2, 2, 4)
-    output = DOT_ATTENTION(queries, memory, need_weights=False)
-    assert output[1:] == (None, None, None)
-    torch.testing.assert_close(output.context, DOT_ATTENTION(queries, memory).context)
-
-
 def test_weights_computed_with_state_or_without_fused_kernel():
     memory = DOT_ATTENTION.build_memory(torch.randn(2, 3, 4), padding_mask(torch.tensor([3, 2]), 3))
     queries = torch.randn(2, 2, 4)

@@ -40,13 +40,6 @@ def test_each_boundary_distributes_its_probability_over_its_chunk(chunk_size, in
     assert (output.weights[..., masked] == 0).all()
 
 
-def test_next_query_starts_from_boundary():
-    scores = torch.tensor([[-9.0, -9.0, 9.0], [9.0, 9.0, 9.0]])
-    output = chunkwise(3, "hard")(scores, torch.ones(2, 3, dtype=torch.bool))
-    assert output.pointers.tolist() == [[0, 0, 1], [0, 0, 1]]
-    torch.testing.assert_close(output.weights, scores.softmax(dim=-1))
-
-
 def test_large_scores_do_not_overflow():
     scores = torch.tensor([[1e4, 1e4 - 1, 1e4 + 1, -1e4]])
     weights = chunkwise(3)(scores, torch.ones(1, 4, dtype=torch.bool)).weights

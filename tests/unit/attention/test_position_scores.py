@@ -152,11 +152,6 @@ def test_gaussian_score_same_as_formula():
     torch.testing.assert_close(scores_of(score, 4, 6), expected)
 
 
-def test_gaussian_score_is_shared_by_heads():
-    scores = scores_of(GaussianScore(2.0), 4, 6, leading=(3, 2))
-    assert torch.equal(scores, scores_of(GaussianScore(2.0), 4, 6).expand(3, 2, 4, 6))
-
-
 @pytest.mark.parametrize("score", [AlibiScore(), GaussianScore(0.01), relative_bias(32, 128)])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_far_positions_are_distinct_in_half_precision(score, dtype):

@@ -58,17 +58,6 @@ def test_rows_traced_back_through_a_search(width, make):
     assert any(torch.allclose(each[:-1], expected) for each in maps)
 
 
-def test_search_reorders_rows():
-    records, _ = searched(build(SYSTEM), 4)
-    joined = concatenate_steps(records).weights
-    unordered = [record.weights for record in records]
-    assert any(
-        not torch.equal(joined[:, :, step : step + 1], weights)
-        for step, weights in enumerate(unordered)
-        if len(weights) == len(joined)
-    )
-
-
 def error_of(records):
     with pytest.raises(DataError) as caught:
         concatenate_steps(records)

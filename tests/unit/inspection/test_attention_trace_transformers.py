@@ -44,11 +44,3 @@ def test_weights_of_the_model_are_the_head_mean_of_its_top_layer():
     records, output = records_of("transformer", need_weights=True)
     top = records[-1]
     torch.testing.assert_close(output.weights, top.weights.mean(dim=1))
-
-
-def test_decoder_self_attention_is_causal():
-    records, _ = records_of("transformer", need_weights=False)
-    within = [each for each in records if each.role == "self" and "decoder" in each.module_path]
-    for record in within:
-        assert (record.weights.triu(1) == 0).all()
-        torch.testing.assert_close(record.weights.sum(-1), torch.ones_like(record.weights[..., 0]))

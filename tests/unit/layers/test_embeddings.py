@@ -41,12 +41,5 @@ def test_embeddings_have_the_scale_of_the_positional_encoding():
         assert abs(words.std().item() - 1) < 0.05
 
 
-def test_concatenated_encoding_adds_to_the_embedding_size():
-    placing = PositionCombiner(SinusoidalEncoding(4), input_size=6, combine="concat")
-    embedding = TokenEmbedding(9, 6, dropout=0.0, position_combiner=placing)
-    assert embedding.embedding_size == 10
-    assert embedding(torch.tensor([[4, 5]])).shape == (1, 2, 10)
-
-
 # Past the longest text that was learned from: waves go on, each place unlike the last; learned
 # places have no vector of their own any more and all look like the last one.

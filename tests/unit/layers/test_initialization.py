@@ -21,7 +21,6 @@ from heedful.layers.initialization import (
 )
 from heedful.layers.rnn_cell_config import CellConfig
 from heedful.layers.rnn_cells import RecurrentCell
-from heedful.models.base import EncoderOutput
 from heedful.models.recurrent.config import RecurrentDecoderConfig
 from heedful.tokenization.vocabulary import PAD
 
@@ -33,11 +32,6 @@ def build(**settings):
     sizes = {"embedding_size": SIZE, "hidden_size": SIZE}
     config = RecurrentDecoderConfig.model_validate({**sizes, **settings})
     return config.build(vocab_size=VOCABULARY, memory_size=MEMORY)
-
-
-def source(*lengths):
-    states = torch.randn(len(lengths), max(lengths), MEMORY)
-    return EncoderOutput(states, torch.tensor(lengths), torch.randn(len(lengths), MEMORY))
 
 
 def assert_drawn_around_zero(weight, *, std):
@@ -149,16 +143,6 @@ def test_bahdanau_init_of_scores_is_smaller_with_zero_score_vector(kind):
         if not name.startswith("score_vector"):
             assert_drawn_around_zero(weight.detach(), std=0.001)
     assert (score.score_vector.weight == 0).all()
-
-
-@pytest.mark.parametrize("heads", [None, {"num_heads": 4}], ids=str)
-def test_bahdanau_init_returns_uniform_attention(heads):
-    model, lengths = build(attention={"multi_head": heads}), [8, 2, 4]
-    BahdanauInitConfig().initialize(model)
-    weights = model(torch.randint(3, VOCABULARY, (3, 5)), source(*lengths)).weights
-    for row, length in enumerate(lengths):
-        assert (weights[row, :, :length] == 1 / length).all()
-        assert (weights[row, :, length:] == 0).all()
 
 
 CELLS = [

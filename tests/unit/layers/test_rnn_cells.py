@@ -93,17 +93,6 @@ def test_stack_applies_dropout_between_layers_only():
     torch.testing.assert_close(upper[0][~dropped], expected[~dropped])
 
 
-def test_every_stacked_cell_reads_context():
-    cells = [GRUCell(3 + 2, 4), GRUCell(4 + 2, 4)]
-    stack = StackedCells(cells, dropout=0.0)
-    inputs, context = torch.randn(5, 3), torch.randn(5, 2)
-    states = stack.initial_state([torch.randn(5, 4), torch.randn(5, 4)])
-    lower = cells[0](torch.cat([inputs, context], -1), states[0])
-    upper = cells[1](torch.cat([lower[0], context], -1), states[1])
-    for actual, expected in zip(stack(inputs, states, context), (lower, upper), strict=True):
-        torch.testing.assert_close(actual, expected)
-
-
 def test_residual_layers_add_their_input():
     cells = [LSTMCell(3 + 2, 4), LSTMCell(4 + 2, 4), LSTMCell(4 + 2, 4)]
     stack = StackedCells(cells, dropout=0.0, first_residual_layer=2)

@@ -62,19 +62,6 @@ def test_distance_scores_depend_on_the_order_of_the_source(score):
     assert not torch.allclose(after.log_probs, before.log_probs, atol=1e-4)
 
 
-def test_order_of_the_target_has_influence_without_positional_encoding():
-    decoder, told = build(positional_encoding=None), source(states())
-    last = decoder(TOKENS, told).log_probs[:, -1]
-    swapped = decoder(TOKENS[:, [0, 2, 1, 3]], told).log_probs
-    # Where one layer sees a set, the next sees what each place saw: order leaks in from below.
-    assert not torch.allclose(swapped[:, -1], last)
-    single = build(positional_encoding=None, num_layers=1)
-    torch.testing.assert_close(
-        single(TOKENS[:, [0, 2, 1, 3]], told).log_probs[:, -1],
-        single(TOKENS, told).log_probs[:, -1],
-    )
-
-
 def test_memory_may_have_keys_other_than_its_values():
     decoder, told, keys = build(), states(), states()
     apart = decoder(TOKENS, source(told, keys))

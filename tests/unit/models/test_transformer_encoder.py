@@ -63,12 +63,6 @@ def test_states_are_permutation_equivariant_without_positions(form):
     torch.testing.assert_close(*both_orders(build(**FORMS[form])))
 
 
-def test_summary_is_permutation_invariant_without_positions():
-    encoder, lengths = build(), torch.tensor([WORDS.size(1)])
-    summaries = (encoder(words, lengths).summary for words in (WORDS, WORDS[:, ORDER]))
-    torch.testing.assert_close(*summaries)
-
-
 @pytest.mark.parametrize("how", PLACED)
 def test_states_depend_on_positions(how):
     one, other = both_orders(build(**PLACED[how]))

@@ -196,12 +196,6 @@ def test_name_is_at_the_end_of_its_line_if_there_is_space():
     assert height - 5 == pytest.approx(place(points(groups(root)[0])[-1])[1], abs=2 * TOLERANCE)
 
 
-def test_names_are_to_the_right_of_all_points():
-    root, _ = spread(5, 0, 3)
-    right = max(place(mark)[0] for group in groups(root) for mark in points(group))
-    assert all(float(node.get("x")) > right + 20 for node in of_class(root, "text", "name"))
-
-
 def test_line_styles_are_unique():
     root = draw(*(LineSeries(str(i), [(0, i)]) for i in range(MAX_LINES)))
     styles = {(group.get("class"), points(group)[0].get("d")) for group in groups(root)}

@@ -18,7 +18,6 @@ from heedful.storage.atomic import (
     atomic_replace,
     check_free_space,
     clean_up_interrupted,
-    remove_path,
     write_text,
 )
 from heedful.storage.manifest import (
@@ -302,13 +301,6 @@ def test_concurrent_reader_sees_valid_files(tmp_path):
     writer.join()
     assert versions == sorted(versions, key=int)
     assert read_and_verify_manifest(tmp_path)["version"] == "39"
-
-
-def test_remove_path_removes_files_and_folders(tmp_path):
-    (tmp_path / "folder" / "inner").mkdir(parents=True)
-    (tmp_path / "folder" / "inner" / "file").write_text("contents")
-    remove_path(tmp_path / "folder")
-    assert os.listdir(tmp_path) == []
 
 
 def test_manifest_lists_every_file(tmp_path):

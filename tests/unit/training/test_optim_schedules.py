@@ -39,10 +39,6 @@ def test_schedule_warms_up_linearly_then_never_increases(schedule, warmup, more_
     assert all(a >= b > 0 for a, b in itertools.pairwise(decay))
 
 
-def test_constant_schedule_is_constant():
-    assert ConstantScheduleConfig().lr_factor(12345, 20000) == 1
-
-
 def test_inverse_sqrt_is_the_transformer_formula_with_peak_one():
     schedule = InverseSqrtScheduleConfig(warmup_steps=4000)
     peak = 4000**-0.5

@@ -40,16 +40,6 @@ def tokens(count=4):
     return torch.randint(3, 9, (2, count), generator=torch.Generator().manual_seed(3))
 
 
-@each_attention
-def test_weights_and_gate_sum_to_one(attention):
-    output = build(attention=attention)(tokens(), source())
-    ((_, alignment),) = output.attention_records
-    gates = alignment.gates if alignment.gates.dim() == 2 else alignment.gates.mean(dim=1)
-    torch.testing.assert_close(output.weights.sum(-1) + gates, torch.ones_like(gates))
-    assert output.weights.shape == (2, 4, 5)
-    assert (output.weights[1, :, 3:] == 0).all()
-
-
 def attention_and_memory(settings):
     torch.manual_seed(5)
     config = AttentionConfig.model_validate(settings)

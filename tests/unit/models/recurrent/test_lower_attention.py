@@ -43,32 +43,6 @@ def top_states(built):
     return torch.stack(states, dim=1)
 
 
-def test_lower_attention_follows_its_formula():
-    """Layer k reads [x; sum_{i<=t} softmax_i(v . tanh(W x_t + U x_i)) x_i], x from layer k - 1."""
-    built = decoder(lower_attention={"score": {"type": "additive", "hidden_size": 7}})
-    inputs = list(built.embedding(TOKENS).unbind(dim=1))
-    for cell in built.wiring.cells.cells:
-        hidden, outputs = torch.zeros(2, 4).double(), []
-        for step, vector in enumerate(inputs):
-            parts = [vector]
-            if cell is not built.wiring.cells.cells[0]:
-                score = cell.attention.attention.score
-                query = score.query_projection.weight @ vector.T  # (A, B)
-                energies = [
-                    score.score_vector.weight
-                    @ (query + score.key_projection.weight @ past.T).tanh()
-                    for past in inputs[: step + 1]
-                ]
-                weights = torch.cat(energies).softmax(dim=0)  # (t, B)
-                past = torch.stack(inputs[: step + 1])  # (t, B, D)
-                parts.append((weights.unsqueeze(-1) * past).sum(dim=0))
-            inner = getattr(cell, "cell", cell)
-            (hidden,) = inner(torch.cat(parts, dim=-1), (hidden,))
-            outputs.append(hidden)
-        inputs = outputs
-    torch.testing.assert_close(top_states(built), torch.stack(inputs, dim=1))
-
-
 @pytest.mark.parametrize(
     "attention",
     [
