@@ -89,5 +89,6 @@ def _unknown_in_call(words: list[str]) -> list[str]:
     return [f"heedful {words[1]} {option}" for option in used if option not in options]
 
 
+@cache
 def _make_targets() -> set[str]:
     return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

@@ -8,6 +8,7 @@ are collected, since the test suite runs them. Later commands use the runs of ea
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -21,6 +22,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from benchmarks import long_inputs
+from experiments import question_answering
 from heedful.comparison import training as comparison_training
 from heedful.comparison.datasets import SPLITS, find_dataset
 from heedful.config import to_overrides
@@ -71,6 +73,14 @@ def write_files(folder):
         write_idx(folder / f"digits-{kind}-ubyte.gz", values)
     for name in ("docs", "experiments", "tests"):
         (folder / name).symlink_to(ROOT / name)
+
+
+def small_answers(folder):
+    """Copy the recipes of an experiment that starts processes, with the first examples only."""
+    answers = Path(shutil.copytree(question_answering.FOLDER, folder / "answers"))
+    data = (answers / "data.yaml").read_text()
+    (answers / "data.yaml").write_text(re.sub(r"num_examples: \d+", "num_examples: 40", data))
+    return answers
 
 
 def smaller_data(settings):
@@ -149,6 +159,7 @@ def test_commands_run_in_the_order_of_the_page(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("heedful.recipes.load_recipe", load_demo)  # demos import it when called
     monkeypatch.setattr(long_inputs, "LENGTHS", [64, 128])
     monkeypatch.setattr(long_inputs, "measure_in_subprocess", long_inputs.process_bytes)
+    monkeypatch.setattr(question_answering, "FOLDER", small_answers(tmp_path))
     monkeypatch.setattr(Path, "write_text", write_outside(ROOT, Path.write_text))
     failures, test_files = [], []
     for command in COMMANDS:
