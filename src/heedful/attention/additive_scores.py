@@ -7,7 +7,7 @@ feature)). Invariant: each feature is zero before the first query.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, PositiveInt, field_validator
@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from heedful.attention.memory import AttentionState
 from heedful.attention.scores import ContentScore, ContentScoreConfigBase, ScoreFunction
-from heedful.config import BaseConfig
+from heedful.config import ModuleConfig
 from heedful.ops import op
 from heedful.shapes import Float, Keys, Queries, Scores
 
@@ -81,15 +81,6 @@ class ScoreFeature(nn.Module, ABC):
         """Return the vector to add at each source position; S may be 1."""
 
 
-class ScoreFeatureConfigBase(BaseConfig):
-    """Config of a feature."""
-
-    module_class: ClassVar[type[ScoreFeature]]
-
-    def build(self, *, hidden_size: int, value_size: int) -> ScoreFeature:
-        return self.module_class(hidden_size, **self.options())
-
-
 class CoverageFeature(ScoreFeature):
     """w_c * coverage_s, the sum of all weights at position s  (See et al. 2017, equation 11)."""
 
@@ -102,7 +93,7 @@ class CoverageFeature(ScoreFeature):
         return self.projection(state.coverage.unsqueeze(-1))
 
 
-class CoverageFeatureConfig(ScoreFeatureConfigBase):
+class CoverageFeatureConfig(ModuleConfig):
     """Sum of the earlier attention weights at each position (See et al. 2017)."""
 
     module_class = CoverageFeature
@@ -129,7 +120,7 @@ class LocationFeature(ScoreFeature):
         return self.projection(filtered).view(*state.last_weights.shape, -1)
 
 
-class LocationFeatureConfig(ScoreFeatureConfigBase):
+class LocationFeatureConfig(ModuleConfig):
     """Convolution over the weights of the last query (Chorowski et al. 2015)."""
 
     module_class = LocationFeature
@@ -159,14 +150,11 @@ class ContextFeature(ScoreFeature):
         return self.projection(state.last_context).unsqueeze(-2)
 
 
-class ContextFeatureConfig(ScoreFeatureConfigBase):
+class ContextFeatureConfig(ModuleConfig):
     """Context of the last query (Cheng et al. 2016)."""
 
+    module_class = ContextFeature
     type: Literal["last-context"] = "last-context"
-
-    @override
-    def build(self, *, hidden_size: int, value_size: int) -> ScoreFeature:
-        return ContextFeature(hidden_size, value_size=value_size)
 
 
 ScoreFeatureConfig = Annotated[
@@ -287,7 +275,6 @@ class LocationScoreConfig(ContentScoreConfigBase):
     """Score of source positions computed only from the query (Luong et al. 2015)."""
 
     module_class = LocationScore
-    takes = ("query_size",)
     type: Literal["location"] = "location"
     max_positions: PositiveInt = 512
     """Number of positions with their own score; later positions share the last one."""

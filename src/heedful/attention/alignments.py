@@ -7,7 +7,7 @@ is masked, or to less than one in alignments that set `is_unnormalized`.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field, PositiveFloat, model_validator
@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from heedful.attention.masks import broadcast_mask
 from heedful.attention.memory import AttentionState, query_positions
-from heedful.config import BaseConfig
+from heedful.config import ModuleConfig
 from heedful.shapes import (
     AnyMask,
     Bool,
@@ -101,20 +101,6 @@ class AlignmentFunction(nn.Module, ABC):
         return {}
 
 
-class AttentionPartConfig(BaseConfig):
-    """Config of an alignment, a readout or a part of one; so are the configs nested in it."""
-
-    module_class: ClassVar[type[nn.Module]]
-    needs_query_size: ClassVar[bool] = False
-
-    def build(self, *, query_size: int) -> Any:
-        options = {"query_size": query_size} if self.needs_query_size else {}
-        for name, option in self.options().items():
-            is_part = isinstance(option, AttentionPartConfig)
-            options[name] = option.build(query_size=query_size) if is_part else option
-        return self.module_class(**options)
-
-
 class SoftAlignment(AlignmentFunction):
     """An alignment in which the weights of a query depend only on its own scores."""
 
@@ -143,7 +129,7 @@ class SoftmaxAlignment(SoftAlignment):
         return mask_scores(scores / self.temperature, mask).softmax(dim=-1) * mask
 
 
-class SoftmaxAlignmentConfig(AttentionPartConfig):
+class SoftmaxAlignmentConfig(ModuleConfig):
     """Softmax over the scores."""
 
     module_class = SoftmaxAlignment
@@ -160,7 +146,7 @@ class SparsemaxAlignment(SoftAlignment):
         return entmax(mask_scores(scores, mask), 2.0) * mask
 
 
-class SparsemaxAlignmentConfig(AttentionPartConfig):
+class SparsemaxAlignmentConfig(ModuleConfig):
     """Euclidean projection onto the simplex; most weights are zero (Martins & Astudillo 2016)."""
 
     module_class = SparsemaxAlignment
@@ -190,7 +176,7 @@ class EntmaxAlignment(SoftAlignment):
         return entmax(mask_scores(scores, mask), self.alpha) * mask
 
 
-class EntmaxAlignmentConfig(AttentionPartConfig):
+class EntmaxAlignmentConfig(ModuleConfig):
     """Between softmax and sparsemax; low scores get zero weight (Peters et al. 2019)."""
 
     module_class = EntmaxAlignment
@@ -367,7 +353,7 @@ class FixedAlignment(AlignmentFunction):
         return ranks == torch.minimum(positions, last_rank)
 
 
-class FixedAlignmentConfig(AttentionPartConfig):
+class FixedAlignmentConfig(ModuleConfig):
     """Hard-coded connections that ignore the scores: a baseline for learned ones."""
 
     module_class = FixedAlignment

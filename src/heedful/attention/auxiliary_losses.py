@@ -6,14 +6,14 @@ attention it is computed on the probabilities, which have a gradient.
 
 from abc import ABC, abstractmethod
 from types import MappingProxyType
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat
 from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.attention.alignments import AlignmentLossInputs
-from heedful.config import BaseConfig
+from heedful.config import ModuleConfig
 from heedful.shapes import Bool, Losses, PerQuery, Scalar, Weights
 
 NO_AUXILIARY_LOSSES: Losses = MappingProxyType({})
@@ -41,15 +41,6 @@ class AttentionLoss(nn.Module, ABC):
         return self.weight * self.compute(masked, loss_inputs.source_mask)
 
 
-class AttentionLossConfigBase(BaseConfig):
-    """Config of an auxiliary loss."""
-
-    module_class: ClassVar[type[AttentionLoss]]
-
-    def build(self) -> AttentionLoss:
-        return self.module_class(**self.options())
-
-
 class DoublyStochasticLoss(AttentionLoss):
     """weight * sum_s (1 - sum_t a_ts)^2  (Xu et al. 2015, section 4.2.1).
 
@@ -65,7 +56,7 @@ class DoublyStochasticLoss(AttentionLoss):
         return deficit.square().masked_fill(~source_mask, 0).sum()
 
 
-class DoublyStochasticLossConfig(AttentionLossConfigBase):
+class DoublyStochasticLossConfig(ModuleConfig):
     """Penalty unless each source position gets a total weight of one (Xu et al. 2015)."""
 
     module_class = DoublyStochasticLoss
@@ -85,7 +76,7 @@ class CoverageLoss(AttentionLoss):
         return weights.minimum(coverage).sum()
 
 
-class CoverageLossConfig(AttentionLossConfigBase):
+class CoverageLossConfig(ModuleConfig):
     """Penalty for attending to the same position again (See et al. 2017)."""
 
     module_class = CoverageLoss
@@ -104,7 +95,7 @@ class EntropyLoss(AttentionLoss):
         return entropy(weights).sum()
 
 
-class EntropyLossConfig(AttentionLossConfigBase):
+class EntropyLossConfig(ModuleConfig):
     """Entropy of the attention weights."""
 
     module_class = EntropyLoss

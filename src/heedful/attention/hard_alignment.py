@@ -17,7 +17,6 @@ from heedful.attention.alignments import (
     AlignmentFunction,
     AlignmentLossInputs,
     AlignmentOutput,
-    AttentionPartConfig,
     InferenceBehavior,
     SoftAlignment,
     SoftAlignmentConfig,
@@ -27,6 +26,7 @@ from heedful.attention.alignments import (
 )
 from heedful.attention.auxiliary_losses import entropy
 from heedful.attention.memory import AttentionState
+from heedful.config import ModuleConfig
 from heedful.shapes import Int, Losses, Mask, PerQuery, Queries, Scalar, Scores, TargetMask, Weights
 
 CreditAssignment = Literal["sentence", "future"]
@@ -48,7 +48,7 @@ class ArgmaxAlignment(AlignmentFunction):
         return AlignmentOutput(_one_hot(_argmax(probabilities), probabilities), probabilities)
 
 
-class ArgmaxAlignmentConfig(AttentionPartConfig):
+class ArgmaxAlignmentConfig(ModuleConfig):
     """The most probable position; only auxiliary losses train the scores."""
 
     module_class = ArgmaxAlignment
@@ -72,7 +72,7 @@ class Baseline(nn.Module):
         return {}
 
 
-class ZeroBaselineConfig(AttentionPartConfig):
+class ZeroBaselineConfig(ModuleConfig):
     """No baseline."""
 
     module_class = Baseline
@@ -109,7 +109,7 @@ class MovingAverageBaseline(Baseline):
         return {}
 
 
-class MovingAverageBaselineConfig(AttentionPartConfig):
+class MovingAverageBaselineConfig(ModuleConfig):
     """Exponential moving average of the rewards (Xu et al. 2015)."""
 
     module_class = MovingAverageBaseline
@@ -136,11 +136,10 @@ class LearnedBaseline(Baseline):
         return {"baseline": squared_error.sum() / 2}
 
 
-class LearnedBaselineConfig(AttentionPartConfig):
+class LearnedBaselineConfig(ModuleConfig):
     """Linear function of the query, fitted to the rewards (Mnih et al. 2014)."""
 
     module_class = LearnedBaseline
-    needs_query_size = True
     type: Literal["learned"] = "learned"
 
 
@@ -222,7 +221,7 @@ class SampledAlignment(ArgmaxAlignment):
         }
 
 
-class SampledAlignmentConfig(AttentionPartConfig):
+class SampledAlignmentConfig(ModuleConfig):
     """A sampled position, trained by REINFORCE (Xu et al. 2015)."""
 
     module_class = SampledAlignment
@@ -262,7 +261,7 @@ class StraightThroughAlignment(ArgmaxAlignment):
         return AlignmentOutput(_straight_through(hard, probabilities), probabilities)
 
 
-class StraightThroughAlignmentConfig(AttentionPartConfig):
+class StraightThroughAlignmentConfig(ModuleConfig):
     """One position forward, the gradient of the probabilities backward (Bengio et al. 2013)."""
 
     module_class = StraightThroughAlignment
@@ -302,7 +301,7 @@ class GumbelSoftmaxAlignment(ArgmaxAlignment):
         return AlignmentOutput(weights, probabilities)
 
 
-class GumbelSoftmaxAlignmentConfig(AttentionPartConfig):
+class GumbelSoftmaxAlignmentConfig(ModuleConfig):
     """Gumbel-softmax relaxation of sampling (Jang et al. 2017, Maddison et al. 2017)."""
 
     module_class = GumbelSoftmaxAlignment

@@ -15,12 +15,12 @@ from typing_extensions import override
 from heedful.attention.alignments import (
     AlignmentFunction,
     AlignmentOutput,
-    AttentionPartConfig,
     SoftAlignment,
     SoftAlignmentConfig,
     SoftmaxAlignmentConfig,
 )
 from heedful.attention.memory import AttentionState, query_positions
+from heedful.config import ModuleConfig
 from heedful.shapes import Int, Mask, PerQuery, Queries, Scores
 
 RowLengths = Int[Tensor, "*B T"]
@@ -100,7 +100,7 @@ class MonotonicCenter(WindowCenter):
         return torch.minimum(positions, lengths - 1).clamp(min=0).float()
 
 
-class MonotonicCenterConfig(AttentionPartConfig):
+class MonotonicCenterConfig(ModuleConfig):
     """Position of the query, limited to the source length (Luong et al. 2015, "local-m")."""
 
     module_class = MonotonicCenter
@@ -124,11 +124,10 @@ class PredictiveCenter(WindowCenter):
         return lengths * logits.to(torch.promote_types(logits.dtype, torch.float)).sigmoid()
 
 
-class PredictiveCenterConfig(AttentionPartConfig):
+class PredictiveCenterConfig(ModuleConfig):
     """Predicted from the query (Luong et al. 2015, "local-p")."""
 
     module_class = PredictiveCenter
-    needs_query_size = True
     type: Literal["predictive"] = "predictive"
     hidden_size: PositiveInt = 256
     """Size of the tanh layer that predicts the center."""
@@ -139,7 +138,7 @@ WindowCenterConfig = Annotated[
 ]
 
 
-class LocalAlignmentConfig(AttentionPartConfig):
+class LocalAlignmentConfig(ModuleConfig):
     """Attention within a window around a center (Luong et al. 2015); by default "local-p"."""
 
     module_class = LocalAlignment

@@ -16,12 +16,12 @@ from typing_extensions import override
 from heedful.attention.alignments import (
     AlignmentFunction,
     AlignmentOutput,
-    AttentionPartConfig,
     InferenceBehavior,
     mask_scores,
     upcast,
 )
 from heedful.attention.memory import AttentionState
+from heedful.config import ModuleConfig
 from heedful.ops import op
 from heedful.shapes import Bool, Mask, PerPosition, Queries, Scores, Weights
 
@@ -90,7 +90,7 @@ class MonotonicAlignment(AlignmentFunction):
         return AlignmentOutput(torch.stack(weights, dim=-2).to(scores.dtype))
 
 
-class MonotonicAlignmentConfig(AttentionPartConfig):
+class MonotonicAlignmentConfig(ModuleConfig):
     """A pointer that moves over the source from left to right (Raffel et al. 2017)."""
 
     module_class = MonotonicAlignment
@@ -178,7 +178,7 @@ class MonotonicChunkwiseAlignment(AlignmentFunction):
         return AlignmentOutput(weights.to(scores.dtype), boundaries=boundaries)
 
 
-class MonotonicChunkwiseAlignmentConfig(AttentionPartConfig):
+class MonotonicChunkwiseAlignmentConfig(ModuleConfig):
     """Softmax over a chunk that ends at a monotonic pointer (Chiu & Raffel 2018)."""
 
     module_class = MonotonicChunkwiseAlignment
@@ -222,7 +222,7 @@ class MonotonicMarginalAlignment(AlignmentFunction):
         )
 
 
-class MonotonicMarginalAlignmentConfig(AttentionPartConfig):
+class MonotonicMarginalAlignmentConfig(ModuleConfig):
     """Exact marginalization over all monotonic alignments (Wu & Cotterell 2019)."""
 
     module_class = MonotonicMarginalAlignment

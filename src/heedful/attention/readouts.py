@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.alignments import AttentionPartConfig
+from heedful.config import ModuleConfig
 from heedful.shapes import Context, Float, Queries, Values, Weights
 
 
@@ -33,7 +33,7 @@ class WeightedSumReadout(Readout):
         return weights @ values
 
 
-class WeightedSumReadoutConfig(AttentionPartConfig):
+class WeightedSumReadoutConfig(ModuleConfig):
     """Weighted sum of the values."""
 
     module_class = WeightedSumReadout
@@ -50,7 +50,7 @@ class ArgmaxReadout(Readout):
         return torch.where(max_weight > 0, chosen, 0 * max_weight.detach())  # NaN stays NaN
 
 
-class ArgmaxReadoutConfig(AttentionPartConfig):
+class ArgmaxReadoutConfig(ModuleConfig):
     """The value with the largest weight."""
 
     module_class = ArgmaxReadout
@@ -71,11 +71,10 @@ class GatedReadout(Readout):
         return self.gate(queries).sigmoid() * self.inner(weights, values, queries)
 
 
-class GatedReadoutConfig(AttentionPartConfig):
+class GatedReadoutConfig(ModuleConfig):
     """Context scaled by a gate that is computed from the query (Xu et al. 2015)."""
 
     module_class = GatedReadout
-    needs_query_size = True
     type: Literal["gated"] = "gated"
     inner: WeightedSumReadoutConfig | ArgmaxReadoutConfig = Field(
         default=WeightedSumReadoutConfig(), discriminator="type"
@@ -95,7 +94,7 @@ class PerPositionReadout(Readout):
         return values.unsqueeze(-3).expand(*weights.shape, values.size(-1))
 
 
-class PerPositionReadoutConfig(AttentionPartConfig):
+class PerPositionReadoutConfig(ModuleConfig):
     """All values, for an output head that mixes the predictions of positions (Wu et al. 2018)."""
 
     module_class = PerPositionReadout

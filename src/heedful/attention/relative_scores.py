@@ -17,7 +17,7 @@ from typing_extensions import override
 from heedful.attention.memory import AttentionState, PreparedKeys, query_positions
 from heedful.attention.positional_encoding import DEFAULT_BASE, rotary_angles
 from heedful.attention.scores import ScoreFunction, StartPositions
-from heedful.config import BaseConfig
+from heedful.config import ModuleConfig
 from heedful.shapes import Float, Int, Keys, Queries, Scores
 
 INITIAL_BIAS_STD = 0.02
@@ -80,13 +80,11 @@ def alibi_slopes(num_heads: int, dtype: torch.dtype, device: torch.device) -> Fl
     return torch.exp2(-8 / power * torch.cat([exponents, between]))
 
 
-class AlibiScoreConfig(BaseConfig):
+class AlibiScoreConfig(ModuleConfig):
     """Linear penalty on distance with a fixed slope per head (Press et al. 2022)."""
 
+    module_class = AlibiScore
     type: Literal["alibi"] = "alibi"
-
-    def build(self, *, query_size: int, key_size: int, num_heads: int | None) -> ScoreFunction:
-        return AlibiScore(num_heads)
 
 
 class RelativeBiasScore(PositionScore):
@@ -142,9 +140,10 @@ def relative_position_buckets(num_buckets: int, max_distance: int) -> list[int]:
     return buckets
 
 
-class RelativeBiasScoreConfig(BaseConfig):
+class RelativeBiasScoreConfig(ModuleConfig):
     """Learned bias for each bucket of distances (Raffel et al. 2020, T5)."""
 
+    module_class = RelativeBiasScore
     type: Literal["relative-position-bias"] = "relative-position-bias"
     num_buckets: PositiveInt = Field(default=32, le=1_000_000)
     """Number of buckets, each with one bias per head."""
@@ -163,9 +162,6 @@ class RelativeBiasScoreConfig(BaseConfig):
         if self.max_distance <= num_exact:
             raise ValueError(f"max_distance must exceed {num_exact}, but is {self.max_distance}")
         return self
-
-    def build(self, *, query_size: int, key_size: int, num_heads: int | None) -> ScoreFunction:
-        return RelativeBiasScore(num_heads=num_heads, **self.options())
 
 
 class GaussianScore(PositionScore):
@@ -187,17 +183,15 @@ class GaussianScore(PositionScore):
         return -((keys.to(dtype) - expected) / self.sigma).square() / 2  # (*P, T, S)
 
 
-class GaussianScoreConfig(BaseConfig):
+class GaussianScoreConfig(ModuleConfig):
     """Gaussian around the position where a query expects its key."""
 
+    module_class = GaussianScore
     type: Literal["gaussian"] = "gaussian"
     sigma: PositiveFloat = 5.0
     """Standard deviation in positions; Luong et al. 2015 use half of their half-width of 10."""
     keys_per_query: PositiveFloat = 1.0
     """Ratio of source length to target length."""
-
-    def build(self, *, query_size: int, key_size: int, num_heads: int | None) -> ScoreFunction:
-        return GaussianScore(**self.options())
 
 
 class RelativeKeyScore(ScoreFunction):
@@ -231,17 +225,15 @@ class RelativeKeyScore(ScoreFunction):
         return by_offset.gather(-1, indices.expand(*queries.shape[:-1], size))
 
 
-class RelativeKeyScoreConfig(BaseConfig):
+class RelativeKeyScoreConfig(ModuleConfig):
     """Dot product of the query with a vector learned for each distance (Shaw et al. 2018)."""
 
+    module_class = RelativeKeyScore
     type: Literal["relative-key"] = "relative-key"
     max_relative_position: PositiveInt = 16
     """Distance beyond which keys on one side share a vector; 16 in the paper."""
     scaled: bool = True
     """Whether to divide by the square root of the query size, as the scaled dot product does."""
-
-    def build(self, *, query_size: int, key_size: int, num_heads: int | None) -> ScoreFunction:
-        return RelativeKeyScore(query_size, **self.options())
 
 
 PositionScoreConfig = Annotated[

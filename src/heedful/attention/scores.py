@@ -18,13 +18,12 @@ from torch.nn.functional import normalize
 from typing_extensions import override
 
 from heedful.attention.memory import AttentionState, PreparedKeys
-from heedful.config import BaseConfig
+from heedful.config import ModuleConfig
 from heedful.config.base import type_of
 from heedful.errors import check
 from heedful.pytree import map_tensors
 from heedful.shapes import Float, Int, Keys, Queries, Scores
 
-ScoreSize = Literal["query_size", "key_size"]
 StartPositions = Int[Tensor, "_"] | None
 """The position of the first key of each row of the batch; None means 0."""
 
@@ -140,32 +139,25 @@ def build_per_head_score(
     return PerHeadScore([first, *(build_score() for _ in range(num_heads - 1))])
 
 
-class ContentScoreConfigBase(BaseConfig):
+class ContentScoreConfigBase(ModuleConfig):
     """Config of a score that compares queries and keys; each head gets its own parameters."""
 
-    module_class: ClassVar[type[ScoreFunction]]
-    takes: ClassVar[tuple[ScoreSize, ...]] = ("query_size", "key_size")
-    """Sizes that the score is built with, in this order."""
     needs_equal_sizes: ClassVar[bool] = False
 
     def build_single_head(self, query_size: int, key_size: int) -> ScoreFunction:
         """Build the score of a head."""
-        sizes: dict[ScoreSize, int] = {"query_size": query_size, "key_size": key_size}
-        return self.module_class(*(sizes[name] for name in self.takes), **self.options())
+        score: ScoreFunction = super().build(query_size=query_size, key_size=key_size)
+        return score
 
-    def build(self, *, query_size: int, key_size: int, num_heads: int | None) -> ScoreFunction:
+    @override
+    def build(  # type: ignore[override]
+        self, *, query_size: int, key_size: int, num_heads: int | None
+    ) -> ScoreFunction:
         sizes = f"queries have {query_size} and keys {key_size}"
         message = f"{type_of(type(self))!r} needs equal sizes, but {sizes}"
         hint = "make the sizes equal, or choose 'bilinear' or 'additive'"
         check(query_size == key_size or not self.needs_equal_sizes, "score.type", message, hint)
         return build_per_head_score(lambda: self.build_single_head(query_size, key_size), num_heads)
-
-
-class EqualSizeScoreConfigBase(ContentScoreConfigBase):
-    """Config of a score that needs queries and keys of the same size."""
-
-    takes: ClassVar[tuple[ScoreSize, ...]] = ()
-    needs_equal_sizes = True
 
 
 # Vectors shorter than this are divided by it instead of their norm, so a zero vector has cosine
@@ -181,10 +173,11 @@ class DotScore(ContentScore):
         return queries @ keys.mT
 
 
-class DotScoreConfig(EqualSizeScoreConfigBase):
+class DotScoreConfig(ContentScoreConfigBase):
     """Dot product of query and key (Luong et al. 2015)."""
 
     module_class = DotScore
+    needs_equal_sizes = True
     type: Literal["dot"] = "dot"
 
 
@@ -196,10 +189,11 @@ class ScaledDotScore(DotScore):
         return keys / math.sqrt(keys.size(-1))
 
 
-class ScaledDotScoreConfig(EqualSizeScoreConfigBase):
+class ScaledDotScoreConfig(ContentScoreConfigBase):
     """Dot product divided by the square root of the size (Vaswani et al. 2017)."""
 
     module_class = ScaledDotScore
+    needs_equal_sizes = True
     type: Literal["scaled-dot"] = "scaled-dot"
 
 
@@ -309,10 +303,11 @@ class CosineScore(ContentScore):
         return (self.scale * directions) @ keys.mT
 
 
-class CosineScoreConfig(EqualSizeScoreConfigBase):
+class CosineScoreConfig(ContentScoreConfigBase):
     """Cosine of query and key (Graves et al. 2014)."""
 
     module_class = CosineScore
+    needs_equal_sizes = True
     type: Literal["cosine"] = "cosine"
     scale: PositiveFloat = 1.0
     """Factor of all cosines; with 1, softmax weights differ by a factor of 7.4 at most."""
@@ -326,9 +321,9 @@ class TrilinearScore(DotScore):
     With w = [a; b; c] this is a . q + (b + c * q) . k, so no vector is stored for a pair.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, query_size: int) -> None:
         super().__init__()
-        self.reduction = nn.Linear(3 * size, 1, bias=False)
+        self.reduction = nn.Linear(3 * query_size, 1, bias=False)
 
     @override
     def forward(self, queries: Queries, keys: Keys, state: AttentionState | None = None) -> Scores:
@@ -337,11 +332,11 @@ class TrilinearScore(DotScore):
         return pair_scores + (queries @ a).unsqueeze(-1)
 
 
-class TrilinearScoreConfig(EqualSizeScoreConfigBase):
+class TrilinearScoreConfig(ContentScoreConfigBase):
     """Linear function of query, key and their elementwise product (Seo et al. 2017)."""
 
     module_class = TrilinearScore
-    takes = ("query_size",)
+    needs_equal_sizes = True
     type: Literal["trilinear"] = "trilinear"
 
 

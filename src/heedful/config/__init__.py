@@ -11,6 +11,7 @@ Reading order: `base`, `loading`, `yaml_files`, `setting_aliases` (names of othe
 from heedful.config.argument_types import check_types
 from heedful.config.base import (
     BaseConfig,
+    ModuleConfig,
     Settings,
     differences,
     fields_with_role,
@@ -35,6 +36,7 @@ from heedful.config.yaml_files import (
 __all__ = [
     "BaseConfig",
     "LocatedSettings",
+    "ModuleConfig",
     "Override",
     "Settings",
     "SettingsArgument",

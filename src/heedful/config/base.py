@@ -4,8 +4,9 @@ A config with alternatives has a `type`; alternatives are fields or lists in fie
 functions below read this structure from the annotations, so it is written down once.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from inspect import signature
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
@@ -28,6 +29,22 @@ class BaseConfig(BaseModel):
     def options(self) -> dict[str, Any]:
         """Return the fields except `type`: the keyword arguments of the class that is built."""
         return {name: getattr(self, name) for name in type(self).model_fields if name != "type"}
+
+
+class ModuleConfig(BaseConfig):
+    """Config of one class, whose constructor takes the fields and those sizes that it names.
+
+    Configs of this kind among the fields are built with the same sizes.
+    """
+
+    module_class: ClassVar[Callable[..., Any]]
+
+    def build(self, **sizes: int | None) -> Any:
+        names = signature(self.module_class).parameters
+        options = {name: size for name, size in sizes.items() if name in names}
+        for name, option in self.options().items():
+            options[name] = option.build(**sizes) if isinstance(option, ModuleConfig) else option
+        return self.module_class(**options)
 
 
 def with_default_type(type_name: str) -> BeforeValidator:

@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.config import BaseConfig
+from heedful.config import ModuleConfig
 from heedful.config.base import allow_bare_type
 from heedful.markov.chain import LinearChain
 from heedful.shapes import Float, Int, TargetMask
@@ -138,22 +138,18 @@ def _upcast(emissions: Emissions) -> Emissions:
     return emissions.to(torch.promote_types(emissions.dtype, torch.float32))
 
 
-class SoftmaxTagHeadConfig(BaseConfig):
+class SoftmaxTagHeadConfig(ModuleConfig):
     """Tags that are independent, given the words."""
 
+    module_class = SoftmaxTagHead
     type: Literal["softmax"] = "softmax"
 
-    def build(self, *, num_labels: int) -> TagHead:
-        return SoftmaxTagHead()
 
-
-class LinearChainCRFConfig(BaseConfig):
+class LinearChainCRFConfig(ModuleConfig):
     """A linear-chain conditional random field (Lafferty et al. 2001)."""
 
+    module_class = LinearChainCRF
     type: Literal["crf"] = "crf"
-
-    def build(self, *, num_labels: int) -> TagHead:
-        return LinearChainCRF(num_labels)
 
 
 _Heads = SoftmaxTagHeadConfig | LinearChainCRFConfig

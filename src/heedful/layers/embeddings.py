@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.attention.positional_encoding import PositionCombiner
-from heedful.config import BaseConfig
+from heedful.config import ModuleConfig
 from heedful.config.base import allow_bare_type
 from heedful.errors import check
 from heedful.layers.pooling import MaxPooling
@@ -97,7 +97,7 @@ class RecurrentCharacterEncoder(CharacterEncoder):
         return self.layer.final_outputs(self.layer(embedded, lengths), lengths)
 
 
-class CharacterEncoderConfigBase(BaseConfig):
+class CharacterEncoderConfigBase(ModuleConfig):
     """Settings of character encoders."""
 
     type: str
@@ -117,25 +117,21 @@ class CharacterEncoderConfigBase(BaseConfig):
 class ConvolutionalCharacterEncoderConfig(CharacterEncoderConfigBase):
     """Convolution over the characters of a word, and its maximum (Ma & Hovy 2016)."""
 
+    module_class = ConvolutionalCharacterEncoder
     type: Literal["convolution"] = "convolution"
     num_filters: PositiveInt = 128
     """Number of filters."""
     kernel_size: PositiveInt = 3
     """Characters that a filter spans."""
 
-    def build(self, *, output_size: int | None) -> CharacterEncoder:
-        return ConvolutionalCharacterEncoder(output_size=output_size, **self.options())
-
 
 class RecurrentCharacterEncoderConfig(CharacterEncoderConfigBase):
     """A bidirectional LSTM over the characters of a word (Lample et al. 2016)."""
 
+    module_class = RecurrentCharacterEncoder
     type: Literal["lstm"] = "lstm"
     hidden_size: PositiveInt = Field(default=64, multiple_of=2)
     """Size of the final states, both directions together."""
-
-    def build(self, *, output_size: int | None) -> CharacterEncoder:
-        return RecurrentCharacterEncoder(output_size=output_size, **self.options())
 
 
 _Encoders = ConvolutionalCharacterEncoderConfig | RecurrentCharacterEncoderConfig

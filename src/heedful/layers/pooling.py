@@ -11,7 +11,7 @@ from typing_extensions import override
 from heedful.attention.attention import Attention
 from heedful.attention.config import AttentionConfig, build_self_attention
 from heedful.attention.masks import check_padding_mask
-from heedful.config import BaseConfig
+from heedful.config import BaseConfig, ModuleConfig
 from heedful.config.base import allow_bare_type
 from heedful.shapes import AnyMask, Float, Values
 
@@ -74,22 +74,18 @@ class LastStatePoolingConfig(BaseConfig):
         """Return None: the encoder selects its final states itself."""
 
 
-class MeanPoolingConfig(BaseConfig):
+class MeanPoolingConfig(ModuleConfig):
     """Mean of the states."""
 
+    module_class = MeanPooling
     type: Literal["mean"] = "mean"
 
-    def build(self, *, size: int) -> Pooling:
-        return MeanPooling()
 
-
-class MaxPoolingConfig(BaseConfig):
+class MaxPoolingConfig(ModuleConfig):
     """Largest value of each unit."""
 
+    module_class = MaxPooling
     type: Literal["max"] = "max"
-
-    def build(self, *, size: int) -> Pooling:
-        return MaxPooling()
 
 
 class AttentionPoolingConfig(BaseConfig):

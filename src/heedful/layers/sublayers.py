@@ -17,7 +17,7 @@ from typing_extensions import override
 from heedful.attention.attention import Attention, AttentionOutput
 from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
 from heedful.attention.memory import AttentionState, Memory
-from heedful.config import BaseConfig
+from heedful.config import ModuleConfig
 from heedful.shapes import AnyMask, Float, HiddenStates, Losses
 
 Activation = Literal["relu", "gelu", "gelu-tanh", "swish"]
@@ -76,9 +76,10 @@ class FeedForward(PositionwiseLayer):
         return FeedForwardOutput(self.output_projection(self.dropout(hidden)))
 
 
-class FeedForwardConfig(BaseConfig):
+class FeedForwardConfig(ModuleConfig):
     """A network with one hidden layer (Vaswani et al. 2017)."""
 
+    module_class = FeedForward
     type: Literal["plain"] = "plain"
     intermediate_size: PositiveInt = 2048
     """Size of the hidden layer; 2048 in the paper's base model."""
@@ -91,9 +92,6 @@ class FeedForwardConfig(BaseConfig):
     """Dropout probability of the hidden layer."""
     bias: bool = True
     """Add a bias in all projections."""
-
-    def build(self, *, size: int) -> PositionwiseLayer:
-        return FeedForward(size, **self.options())
 
 
 NormOrder = Literal["pre", "post"]
