@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch.nn import functional
 
 from heedful.errors import ConfigError
-from heedful.layers.efficientnet import EfficientNetLite0, find_weights, load_efficientnet
+from heedful.models.efficientnet import EfficientNetLite0, find_weights, load_efficientnet
 from tests.shape_checking import unchecked
 
 # kernel, stride, expansion, in, out of each block (TensorFlow's efficientnet-lite0 block strings

@@ -5,9 +5,8 @@ import torch
 
 from heedful.config.base import type_of, types_in
 from heedful.data.text.batching import SourceBatch
-from heedful.models.captioning import CaptioningConfig
+from heedful.models.captioning import CaptioningConfig, ImageEncoderConfig
 from heedful.models.image_encoders import unpack_codes
-from heedful.models.image_transformers import ImageEncoderConfig
 from tests.captioning import ENCODERS, FEATURES, LAYERS, images
 
 each_encoder = pytest.mark.parametrize("name", ENCODERS)

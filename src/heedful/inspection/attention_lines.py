@@ -18,8 +18,6 @@ from rich.text import Text
 
 from heedful.inspection.attention_map import (
     HALF_A_PERCENT,
-    HEADING_LINE,
-    LABEL_ADVANCE,
     MAX_LABEL_WIDTH,
     AttentionMap,
     describe_links,
@@ -71,7 +69,7 @@ class _Steps:
     def __init__(self, name: str, tokens: Sequence[str]) -> None:
         self.name = name
         self.labels = [svg.truncate(escape_invisible(token), MAX_LABEL_WIDTH) for token in tokens]
-        self.widths = [LABEL_ADVANCE * cell_len(label) + STEP_PADDING for label in self.labels]
+        self.widths = [svg.LABEL_ADVANCE * cell_len(label) + STEP_PADDING for label in self.labels]
         self.width = sum(self.widths) + STEP_GAP * (len(tokens) - 1)
 
     def move(self, center: float, top: float) -> None:
@@ -103,14 +101,13 @@ def render_svg(attention_map: AttentionMap) -> str:
     parts = zip(("title", "", "note"), heading_parts(attention_map), strict=True)
     cells = int((width - 2 * svg.PADDING) / TITLE_ADVANCE)
     heading = [(css_class, line) for css_class, text in parts for line in svg.wrap(text, cells)]
-    top = svg.PADDING + HEADING_LINE * len(heading) + (12 if heading else 0)
+    top = svg.PADDING + svg.HEADING_LINE * len(heading) + (12 if heading else 0)
     sources.move(left + row_width / 2, top)
     outputs.move(left + row_width / 2, top + STEP_HEIGHT + ROW_DISTANCE)
     height = outputs.top + STEP_HEIGHT + LEGEND_HEIGHT + svg.PADDING
     labels = {"title": title or default_title, "description": describe_links(attention_map)}
     root = svg.svg_document(width, height, **labels, heading="", style=LINES_STYLE)
-    for index, (css_class, line) in enumerate(heading):
-        add_text(root, css_class, line, x=svg.PADDING, y=svg.PADDING + 14 + HEADING_LINE * index)
+    svg.add_heading(root, heading)
     for row, column, weight in visible_links(attention_map):
         curve = _add_line(root, _curve(outputs, row, sources, column), weight)
         curve.set("data-weight", svg.format_weight(weight))

@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 from xml.etree.ElementTree import Element, SubElement
 
@@ -20,7 +19,7 @@ from rich.cells import cell_len
 
 from heedful.errors import DataError, check, format_count
 from heedful.plotting import svg
-from heedful.plotting.html import read_asset, render_page
+from heedful.plotting.html import read_asset, render_page, sandboxed_frame
 from heedful.plotting.svg import add_rect, add_text, escape_invisible, escape_line, format_percent
 
 if TYPE_CHECKING:
@@ -73,16 +72,7 @@ class AttentionMap:
             hint = "give one source token per cell, row by row"
             check(math.prod(self.grid) == shape[1], "attention_map", message, hint, DataError)
         for index, row in enumerate(self.weights):
-            total, error = row.sum(dtype=np.float64), ""
-            if not np.isfinite(row).all():
-                error = "a weight is not a finite number"
-            elif (row < 0).any():
-                error = f"a weight is negative: {row.min():.4g}"
-            elif total > 1 + TOLERANCE:
-                error = f"the weights sum to {total:.4g}"
-            location = f"attention_map: row {index} ({self.target[index]!r})"
-            hint = "give attention weights: none negative, each row summing to at most one"
-            check(not error, location, error, hint, DataError)
+            check_weights(row, f"attention_map: row {index} ({self.target[index]!r})", "row")
 
     @property
     def is_empty(self) -> bool:
@@ -145,6 +135,19 @@ class AttentionMap:
         return fields
 
 
+def check_weights(weights: Float[np.ndarray, "*S"], location: str, unit: str) -> None:
+    """Raise DataError unless these are the attention weights of a token."""
+    total, error = weights.sum(dtype=np.float64), ""
+    if not np.isfinite(weights).all():
+        error = "a weight is not a finite number"
+    elif (weights < 0).any():
+        error = f"a weight is negative: {weights.min():.4g}"
+    elif total > 1 + TOLERANCE:
+        error = f"the weights sum to {total:.4g}"
+    hint = f"give attention weights: none negative, each {unit} summing to at most one"
+    check(not error, location, error, hint, DataError)
+
+
 _BYTE_TOKEN = re.compile("(?:<0x[0-9A-F]{2}>)+")
 _MAX_BYTES = 4  # of a character in UTF-8
 
@@ -180,10 +183,7 @@ GAP = 3
 LEGEND_WIDTH = 350
 LEGEND_HEIGHT = 44
 MAX_LABEL_WIDTH = 24
-LABEL_ADVANCE = 9.2  # pixels per terminal cell, enough in every common font
-_ADVANCES = {"title": 10.2, "note": 7.4}
 LABEL_ANGLE = 45
-HEADING_LINE = 22
 # A wider map is scaled down to fit a page, and its digits would be too small to read.
 MAX_COLUMNS_WITH_DIGITS = 16
 MAX_COLUMNS = 64
@@ -198,25 +198,20 @@ class _Grid:
         sources: Sequence[str],
         targets: Sequence[str],
         notes: Sequence[str],
-        heading: Sequence[tuple[str, str]],
+        heading: Sequence[str],
     ) -> None:
         angle = math.radians(LABEL_ANGLE)
-        source_widths = [LABEL_ADVANCE * cell_len(label) for label in sources]
+        source_widths = [svg.LABEL_ADVANCE * cell_len(label) for label in sources]
         self.has_digits = len(sources) <= MAX_COLUMNS_WITH_DIGITS
         self.cell_width, self.cell_height = (58, 36) if self.has_digits else (24, 24)
-        self.left = svg.PADDING + max(LABEL_ADVANCE * cell_len(label) for label in targets) + 12
+        self.left = svg.PADDING + max(svg.LABEL_ADVANCE * cell_len(label) for label in targets) + 12
         ends = [self.middle(n) + math.cos(angle) * width for n, width in enumerate(source_widths)]
         self.right = self.left + self.cell_width * len(sources)
-        note_width = _ADVANCES["note"] * max(map(len, notes))
+        note_width = svg.HEADING_ADVANCES["note"] * max(map(len, notes))
         ends += [self.right + (12 + note_width if note_width else 0), self.left + LEGEND_WIDTH]
         self.width = max(ends) + svg.PADDING
-        width = self.width - 2 * svg.PADDING
-        self.heading = [
-            (css_class, line)
-            for css_class, text in heading
-            for line in svg.wrap(text, int(width / _ADVANCES.get(css_class, LABEL_ADVANCE)))
-        ]
-        heading_height = HEADING_LINE * len(self.heading) + (12 if self.heading else 0)
+        self.heading = svg.wrap_heading(heading, self.width - 2 * svg.PADDING)
+        heading_height = svg.HEADING_LINE * len(self.heading) + (12 if self.heading else 0)
         self.top = svg.PADDING + heading_height + max(source_widths) * math.sin(angle) + 18
         self.height = self.top + self.cell_height * len(targets) + LEGEND_HEIGHT + svg.PADDING
 
@@ -246,14 +241,11 @@ def render_svg(attention_map: AttentionMap) -> str:
         [svg.truncate(escape_invisible(token), MAX_LABEL_WIDTH) for token in tokens]
         for tokens in (attention_map.source, attention_map.target)
     )
-    parts = zip(("title", "", "note"), heading_parts(attention_map), strict=True)
-    heading_lines = [(css_class, text) for css_class, text in parts if text]
-    grid = _Grid(sources, targets, attention_map.notes, heading_lines)
+    grid = _Grid(sources, targets, attention_map.notes, heading_parts(attention_map))
     title, description = heading or default_title, describe_links(attention_map)
     size = grid.width, grid.height
     root = svg.svg_document(*size, title=title, description=description, heading="")
-    for index, (css_class, line) in enumerate(grid.heading):
-        add_text(root, css_class, line, x=svg.PADDING, y=svg.PADDING + 14 + HEADING_LINE * index)
+    svg.add_heading(root, grid.heading)
     for column, source in enumerate(sources):
         x, y = grid.middle(column) + 2, grid.top - 10
         rotation = f"rotate(-{LABEL_ANGLE} {svg.format_px(x)} {svg.format_px(y)})"
@@ -359,11 +351,7 @@ def render_notebook_html(attention_map: AttentionMap) -> str:
     heading_height = 28 * sum(map(bool, heading_parts(attention_map)))
     height = min(MAX_SNIPPET_HEIGHT, 182 + heading_height + 33 * rows + alignment_height)
     page = render_html([attention_map], title=attention_map.title, page_type="snippet")
-    return (
-        f'<iframe sandbox="allow-scripts" title="Attention map" '
-        f'style="width: 100%; height: {120 if attention_map.is_empty else height}px; border: 0;" '
-        f'srcdoc="{escape(page)}"></iframe>'
-    )
+    return sandboxed_frame(page, "Attention map", 120 if attention_map.is_empty else height)
 
 
 def attention_data(maps: Sequence[AttentionMap], form: FigureForm = "map") -> dict[str, object]:

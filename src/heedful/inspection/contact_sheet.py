@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element, SubElement
 import numpy as np
 
 from heedful.plotting import raster, svg
-from heedful.plotting.svg import add_rect, add_text, escape_invisible, format_px
+from heedful.plotting.svg import add_rect, add_text, escape_invisible
 
 if TYPE_CHECKING:
     from heedful.inspection.image_attention import ImageAttention
@@ -26,10 +26,7 @@ GAP = 18
 CELL_GAP = 2
 BAR_HEIGHT = 5
 WORD_HEIGHT, NOTE_HEIGHT, BAR_SPACE = 24, 20, 11
-HEADING_LINE = 22
 LEGEND_HEIGHT = 30
-LABEL_ADVANCE = 9.2  # pixels per terminal cell, enough in every common font
-_ADVANCES = {"title": 10.2, "note": 7.4}
 PIXELATED_BELOW = 100
 """An image with shorter sides is enlarged without smoothing."""
 MAX_MASK_SIDE = 160
@@ -51,25 +48,13 @@ class SheetLayout:
         self.columns = max(1, min(self.num_tiles, int(usable / (self.tile_width + GAP))))
         self.width = max(
             2 * svg.PADDING + self.columns * (self.tile_width + GAP) - GAP,
-            2 * svg.PADDING + _ADVANCES["note"] * len(legend(attention)),
+            2 * svg.PADDING + svg.HEADING_ADVANCES["note"] * len(legend(attention)),
         )
-        self.heading = [
-            (css_class, line)
-            for css_class, text in zip(("title", "", "note"), attention.heading, strict=True)
-            for line in svg.wrap(text, self._cells(css_class))
-        ]
-        self.top = svg.PADDING + HEADING_LINE * len(self.heading) + (8 if self.heading else 0)
+        self.heading = svg.wrap_heading(attention.heading, self.width - 2 * svg.PADDING)
+        self.top = svg.PADDING + svg.HEADING_LINE * len(self.heading) + (8 if self.heading else 0)
         num_rows = math.ceil(self.num_tiles / self.columns)
         tiles_height = num_rows * (self.tile_height + GAP) - GAP
         self.height = self.top + tiles_height + LEGEND_HEIGHT + svg.PADDING
-
-    def _cells(self, css_class: str) -> int:
-        advance = _ADVANCES.get(css_class, LABEL_ADVANCE)
-        return int((self.width - 2 * svg.PADDING) / advance)
-
-    def heading_baseline(self, line: int) -> float:
-        """Return the y of a line of the heading."""
-        return svg.PADDING + 14 + HEADING_LINE * line
 
     def corner(self, tile: int) -> tuple[float, float]:
         """Return the left and top of a tile."""
@@ -90,7 +75,7 @@ class SheetLayout:
 
     def word_label(self, word: str) -> str:
         """Return a word as the label of its tile."""
-        return svg.truncate(escape_invisible(word), int(self.tile_width / LABEL_ADVANCE))
+        return svg.truncate(escape_invisible(word), int(self.tile_width / svg.LABEL_ADVANCE))
 
 
 def legend(attention: ImageAttention) -> str:
@@ -132,8 +117,7 @@ def render_svg(attention: ImageAttention) -> str:
         heading="",
         style=SHEET_STYLE,
     )
-    for index, (css_class, line) in enumerate(layout.heading):
-        add_text(root, css_class, line, x=svg.PADDING, y=layout.heading_baseline(index))
+    svg.add_heading(root, layout.heading)
     num_others = layout.num_tiles - len(attention.words)
     if attention.rgb is not None:
         _define_image(root, attention.rgb, _id_prefix(attention))
@@ -163,20 +147,15 @@ def _define_image(root: Element, image: Int[np.ndarray, "height width 3"], prefi
         _add_image(symbol, pixels, (0, 0, 1, 1), css_class)
 
 
-def _add_image(parent: Element, pixels: np.ndarray, box: svg.Box, css_class: str = "") -> Element:
-    sides = dict(zip(("x", "y", "width", "height"), map(format_px, box), strict=True))
-    attributes = {**sides, "preserveAspectRatio": "none", "href": raster.to_data_uri(pixels)}
-    return SubElement(
-        parent, "image", {"class": css_class, **attributes} if css_class else attributes
-    )
+def _add_image(parent: Element, pixels: np.ndarray, box: svg.Box, css_class: str = "") -> None:
+    attributes = {"preserveAspectRatio": "none", "href": raster.to_data_uri(pixels)}
+    classes = {"class": css_class} if css_class else {}
+    SubElement(parent, "image", {**classes, **svg.box_attributes(box), **attributes})
 
 
-def _use(parent: Element, name: str, box: svg.Box, css_class: str = "") -> Element:
-    sides = dict(zip(("x", "y", "width", "height"), map(format_px, box), strict=True))
-    attributes = {"href": f"#{name}", **sides}
-    return SubElement(
-        parent, "use", {"class": css_class, **attributes} if css_class else attributes
-    )
+def _use(parent: Element, name: str, box: svg.Box, css_class: str = "") -> None:
+    classes = {"class": css_class} if css_class else {}
+    SubElement(parent, "use", {**classes, "href": f"#{name}", **svg.box_attributes(box)})
 
 
 def _draw_tile(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from heedful.inspection.attention_map import AttentionMap, FigureForm, attention
 from heedful.inspection.image_attention import ImageAttention
 from heedful.inspection.terminal_figures import terminal_heatmap, terminal_sheet
 from heedful.plotting import raster, svg
-from heedful.plotting.html import read_asset, render_page
+from heedful.plotting.html import read_asset, render_page, sandboxed_frame
 from heedful.plotting.svg import escape_invisible, write_figures
 
 if TYPE_CHECKING:
@@ -48,10 +47,7 @@ class CaptionAttention(ImageAttention):
 
     def _repr_html_(self) -> str:
         page = render_captions([self], title=self.title or "Caption", page_type="snippet")
-        return (
-            f'<iframe sandbox="allow-scripts" title="Attention of a caption" '
-            f'style="width: 100%; height: 640px; border: 0;" srcdoc="{escape(page)}"></iframe>'
-        )
+        return sandboxed_frame(page, "Attention of a caption", 640)
 
 
 def to_caption_attention(attention: AttentionMap) -> CaptionAttention:

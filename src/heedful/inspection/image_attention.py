@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from heedful.errors import DataError, check, format_count
-from heedful.inspection.attention_map import TOLERANCE
+from heedful.inspection.attention_map import check_weights
 from heedful.plotting import raster
 from heedful.plotting.svg import escape_invisible, escape_line
 
@@ -62,15 +62,7 @@ class ImageAttention:
         if self.image is not None:
             raster.to_rgb(self.image)  # checks it
         for word, grid in zip(self.words, self.weights, strict=True):
-            total, error = grid.sum(dtype=np.float64), ""
-            if not np.isfinite(grid).all():
-                error = "a weight is not a finite number"
-            elif (grid < 0).any():
-                error = f"a weight is negative: {grid.min():.4g}"
-            elif total > 1 + TOLERANCE:
-                error = f"the weights sum to {total:.4g}"
-            hint = "give attention weights: none negative, each grid summing to at most one"
-            check(not error, f"{location}: {word!r}", error, hint, DataError)
+            check_weights(grid, f"{location}: {word!r}", "grid")
         gates, hint = self.gates, "give a number from 0 to 1 for each word, or None"
         if gates is not None:
             message = f"{format_count(len(gates), 'gate')} for {count}"

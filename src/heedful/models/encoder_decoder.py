@@ -19,12 +19,12 @@ from heedful.errors import check
 from heedful.layers.embeddings import share_embeddings, tie_weights
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
 from heedful.models import base, bytenet, convolutional, transformer
-from heedful.models.bag_of_words import BagOfWordsEncoderConfig
 from heedful.models.base import ModelOutput, Seq2SeqModel
 from heedful.models.pretrained import PretrainedEncoderConfig
 from heedful.models.recurrent.config import RecurrentDecoderConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.models.scheduled_sampling import InputSampler
+from heedful.models.text_encoders import BagOfWordsEncoderConfig
 from heedful.search import StepOutput
 from heedful.shapes import Losses, StepTokens
 from heedful.tokenization.vocabulary import PAD, UNK

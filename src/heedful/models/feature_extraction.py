@@ -25,7 +25,7 @@ from heedful.data.images.image_files import (
     load_pixels,
 )
 from heedful.errors import DataError, check, format_count
-from heedful.layers.efficientnet import IMAGE_SIZE, EfficientNetLite0, fold_batch_norms
+from heedful.models.efficientnet import IMAGE_SIZE, EfficientNetLite0, fold_batch_norms
 
 _MAX_THREADS = 8
 

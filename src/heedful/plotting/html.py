@@ -150,6 +150,14 @@ def render_page(
     )
 
 
+def sandboxed_frame(page: str, title: str, height: int) -> str:
+    """Return a page in a frame of its own, for a notebook cell."""
+    return (
+        f'<iframe sandbox="allow-scripts" title="{title}" '
+        f'style="width: 100%; height: {height}px; border: 0;" srcdoc="{escape(page)}"></iframe>'
+    )
+
+
 def read_asset(name: str) -> str:
     """Return a file of the folder `page/`."""
     return (files("heedful.plotting") / "page" / name).read_text(encoding="utf-8")

@@ -105,6 +105,9 @@ SVG_STYLE = select_by_scheme(*(_STYLE.format_map(palette._asdict()) for palette 
 
 PADDING = 26
 TITLE_HEIGHT = 34
+HEADING_LINE = 22
+LABEL_ADVANCE = 9.2  # pixels per terminal cell, enough in every common font
+HEADING_ADVANCES = {"title": 10.2, "note": 7.4}
 NOTHING_TO_DRAW = "nothing to draw"
 
 NAMESPACE = "http://www.w3.org/2000/svg"
@@ -138,9 +141,29 @@ def render_empty(heading: str, default_title: str, style: str = "") -> str:
     return to_svg(root)
 
 
+def wrap_heading(parts: Sequence[str], width: float) -> list[tuple[str, str]]:
+    """Return the class and the text of each line of a heading: a title, a text and a note."""
+    return [
+        (css_class, line)
+        for css_class, text in zip(("title", "", "note"), parts, strict=True)
+        for line in wrap(text, int(width / HEADING_ADVANCES.get(css_class, LABEL_ADVANCE)))
+    ]
+
+
+def add_heading(root: Element, lines: Iterable[tuple[str, str]]) -> None:
+    """Append the lines of a heading."""
+    for index, (css_class, line) in enumerate(lines):
+        add_text(root, css_class, line, x=PADDING, y=PADDING + 14 + HEADING_LINE * index)
+
+
+def box_attributes(box: Box) -> dict[str, str]:
+    """Return position and size of a box as attributes of an element."""
+    return dict(zip(("x", "y", "width", "height"), map(format_px, box), strict=True))
+
+
 def add_rect(parent: Element, css_class: str, box: Box, *, radius: int = 0) -> Element:
     """Append a rectangle."""
-    sides = dict(zip(("x", "y", "width", "height"), map(format_px, box), strict=True))
+    sides = box_attributes(box)
     return SubElement(parent, "rect", {"class": css_class, **sides, "rx": str(radius)})
 
 

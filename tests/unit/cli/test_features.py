@@ -7,7 +7,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from heedful.data.images.features import ImageFeatures
-from heedful.layers.efficientnet import EfficientNetLite0
+from heedful.models.efficientnet import EfficientNetLite0
 from tests.commands import heedful
 
 

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional
 
 from heedful.errors import ConfigError, DataError
-from heedful.layers.efficientnet import (
+from heedful.models.efficientnet import (
     ConvNorm,
     EfficientNetLite0,
     SameConv2d,
@@ -152,7 +152,7 @@ def test_code_in_a_file_of_weights_does_not_run(tmp_path):
 
 
 def test_missing_package_suggests_the_install_command(monkeypatch):
-    monkeypatch.setattr("heedful.layers.efficientnet.find_spec", lambda name: None)
+    monkeypatch.setattr("heedful.models.efficientnet.find_spec", lambda name: None)
     with pytest.raises(ConfigError) as error:
         find_weights()
     assert str(error.value) == (

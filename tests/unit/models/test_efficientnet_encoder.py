@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from heedful.layers.efficientnet import EfficientNetLite0
-from heedful.models.efficientnet_encoder import EfficientNetEncoderConfig
+from heedful.models.efficientnet import EfficientNetEncoderConfig, EfficientNetLite0
 from heedful.storage.state_dict import unique_weights
 
 SMALL = {"image_size": [40, 64]}

@@ -9,7 +9,7 @@ from heedful.data.images.captions import CaptionFileConfig
 from heedful.data.images.features import ImageFeatures
 from heedful.data.images.image_files import FileListError, ImageFiles, load_pixels
 from heedful.errors import DataError
-from heedful.layers.efficientnet import EfficientNetLite0
+from heedful.models.efficientnet import EfficientNetLite0
 from heedful.models.feature_extraction import ExtractionOptions, extract_features, list_images
 
 SMALL = ExtractionOptions(height=64, width=64, batch_size=2, bits=32)

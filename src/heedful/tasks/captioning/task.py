@@ -14,7 +14,7 @@ from typing_extensions import override
 from heedful.data.images.features import ImageFeatures
 from heedful.errors import RunError, check
 from heedful.models.captioning import CaptioningConfig
-from heedful.models.efficientnet_encoder import EfficientNetEncoder
+from heedful.models.efficientnet import EfficientNetEncoder
 from heedful.models.image_encoders import FeatureEncoder
 from heedful.tasks.captioning.data import CaptionData, CaptionDataModule
 from heedful.tasks.captioning.default_recipe import default_recipe

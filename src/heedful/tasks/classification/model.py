@@ -21,13 +21,12 @@ from heedful.layers.pooling import (
     MeanPoolingConfig,
     Pooling,
 )
-from heedful.models.bag_of_words import BagOfWordsEncoderConfig
 from heedful.models.base import Encoder, ModelOutput
 from heedful.models.bytenet import DilatedEncoderConfig
 from heedful.models.convolutional import ConvolutionalEncoderConfig
-from heedful.models.hierarchical import HierarchicalEncoderConfig
 from heedful.models.pretrained import PretrainedEncoderConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
+from heedful.models.text_encoders import BagOfWordsEncoderConfig, HierarchicalEncoderConfig
 from heedful.models.transformer import TransformerEncoderConfig
 from heedful.shapes import Float, Int
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, UNK

