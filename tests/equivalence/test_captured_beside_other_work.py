@@ -11,8 +11,8 @@ from heedful.data.text.batching import SourceBatch
 from heedful.recipes import load_recipe
 from heedful.search import BeamSearchOptions, LengthPenalty
 from heedful.tasks.task_data import BatchShape, VocabSizes
+from heedful.training.distributed import get_rng_states, set_rng_states
 from heedful.training.objectives import CrossEntropyObjective
-from heedful.training.rng import get_rng_states, set_rng_states
 from heedful.training.step_capture import CapturedUpdate
 from heedful.training.trainer import Trainer
 

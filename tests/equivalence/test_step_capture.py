@@ -19,9 +19,8 @@ from heedful.recipes import load_recipe
 from heedful.tasks.task_data import BatchShape, VocabSizes
 from heedful.tasks.translation.task import TASK
 from heedful.training.config import TrainingConfig
-from heedful.training.distributed import SINGLE_PROCESS
+from heedful.training.distributed import SINGLE_PROCESS, get_rng_states, set_rng_states
 from heedful.training.objectives import CrossEntropyObjective
-from heedful.training.rng import get_rng_states, set_rng_states
 from heedful.training.step_capture import CapturedUpdate, StaticStep, plain_step_reason
 from heedful.training.trainer import Trainer
 from tests.catalogue import SYSTEMS, batch, build, each_system, store

@@ -42,7 +42,8 @@ def deferred_log_softmax(
     inputs: Float[Tensor, "*B D"], projection: nn.Linear
 ) -> Float[Tensor, "*B N"]:
     """Return log softmax(W x + b), deferred where a kernel can compute the loss without it."""
-    if can_defer_on_gpu(inputs, projection) or can_defer_on_cpu(inputs, projection):
+    is_on_gpu = inputs.device.type == cuda_training.TRITON_DEVICE_TYPE
+    if (can_defer_on_gpu if is_on_gpu else can_defer_on_cpu)(inputs, projection):
         return DeferredLogProbs(inputs, projection)
     return log_softmax(projection(inputs))
 

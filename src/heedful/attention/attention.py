@@ -27,7 +27,7 @@ from heedful.attention.masks import broadcast_mask
 from heedful.attention.memory import AttentionState, Memory
 from heedful.attention.readouts import Readout, WeightedSumReadout
 from heedful.attention.scores import DOT_PRODUCT_SCORES, ScoreFunction, StartPositions
-from heedful.errors import DataError, check
+from heedful.errors import DataError
 from heedful.ops import op
 from heedful.shapes import AnyMask, Context, Float, Losses, Queries, Scores, Values, Weights
 
@@ -80,8 +80,9 @@ class Attention(nn.Module, ABC):
         The mask is (*B, S), or (*B, T, S) if it differs between queries; None masks nothing. If the
         source continues another one, `start_positions` is the position of each row's first key.
         """
-        hint = "remove empty lines, or append EOS to every source"
-        check(values.size(-2), "attention", "the source sequence is empty", hint, DataError)
+        if not values.size(-2):
+            hint = "remove empty lines, or append EOS to every source"
+            raise DataError("attention", "the source sequence is empty", hint)
         head_values, head_keys = self._project_memory(values, values if keys is None else keys)
         *batch, num_keys, _ = values.shape
         mask = broadcast_mask(mask, batch, num_keys, device=values.device)

@@ -41,8 +41,9 @@ from heedful.training.distributed import (
     DistributedContext,
     DistributedError,
     DistributedStrategy,
+    get_rng_states,
+    set_rng_states,
 )
-from heedful.training.rng import get_rng_states, set_rng_states
 
 _POLL_INTERVAL = 0.05  # seconds
 

@@ -1,4 +1,4 @@
-"""Data parallelism: its interface, and the case of one process.
+"""Data parallelism: its interface, and the case of one process; its random states.
 
 Each rank sees every batch and takes some of its rows. Invariants: results do not depend on the
 number of ranks; if one rank dies or fails, the others end with an error instead of waiting forever.
@@ -7,8 +7,10 @@ number of ranks; if one rank dies or fails, the others end with an error instead
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from types import ModuleType
 from typing import Any, Literal, NamedTuple, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from heedful.errors import HeedfulError
@@ -106,3 +108,22 @@ SINGLE_PROCESS = DistributedContext()
 def is_rank_zero() -> bool:
     """Return whether this process is rank 0 or the only one."""
     return os.environ.get("RANK", "0") == "0"
+
+
+def get_rng_states() -> dict[str, Tensor]:
+    """Return the states of torch's random generators: CPU, and the current GPU if there is one."""
+    states = {name: module.get_rng_state() for name, module in _gpu_modules().items()}
+    return {"cpu": torch.get_rng_state(), **states}
+
+
+def set_rng_states(states: Mapping[str, Tensor]) -> None:
+    """Restore states returned by `get_rng_states`."""
+    torch.set_rng_state(states["cpu"])
+    for name, module in _gpu_modules().items():
+        if name in states:
+            module.set_rng_state(states[name])
+
+
+def _gpu_modules() -> dict[str, ModuleType]:
+    modules = {"cuda": torch.cuda, "mps": torch.mps}
+    return {name: module for name, module in modules.items() if module.is_available()}

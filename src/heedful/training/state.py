@@ -22,8 +22,7 @@ from heedful.storage.atomic import check_free_space, explain_os_errors, remove_p
 from heedful.storage.state_dict import is_sharded, load_into_model, shard_like
 from heedful.training.checkpoints import Snapshot
 from heedful.training.config import TrainingConfig
-from heedful.training.distributed import DistributedContext
-from heedful.training.rng import get_rng_states, set_rng_states
+from heedful.training.distributed import DistributedContext, get_rng_states, set_rng_states
 from heedful.training.trainer import Trainer
 
 _OPTIMIZER, _EMA, _RNG = "optimizer.", "ema.", "rng."  # prefixes of tensor names

@@ -31,8 +31,7 @@ from heedful.pytree import map_pairs, map_tensors, tensors_of
 from heedful.shapes import Float
 from heedful.training.callbacks import LOG_EVERY_STEPS
 from heedful.training.config import TrainingConfig
-from heedful.training.distributed import DistributedContext
-from heedful.training.rng import get_rng_states, set_rng_states
+from heedful.training.distributed import DistributedContext, get_rng_states, set_rng_states
 from heedful.training.trainer import StepLosses, Trainer, UpdateResult
 
 MAX_GRAPHS = 256  # batches of other shapes run as plain steps

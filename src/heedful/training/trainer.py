@@ -22,9 +22,8 @@ from heedful.pytree import map_tensors
 from heedful.shapes import Float
 from heedful.storage.state_dict import unique_weights
 from heedful.training.callbacks import StepMetrics
-from heedful.training.distributed import SINGLE_PROCESS, DistributedContext
+from heedful.training.distributed import SINGLE_PROCESS, DistributedContext, get_rng_states
 from heedful.training.objectives import Objective
-from heedful.training.rng import get_rng_states
 
 
 class ExponentialMovingAverage:

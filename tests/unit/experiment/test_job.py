@@ -11,7 +11,7 @@ from heedful.data.text.batching import Batch, SourceBatch
 from heedful.experiment.debug_dumps import MAX_DEBUG_DUMPS, write_debug_dump
 from heedful.experiment.validation import compute_dev_metrics
 from heedful.tasks.translation.task import TASK
-from heedful.training.rng import get_rng_states
+from heedful.training.distributed import get_rng_states
 from tests.catalogue import batch, build, store
 
 
