@@ -54,11 +54,12 @@ def with_default_type(type_name: str) -> BeforeValidator:
     )
 
 
-def allow_bare_type(schema: Any) -> BeforeValidator:
-    """Accept a string as the section of that type with its defaults; `schema` has both."""
+def allow_bare_type(configs: Any) -> BeforeValidator:
+    """Accept a string as the section of that type, of a union of configs, with its defaults."""
+    type_names = tuple(map(type_of, types_in(configs)))
     return BeforeValidator(
         lambda section: {"type": section} if isinstance(section, str) else section,
-        json_schema_input_type=schema,
+        json_schema_input_type=Literal[type_names] | configs,  # type: ignore[valid-type]
     )
 
 

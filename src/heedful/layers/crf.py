@@ -153,6 +153,4 @@ class LinearChainCRFConfig(ModuleConfig):
 
 
 _Heads = SoftmaxTagHeadConfig | LinearChainCRFConfig
-TagHeadConfig = Annotated[
-    _Heads, Field(discriminator="type"), allow_bare_type(Literal["softmax", "crf"] | _Heads)
-]
+TagHeadConfig = Annotated[_Heads, Field(discriminator="type"), allow_bare_type(_Heads)]

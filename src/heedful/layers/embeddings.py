@@ -136,9 +136,7 @@ class RecurrentCharacterEncoderConfig(CharacterEncoderConfigBase):
 
 _Encoders = ConvolutionalCharacterEncoderConfig | RecurrentCharacterEncoderConfig
 CharacterEncoderConfig = Annotated[
-    _Encoders,
-    Field(discriminator="type"),
-    allow_bare_type(Literal["convolution", "lstm"] | _Encoders),
+    _Encoders, Field(discriminator="type"), allow_bare_type(_Encoders)
 ]
 
 

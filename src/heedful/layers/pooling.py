@@ -101,8 +101,4 @@ class AttentionPoolingConfig(BaseConfig):
 
 
 _Poolings = LastStatePoolingConfig | MeanPoolingConfig | MaxPoolingConfig | AttentionPoolingConfig
-PoolingConfig = Annotated[
-    _Poolings,
-    Field(discriminator="type"),
-    allow_bare_type(Literal["last", "mean", "max", "attention"] | _Poolings),
-]
+PoolingConfig = Annotated[_Poolings, Field(discriminator="type"), allow_bare_type(_Poolings)]

@@ -260,9 +260,7 @@ class FastForwardConnectionConfig(ConnectionConfigBase):
 
 _Connections = PlainConnectionConfig | ResidualConnectionConfig | FastForwardConnectionConfig
 ConnectionConfig = Annotated[
-    _Connections,
-    Field(discriminator="type"),
-    allow_bare_type(Literal["plain", "residual", "fast-forward"] | _Connections),
+    _Connections, Field(discriminator="type"), allow_bare_type(_Connections)
 ]
 
 

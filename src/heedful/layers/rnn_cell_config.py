@@ -193,5 +193,4 @@ _Cells = (
     | SelfAttentiveLSTMCellConfig
     | LSTMNCellConfig
 )
-CellType = Literal["rnn", "gru", "lstm", "self-attentive-rnn", "self-attentive-lstm", "lstmn"]
-CellConfig = Annotated[_Cells, Field(discriminator="type"), allow_bare_type(CellType | _Cells)]
+CellConfig = Annotated[_Cells, Field(discriminator="type"), allow_bare_type(_Cells)]

@@ -374,7 +374,5 @@ class CompressedSelfAttentionConfig(BaseConfig):
 
 _SelfAttentions = FullSelfAttentionConfig | BlockSelfAttentionConfig | CompressedSelfAttentionConfig
 SelfAttentionConfig = Annotated[
-    _SelfAttentions,
-    Field(discriminator="type"),
-    allow_bare_type(_SelfAttentions | Literal["full", "block", "compressed"]),
+    _SelfAttentions, Field(discriminator="type"), allow_bare_type(_SelfAttentions)
 ]

@@ -210,9 +210,7 @@ class AdditiveIntraAttentionConfig(BaseConfig):
 
 _IntraAttentions = AdditiveIntraAttentionConfig | SimilarityIntraAttentionConfig
 IntraAttentionConfig = Annotated[
-    _IntraAttentions,
-    Field(discriminator="type"),
-    allow_bare_type(Literal["additive", "similarity"] | _IntraAttentions),
+    _IntraAttentions, Field(discriminator="type"), allow_bare_type(_IntraAttentions)
 ]
 
 

@@ -109,5 +109,5 @@ _Stoppings = Annotated[
 ]
 StoppingConfig = Annotated[
     _Stoppings,
-    allow_bare_type(_Stoppings | Literal["heuristic", "optimal", "first-finished", "patience"]),
+    allow_bare_type(_Stoppings),
 ]

@@ -215,13 +215,10 @@ class BidirectionalThenForwardConfig(ReversibleDirectionConfigBase):
         return (True, True) if is_bidirectional else super().layer_directions(layer)
 
 
-_DirectionTypes = Literal["bidirectional", "forward", "alternating", "bidirectional-then-forward"]
 _Directions = (
     BidirectionalConfig | ForwardConfig | AlternatingConfig | BidirectionalThenForwardConfig
 )
-DirectionConfig = Annotated[
-    _Directions, Field(discriminator="type"), allow_bare_type(_DirectionTypes | _Directions)
-]
+DirectionConfig = Annotated[_Directions, Field(discriminator="type"), allow_bare_type(_Directions)]
 
 
 class RecurrentEncoderConfig(BaseConfig):

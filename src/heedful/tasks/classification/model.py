@@ -33,9 +33,7 @@ from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, UNK
 
 _Poolings = MeanPoolingConfig | MaxPoolingConfig | AttentionPoolingConfig
 ClassifierPoolingConfig = Annotated[
-    _Poolings,
-    Field(discriminator="type"),
-    allow_bare_type(Literal["mean", "max", "attention"] | _Poolings),
+    _Poolings, Field(discriminator="type"), allow_bare_type(_Poolings)
 ]
 ClassifierEncoderConfig = Annotated[
     RecurrentEncoderConfig

@@ -180,8 +180,4 @@ class NegativeBinomialHeadConfig(BaseConfig):
 
 
 _Heads = GaussianHeadConfig | StudentTHeadConfig | NegativeBinomialHeadConfig
-DistributionHeadConfig = Annotated[
-    _Heads,
-    Field(discriminator="type"),
-    allow_bare_type(Literal["gaussian", "student-t", "negative-binomial"] | _Heads),
-]
+DistributionHeadConfig = Annotated[_Heads, Field(discriminator="type"), allow_bare_type(_Heads)]
