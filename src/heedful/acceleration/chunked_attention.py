@@ -15,12 +15,7 @@ from torch.utils.checkpoint import get_device_states, set_device_states
 from heedful.acceleration import tuning
 from heedful.layers.self_attention import AttendFunction
 from heedful.pytree import map_tensors, tensors_of
-from heedful.shapes import (
-    Float,
-    HiddenStates,
-    Positions,
-    Scores,
-)
+from heedful.shapes import Float, HiddenStates, Positions, Scores
 
 
 def chunked_additive_score(

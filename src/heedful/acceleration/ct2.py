@@ -100,9 +100,7 @@ class CTranslate2Search:
             if alpha:
                 scored = zip(result.scores, outputs, strict=True)
                 score_of = options.length_penalty
-                outputs = [
-                    max(scored, key=lambda pair: score_of(pair[0], len(pair[1]) + 1))[1],
-                ]
+                outputs = [max(scored, key=lambda pair: score_of(pair[0], len(pair[1]) + 1))[1]]
             is_complete = is_greedy or all(len(output) < limit for output in outputs)
             best.append(outputs[0][:limit] if is_complete else None)
         return best

@@ -25,11 +25,7 @@ from heedful.layers.rnn_cells import (
     TorchCell,
     final_part,
 )
-from heedful.shapes import (
-    LayerInputs,
-    LayerOutputs,
-    Lengths,
-)
+from heedful.shapes import LayerInputs, LayerOutputs, Lengths
 
 IS_ARM = platform.machine().lower() in {"aarch64", "arm64"}
 

@@ -59,7 +59,7 @@ def allow_bare_type(configs: Any) -> BeforeValidator:
     type_names = tuple(map(type_of, types_in(configs)))
     return BeforeValidator(
         lambda section: {"type": section} if isinstance(section, str) else section,
-        json_schema_input_type=Literal[type_names] | configs,  # type: ignore[valid-type]
+        json_schema_input_type=Literal[type_names] | configs,
     )
 
 

@@ -22,20 +22,11 @@ from heedful.decoding.config import DecodingConfig
 from heedful.decoding.requests import EncodedRequest
 from heedful.decoding.strategies import DecodingOutput
 from heedful.errors import DataError, check
-from heedful.inspection.attention_layers import (
-    NO_WORD_ID,
-    AttentionLayer,
-    TokenAxis,
-    without_words,
-)
+from heedful.inspection.attention_layers import NO_WORD_ID, AttentionLayer, TokenAxis, without_words
 from heedful.inspection.attention_map import AttentionMap, render_notebook_html
 from heedful.search import Hypothesis, Node
 from heedful.tokenization.standalone import split_words
-from heedful.tokenization.tokenizer import (
-    Tokenizer,
-    VocabularyTokenizer,
-    WordTokenizer,
-)
+from heedful.tokenization.tokenizer import Tokenizer, VocabularyTokenizer, WordTokenizer
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import EOS, SPECIAL_TOKENS, UNK
 

@@ -185,11 +185,7 @@ def _events(entries: Entries, axis: int) -> list[ChartEvent]:
 
 
 def _draw_chart(
-    chart: CurveChart,
-    axis: int,
-    end: float,
-    events: Sequence[ChartEvent],
-    size: tuple[int, int],
+    chart: CurveChart, axis: int, end: float, events: Sequence[ChartEvent], size: tuple[int, int]
 ) -> str:
     style, raw, lines = chart.style, [], []
     for index, curve in enumerate(chart.curves):

@@ -16,12 +16,7 @@ from typing_extensions import override
 from heedful.attention.masks import check_padding_mask
 from heedful.config import BaseConfig
 from heedful.layers.expert_gates import Gating, Routing, build_gate
-from heedful.layers.sublayers import (
-    ACTIVATIONS,
-    Activation,
-    FeedForwardOutput,
-    PositionwiseLayer,
-)
+from heedful.layers.sublayers import ACTIVATIONS, Activation, FeedForwardOutput, PositionwiseLayer
 from heedful.shapes import AnyMask, Float, HiddenStates, Int, Scalar
 
 States = Float[Tensor, "*B T D"]

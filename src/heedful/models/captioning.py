@@ -134,8 +134,7 @@ class PatchEncoderConfig(ImageEncoderConfigBase, TransformerImageEncoderConfigBa
 
 
 CellEncoderConfig = Annotated[
-    FeatureEncoderConfig | CNNEncoderConfig | EfficientNetEncoderConfig,
-    Field(discriminator="type"),
+    FeatureEncoderConfig | CNNEncoderConfig | EfficientNetEncoderConfig, Field(discriminator="type")
 ]
 """Encoders whose cells see a part of the image."""
 

@@ -100,11 +100,7 @@ class CopyingHead(OutputHead):
         return add_copies(*distributions, copying.source)
 
     def copy_probs(
-        self,
-        features: Features,
-        weights: SourceWeights,
-        copying: CopyInputs,
-        tokens: TokenIds,
+        self, features: Features, weights: SourceWeights, copying: CopyInputs, tokens: TokenIds
     ) -> PerQuery:
         """Return p(copied | token): the part of the probability of a token that is copying it."""
         generate_log_probs, copy_probs = self.compute_distributions(features, weights, copying)

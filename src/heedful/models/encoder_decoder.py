@@ -94,10 +94,7 @@ class EncoderDecoderModel(Seq2SeqModel):
 
 
 def _model_output(
-    encoder_losses: Losses,
-    encoded: base.EncoderOutput,
-    decoded: base.DecoderOutput,
-    batch: Batch,
+    encoder_losses: Losses, encoded: base.EncoderOutput, decoded: base.DecoderOutput, batch: Batch
 ) -> ModelOutput:
     """Add up the auxiliary losses of encoder, decoder and all attention modules."""
     losses = [encoder_losses, decoded.auxiliary_losses]

@@ -29,16 +29,7 @@ from heedful.models.base import ModelOutput
 from heedful.models.output_heads import log_softmax
 from heedful.models.scheduled_sampling import InputSampler, run_scheduled_sampling
 from heedful.search import StepOutput
-from heedful.shapes import (
-    Float,
-    HiddenStates,
-    Int,
-    Lengths,
-    LogProbs,
-    Losses,
-    StepTokens,
-    TokenIds,
-)
+from heedful.shapes import Float, HiddenStates, Int, Lengths, LogProbs, Losses, StepTokens, TokenIds
 
 Inputs = Float[Tensor, "B T E"]
 
@@ -181,11 +172,7 @@ class RecurrentBackbone(CausalBackbone):
         for index, (layer, layer_state) in enumerate(zip(self.layers, state, strict=True)):
             if layer_inputs is not None:
                 layer_inputs.append(outputs)
-            arguments = (
-                self.dropout(outputs) if index else outputs,
-                lengths,
-                [layer_state],
-            )
+            arguments = (self.dropout(outputs) if index else outputs, lengths, [layer_state])
             if need_state:
                 outputs, layer_states = layer.forward_with_states(*arguments)
                 final_states += layer_states

@@ -108,13 +108,7 @@ class PretrainedFeatures(nn.Module):
     """
 
     def __init__(
-        self,
-        model: Encoder,
-        mix: ScalarMix | None,
-        *,
-        tune: str,
-        dropout: float,
-        prepend_bos: bool,
+        self, model: Encoder, mix: ScalarMix | None, *, tune: str, dropout: float, prepend_bos: bool
     ) -> None:
         super().__init__()
         self.model = model

@@ -262,10 +262,7 @@ class Beams:
         )
 
     def force_eos(
-        self,
-        candidates: Candidates,
-        allowed_eos: Float[Tensor, "R"],
-        model_eos: Float[Tensor, "R"],
+        self, candidates: Candidates, allowed_eos: Float[Tensor, "R"], model_eos: Float[Tensor, "R"]
     ) -> Candidates:
         """Replace the candidates of beams at their maximum length by EOS for every hypothesis."""
         totals, depth = self.cumulative_log_probs, self.trellis.depth

@@ -107,7 +107,4 @@ _Stoppings = Annotated[
     | PatienceStoppingConfig,
     Field(discriminator="type"),
 ]
-StoppingConfig = Annotated[
-    _Stoppings,
-    allow_bare_type(_Stoppings),
-]
+StoppingConfig = Annotated[_Stoppings, allow_bare_type(_Stoppings)]

@@ -96,11 +96,7 @@ def load_into_model(model: nn.Module, weights: Mapping[str, Tensor], *, location
 
 
 def check_finite(
-    tensors: Mapping[str, Tensor],
-    *,
-    location: str,
-    hint: str,
-    error: type[HeedfulError] = RunError,
+    tensors: Mapping[str, Tensor], *, location: str, hint: str, error: type[HeedfulError] = RunError
 ) -> None:
     """Raise an error that names the first tensor with NaN or infinity, whose model is useless."""
     for name, tensor in tensors.items():

@@ -24,12 +24,7 @@ from heedful.models.output_heads import (
     check_parallel,
 )
 from heedful.models.recurrent.adaptive import AdaptiveWiring, AdaptiveWiringConfig, DeepFusionConfig
-from heedful.models.recurrent.bridge import (
-    Bridge,
-    BridgeConfig,
-    BridgeContext,
-    TanhBridgeConfig,
-)
+from heedful.models.recurrent.bridge import Bridge, BridgeConfig, BridgeContext, TanhBridgeConfig
 from heedful.models.recurrent.decoder import (
     CopyNetDecoder,
     ExpertsDecoder,
