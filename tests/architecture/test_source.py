@@ -31,6 +31,7 @@ KEYWORD_DICTS = {
     "src/heedful/config/argument_types.py": "a decorator passes on what it gets",
     "src/heedful/experiment/train.py": "files by the names that tasks give them, checked",
     "src/heedful/experiment/evaluation.py": "files by the names that tasks give them, checked",
+    "src/heedful/config/base.py": "a config passes the sizes on that a constructor names",
     "src/heedful/runs.py": "a TypedDict of the keywords of `load`",
     "src/heedful/tasks/captioning/predictor.py": "overloads with a TypedDict",
     "src/heedful/tasks/translation/translator.py": "overloads with a TypedDict",
