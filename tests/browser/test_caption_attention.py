@@ -10,8 +10,8 @@ import pytest
 
 from heedful.inspection import figures
 from heedful.inspection.attention_map import AttentionMap
-from heedful.inspection.contact_sheet import SheetLayout
 from heedful.inspection.figures import CaptionAttention, render_captions
+from heedful.inspection.image_attention import SheetLayout
 from heedful.plotting import raster
 from heedful.plotting.svg import DARK, LIGHT, weight_color
 

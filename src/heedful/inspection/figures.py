@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.inspection import attention_lines, attention_map, contact_sheet
+from heedful.inspection import attention_lines, attention_map, image_attention
 from heedful.inspection.attention_map import AttentionMap, FigureForm, attention_data
 from heedful.inspection.image_attention import ImageAttention
 from heedful.inspection.terminal_figures import terminal_heatmap, terminal_sheet
@@ -35,7 +35,7 @@ class CaptionAttention(ImageAttention):
 
     def to_svg(self) -> str:
         """Return a contact sheet: an image for each word."""
-        return contact_sheet.render_svg(self)
+        return image_attention.render_svg(self)
 
     def to_png(self, path: Path) -> None:
         """Write the contact sheet as a PNG file; needs resvg-py."""

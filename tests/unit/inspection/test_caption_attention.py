@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from heedful.errors import DataError
-from heedful.inspection import contact_sheet
+from heedful.inspection import image_attention
 from heedful.inspection.figures import CaptionAttention, caption_data
 from heedful.inspection.image_attention import PeakCell
 from heedful.inspection.terminal_figures import SHADES, terminal_sheet
@@ -266,7 +266,7 @@ def test_sheet_describes_itself(photo):
 def test_tiles_are_inside_the_sheet_and_do_not_overlap(shape):
     image = np.zeros(shape, dtype=np.uint8)
     attention = CaptionAttention(image, WORDS * 5, np.tile(WEIGHTS, (5, 1, 1)))
-    layout = contact_sheet.SheetLayout(attention)
+    layout = image_attention.SheetLayout(attention)
     boxes = [(*layout.corner(n), layout.tile_width, layout.tile_height) for n in range(16)]
     for index, (x, y, width, height) in enumerate(boxes):
         assert x >= 0
@@ -284,7 +284,7 @@ def test_png_is_the_rendered_svg(bare, tmp_path):
     bare.to_png(tmp_path / "sheet.png")
     image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     sheet = image.open(tmp_path / "sheet.png")
-    layout = contact_sheet.SheetLayout(bare)
+    layout = image_attention.SheetLayout(bare)
     for index, strength in enumerate(bare.strengths):
         for cell in np.ndindex(2, 3):
             x, y, width, height = layout.cell_box(index, cell, (2, 3))

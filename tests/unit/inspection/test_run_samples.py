@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from heedful.inspection import run_samples
-from heedful.inspection.run_samples import MAX_TOKENS, MAX_VALIDATIONS, group_by_step
+from heedful.inspection import run_report
+from heedful.inspection.run_report import MAX_TOKENS, MAX_VALIDATIONS, group_by_step
 from heedful.training.callbacks import LoggedSample
 
 LOGGED = LoggedSample(
@@ -114,7 +114,7 @@ def test_validations_thinned_between_the_first_and_the_last():
 
 
 def test_large_maps_reduce_the_number_of_validations(monkeypatch):
-    monkeypatch.setattr(run_samples, "MAX_WEIGHTS", 10_000)
+    monkeypatch.setattr(run_report, "MAX_WEIGHTS", 10_000)
     tokens = ["w"] * 16
     large = {**SAMPLE, "source": tokens, "output": tokens, "weights": [[1 / 16] * 16] * 16}
     grouped = group_by_step([{**large, "step": step} for step in range(99) for _ in range(4)])

@@ -15,7 +15,7 @@ from heedful.errors import ConfigError, DataError
 from heedful.inspection.attention_layers import AttentionSelection
 from heedful.inspection.attention_map import AttentionMap, attention_data, render_svg
 from heedful.inspection.attention_trace import trace_attention
-from heedful.inspection.run_samples import group_by_step
+from heedful.inspection.run_report import group_by_step
 from heedful.inspection.terminal_figures import terminal_heatmap
 from heedful.models.copying import CopyHead
 from heedful.models.encoder_decoder import EncoderDecoderConfig
