@@ -35,7 +35,7 @@ ALLOWED = {
     r"_?(optional_)?places?|_PLACES|prepositions_by_place": "adverbials of place in Latin clauses",
     r"siblings": "children of one node of a tree, or folders of one folder",
     r"can_look_up": "whether a table lookup is possible",
-    r"FileNotFoundError|tell": "names of Python",
+    r"FileNotFoundError|connection_made|tell": "names of Python",
     r"found_inf": "what torch.amp.GradScaler gives an optimizer",
 }
 """Patterns of identifiers that stay, with the reason."""

@@ -10,5 +10,6 @@ def server(tmp_path_factory, trained):
     """Serve a run of every task, and one that copies letters, by one command."""
     golden = sorted(path.with_suffix("") for path in GOLDEN.glob("*.json"))
     folder = tmp_path_factory.mktemp("server")
-    with running(folder, f"letters={trained}", *golden, "--timeout", "60") as server:
+    limits = ["--timeout", 60, "--header-timeout", 2]
+    with running(folder, f"letters={trained}", *golden, *limits) as server:
         yield server

@@ -67,10 +67,10 @@ class Server:
     def predict(self, route, inputs, **fields):
         return self.post(f"/v1/{route}", {"inputs": inputs, **fields})
 
-    def predict_all(self, route, requests, *, num_clients=32):
+    def predict_all(self, route, requests, *, num_clients=32, **fields):
         """Send requests, each a list of inputs, from several clients; return answers in order."""
         with ThreadPoolExecutor(num_clients) as clients:
-            return list(clients.map(lambda inputs: self.predict(route, inputs), requests))
+            return list(clients.map(lambda inputs: self.predict(route, inputs, **fields), requests))
 
     def metrics(self):
         """Return the metrics by name with labels."""
@@ -101,12 +101,12 @@ def wait_for(condition, seconds):
         time.sleep(0.02)
 
 
-def start(*arguments, log, **options):
+def start(*arguments, log, port=0, **options):
     """Start a server; return its process."""
     words = [sys.executable, "-m", "heedful", "serve", *map(str, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        [*words, "--port", "0", "--device", "cpu"],
+        [*words, "--port", str(port), "--device", "cpu"],
         stdout=subprocess.PIPE,
         stderr=log.open("w"),
         text=True,

@@ -86,11 +86,11 @@ def serve(
         with handle_stdout_errors():
             echo(line)
 
-    async def run() -> int:
+    async def run() -> None:
         server = Server(jobs, settings, announce=announce, report=report)
         names = ", ".join(run.name for run in served)
         report(f"{server.url}: loading {names} ...")
-        return await server.run()
+        await server.run()
 
     asyncio.run(run())
 

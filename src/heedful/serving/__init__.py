@@ -5,5 +5,6 @@ per device loads the runs and predicts. Reading order: `protocol` (what passes b
 `service` (what routes use), `problems` (errors that clients get), `worker` (a worker process as
 the front process sees it), `served_models` (what it does); then the front process: `settings`,
 `server` (sockets and signals), `supervisor` (keeps workers running), `scheduler` (queue and
-batches), `security` (what stands before the routes), `app` (routes) and `metrics`.
+batches), `batch_speed` (how long they take), `security` (what stands before the routes), `app`
+(routes) and `metrics`.
 """

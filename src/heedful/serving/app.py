@@ -19,9 +19,8 @@ from starlette.middleware.cors import CORSMiddleware
 
 from heedful.errors import choices_hint, format_count, shorten
 from heedful.serving.metrics import ServerMetrics
-from heedful.serving.problems import ProblemError
+from heedful.serving.problems import MAX_TEXT, ProblemError, to_problem
 from heedful.serving.protocol import ItemError, ModelInfo, StreamPart
-from heedful.serving.scheduler import to_problem
 from heedful.serving.security import problem_headers
 from heedful.serving.service import Service
 from heedful.serving.settings import ServerSettings
@@ -29,7 +28,6 @@ from heedful.tasks.registry import task_routes
 from heedful.version import VERSION
 
 Reload = Callable[[], Awaitable[None]]
-_MAX_TEXT = 250  # characters of a message
 Timeout = Annotated[
     float | None,
     Header(alias="X-Request-Timeout", gt=0, description="seconds; may only shorten --timeout"),
@@ -357,8 +355,8 @@ async def _answer_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     names = [str(part) for part in first["loc"][1:]] or [str(first["loc"][0])]
-    field = shorten(".".join(names), _MAX_TEXT)
-    return _to_response(ProblemError(422, shorten(first["msg"], _MAX_TEXT), field=field))
+    field = shorten(".".join(names), MAX_TEXT)
+    return _to_response(ProblemError(422, shorten(first["msg"], MAX_TEXT), field=field))
 
 
 async def _answer_bug(request: Request, error: Exception) -> Response:

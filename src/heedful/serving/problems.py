@@ -3,6 +3,12 @@
 from http import HTTPStatus
 from typing import Any
 
+from heedful.errors import shorten
+from heedful.serving.protocol import ItemError
+
+MAX_TEXT = 250
+"""Characters of a message, so that no answer repeats what a client sent."""
+
 
 class ProblemError(Exception):
     """An error that a client gets: the status of HTTP, what is wrong and what to do."""
@@ -31,3 +37,10 @@ class ProblemError(Exception):
         return body | {
             key: value for key, value in (("hint", self.hint), ("field", self.field)) if value
         }
+
+
+def to_problem(error: ItemError, location: str = "input") -> ProblemError:
+    """Return the error of an item, which is at `location`, as that of its request."""
+    field_name = location if error.field == "input" else error.field
+    message, hint = shorten(error.message, MAX_TEXT), shorten(error.hint, MAX_TEXT)
+    return ProblemError(error.status, message, hint, field=shorten(field_name, MAX_TEXT))

@@ -9,16 +9,17 @@ answer depends on what else is in its batch.
 import asyncio
 import json
 import math
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
-from heedful.errors import choices_hint, did_you_mean, shorten
+from heedful.errors import choices_hint, did_you_mean
+from heedful.serving.batch_speed import ITEM_COST, BatchKey, BatchSpeeds, input_cost
 from heedful.serving.metrics import ServerMetrics
-from heedful.serving.problems import ProblemError
+from heedful.serving.problems import ProblemError, to_problem
 from heedful.serving.protocol import (
     Item,
     ItemError,
@@ -31,22 +32,10 @@ from heedful.serving.protocol import (
 from heedful.serving.settings import ServerSettings
 from heedful.serving.supervisor import WorkerLink, worker_lost
 
-_ADMITTED_SHARE = 0.75  # of the time until the deadline that an estimate may fill
+_ADMITTED_SHARE = 0.5  # of the time until the deadline that an estimate may fill
 _MEASURED_BATCH = 8  # examples, besides one alone, that show the speed of a model
-_ITEM_COST = 16  # characters that an input costs besides its own
-_MAX_TEXT = 250  # characters of a message to clients
-_MAX_SPEEDS = 256  # sets of options whose speed is kept
 
 _item_ids = count(1)
-
-
-class _Key(NamedTuple):
-    """What the inputs of a batch have in common."""
-
-    model: str
-    options: str  # JSON
-    need_layers: bool
-    text_only: bool
 
 
 @dataclass(eq=False)
@@ -82,43 +71,6 @@ class _Entry:
         return self.request.future.done()
 
 
-class BatchSpeed:
-    """Seconds of a batch as a line over its cost: least squares in which older batches fade."""
-
-    def __init__(self, examples: Sequence[tuple[float, float]] = ()) -> None:
-        """`examples` are costs and seconds that never fade, with little weight."""
-        self._sums = [0.0] * 5
-        self._examples = [0.0] * 5
-        for cost, seconds in examples:
-            self._add(self._examples, cost, seconds, weight=0.1)
-
-    def copy(self) -> "BatchSpeed":
-        """Return the same estimate for other options."""
-        other = BatchSpeed()
-        other._examples = [a + 0.1 * b for a, b in zip(self._examples, self._sums, strict=True)]
-        return other
-
-    def add(self, cost: float, seconds: float) -> None:
-        """Add a measured batch."""
-        self._sums = [0.9 * value for value in self._sums]
-        self._add(self._sums, cost, seconds, weight=1.0)
-
-    @staticmethod
-    def _add(sums: list[float], x: float, y: float, *, weight: float) -> None:
-        for index, value in enumerate((1.0, x, y, x * x, x * y)):
-            sums[index] += weight * value
-
-    def seconds(self, cost: float, num_batches: int) -> float:
-        """Estimate the time of batches that cost this together; 0 if nothing was measured."""
-        n, x, y, xx, xy = (a + b for a, b in zip(self._sums, self._examples, strict=True))
-        if not n:
-            return 0.0
-        spread = n * xx - x * x
-        slope = (n * xy - x * y) / spread if spread > 1e-3 * n * xx else y / x
-        slope = min(max(slope, 0.0), y / x)
-        return num_batches * (y - slope * x) / n + slope * cost
-
-
 @dataclass(eq=False)
 class _Group:
     """Inputs that may share a batch, in the order of their arrival."""
@@ -137,9 +89,9 @@ class Scheduler:
         self._models: dict[str, ModelInfo] = {}
         self.links: list[WorkerLink] = []  # workers that are ready
         self._busy_until: dict[WorkerLink, float] = {}
-        self._groups: dict[_Key, _Group] = {}
+        self._groups: dict[BatchKey, _Group] = {}
         self._num_queued = self._num_active = 0
-        self._speeds: OrderedDict[_Key | str, BatchSpeed] = OrderedDict()
+        self._speeds = BatchSpeeds()
         self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
@@ -196,8 +148,8 @@ class Scheduler:
                 items = [Item(next(_item_ids), model.example) for _ in range(size)]
                 start = loop.time()
                 await link.predict(PredictCall(model.name, items, {}))
-                examples.append((size * _cost(model.example), loop.time() - start))
-            self._speeds[model.name] = BatchSpeed(examples)
+                examples.append((size * input_cost(model.example), loop.time() - start))
+            self._speeds.set_examples(model.name, examples)
 
     async def drain(self) -> None:
         """Refuse new requests, and wait until those that were admitted are answered."""
@@ -219,14 +171,13 @@ class Scheduler:
         """Return a result or an error for each input, in order; see `Service`."""
         self._check_model(model)
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._limit(timeout)
-        options_text = json.dumps(options, sort_keys=True)
-        key = _Key(model, options_text, need_layers, text_only)
+        deadline = self._deadline(timeout)
+        key = BatchKey(model, json.dumps(options, sort_keys=True), need_layers, text_only)
         self._admit(key, inputs, deadline - loop.time())
         request = _Request(loop.create_future(), [None] * len(inputs), len(inputs))
         group = self._groups.setdefault(key, _Group(options))
         entries = [
-            _Entry(Item(next(_item_ids), value, number), request, _cost(value), loop.time())
+            _Entry(Item(next(_item_ids), value, number), request, input_cost(value), loop.time())
             for number, value in enumerate(inputs, start=1)
         ]
         group.entries.extend(entries)
@@ -247,8 +198,7 @@ class Scheduler:
     ) -> AsyncIterator[StreamPart]:
         """Yield the result of an input as it grows; see `Service`."""
         self._check_model(model)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._limit(timeout)
+        deadline = self._deadline(timeout)
         link = min(self.links, key=lambda link: link.num_streams)
         if link.num_streams >= self._settings.max_streams:
             raise self._reject("streams", "too many answers are being streamed", 1.0)
@@ -279,9 +229,8 @@ class Scheduler:
     def _check_model(self, name: str) -> None:
         """Raise ProblemError unless a worker can predict with this model now."""
         if self.is_draining:
-            message, hint = "the server is shutting down", "use another one, or try again later"
             self._metrics.rejected.labels("draining").inc()
-            raise ProblemError(503, message, hint, retry_after=5.0)
+            raise ProblemError(503, "the server is shutting down", "try again", retry_after=5.0)
         if not self.links:
             self._metrics.rejected.labels("not ready").inc()
             raise ProblemError(503, "no worker is ready", "try again", retry_after=1.0)
@@ -289,13 +238,13 @@ class Scheduler:
             message = f"no model has this name{did_you_mean(name, self._models)}"
             raise ProblemError(404, message, choices_hint(self._models), field="model")
 
-    def _limit(self, timeout: float | None) -> float:
-        most = self._settings.timeout
-        return most if timeout is None else min(timeout, most)
+    def _deadline(self, timeout: float | None) -> float:
+        limit = self._settings.timeout
+        return asyncio.get_running_loop().time() + min(limit, timeout or limit)
 
-    def _admit(self, key: _Key, inputs: Sequence[Any], timeout: float) -> None:
+    def _admit(self, key: BatchKey, inputs: Sequence[Any], timeout: float) -> None:
         """Raise ProblemError if the request would not be answered in time."""
-        seconds = self._estimate(key, len(inputs), sum(map(_cost, inputs)))
+        seconds = self._estimate(key, len(inputs), sum(map(input_cost, inputs)))
         if self._num_queued and self._num_queued + len(inputs) > self._settings.max_queue:
             raise self._reject("queue", "too many inputs wait", seconds)
         if self._num_queued and seconds > _ADMITTED_SHARE * timeout:
@@ -306,25 +255,19 @@ class Scheduler:
         hint = "try again later, as Retry-After says, or send fewer inputs"
         return ProblemError(429, message, hint, retry_after=max(1.0, seconds))
 
-    def _estimate(self, key: _Key, num_items: int, cost: int) -> float:
+    def _estimate(self, key: BatchKey, num_items: int, cost: int) -> float:
         """Return the seconds until these inputs would be answered, after all that wait."""
         counts = {other: (group.num_items, group.cost) for other, group in self._groups.items()}
         before = counts.get(key, (0, 0))
         counts[key] = before[0] + num_items, before[1] + cost
         queued = sum(
-            self._speed(other).seconds(total, math.ceil(items / self._settings.max_batch))
+            self._speeds[other].seconds(total, math.ceil(items / self._settings.max_batch))
             for other, (items, total) in counts.items()
             if items
         )
         now = asyncio.get_running_loop().time()
         running = sum(max(0.0, end - now) for end in self._busy_until.values())
         return (queued + running) / max(1, len(self.links))
-
-    def _speed(self, key: _Key) -> BatchSpeed:
-        if key in self._speeds:
-            self._speeds.move_to_end(key)
-            return self._speeds[key]
-        return self._speeds.get(key.model, BatchSpeed())
 
     # ----- batches
 
@@ -353,7 +296,7 @@ class Scheduler:
             group.entries.popleft()
         return group.entries[0] if group.entries else None
 
-    def _send(self, link: WorkerLink, key: _Key, group: _Group) -> None:
+    def _send(self, link: WorkerLink, key: BatchKey, group: _Group) -> None:
         loop, limits = asyncio.get_running_loop(), self._settings
         batch: list[_Entry] = []
         longest = 0
@@ -370,16 +313,16 @@ class Scheduler:
         items = [entry.item for entry in batch]
         call = PredictCall(key.model, items, group.options, key.need_layers, key.text_only)
         cost = sum(entry.cost for entry in batch)
-        self._busy_until[link] = loop.time() + self._speed(key).seconds(cost, 1)
+        self._busy_until[link] = loop.time() + self._speeds[key].seconds(cost, 1)
         self._metrics.batch_items.labels(key.model).observe(len(batch))
-        self._metrics.characters.labels(key.model).inc(cost - _ITEM_COST * len(batch))
+        self._metrics.characters.labels(key.model).inc(cost - ITEM_COST * len(batch))
         answer = link.predict(call)
         answer.add_done_callback(partial(self._receive, link, key, batch, loop.time()))
 
     def _receive(
         self,
         link: WorkerLink,
-        key: _Key,
+        key: BatchKey,
         batch: Sequence[_Entry],
         start: float,
         answer: asyncio.Future[Sequence[Result]],
@@ -394,23 +337,15 @@ class Scheduler:
             seconds = asyncio.get_running_loop().time() - start
             self._metrics.batch_seconds.labels(key.model).observe(seconds)
             if not any(entry.is_abandoned for entry in batch):  # a batch cut short says nothing
-                self._add_speed(key, sum(entry.cost for entry in batch), seconds)
+                self._speeds.add(key, sum(entry.cost for entry in batch), seconds)
             for entry, result in zip(batch, answer.result(), strict=True):
                 entry.link = None
                 entry.request.add(entry.index, result)
         self._send_batches()
 
-    def _add_speed(self, key: _Key, cost: float, seconds: float) -> None:
-        if key not in self._speeds:
-            self._speeds[key] = self._speed(key).copy()
-            while len(self._speeds) > _MAX_SPEEDS + len(self._models):
-                oldest = next(old for old in self._speeds if isinstance(old, _Key))
-                del self._speeds[oldest]
-        self._speeds[key].add(cost, seconds)
-
     # ----- giving up
 
-    def _give_up(self, key: _Key, group: _Group, entries: Sequence[_Entry]) -> None:
+    def _give_up(self, key: BatchKey, group: _Group, entries: Sequence[_Entry]) -> None:
         """Forget the inputs of a request that has ended, and cancel those that are predicted."""
         request = entries[0].request
         if not request.num_missing:
@@ -451,13 +386,6 @@ class Scheduler:
             self._idle.set()
 
 
-def to_problem(error: ItemError, location: str = "input") -> ProblemError:
-    """Return the error of an item, which is at `location`, as that of its request."""
-    field_name = location if error.field == "input" else error.field
-    message, hint = shorten(error.message, _MAX_TEXT), shorten(error.hint, _MAX_TEXT)
-    return ProblemError(error.status, message, hint, field=shorten(field_name, _MAX_TEXT))
-
-
 def _is_batch_abandoned(entry: _Entry) -> bool:
     """Return whether nobody waits any more for a batch that is still predicted."""
     return entry.link is not None and all(other.is_abandoned for other in entry.batch)
@@ -466,9 +394,3 @@ def _is_batch_abandoned(entry: _Entry) -> bool:
 def _too_late() -> ProblemError:
     message, hint = "the answer was not ready in time", "send fewer or shorter inputs, or try again"
     return ProblemError(504, message, hint)
-
-
-def _cost(value: Any) -> int:
-    """Return the cost of an input in characters."""
-    text = value if isinstance(value, str) else json.dumps(value)
-    return _ITEM_COST + len(text)

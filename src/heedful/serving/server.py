@@ -5,14 +5,17 @@ once. SIGHUP loads all runs again. Invariant: no process is left when this one h
 """
 
 import asyncio
+import os
 import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from heedful.errors import ConfigError, CorruptRunError, HeedfulError, RunError
 from heedful.serving.app import build_app
@@ -34,6 +37,29 @@ class _HTTPServer(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+class _Protocol(H11Protocol):
+    """Closes a connection whose headers do not come in time; uvicorn would wait for ever."""
+
+    header_timeout = 10.0
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait_for_headers()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._wait_for_headers()
+
+    def _wait_for_headers(self) -> None:
+        has_headers = self.cycle is not None and not self.cycle.response_complete
+        if has_headers and self._timer:
+            self._timer.cancel()
+            self._timer = None
+        elif not has_headers and not self._timer:
+            self._timer = self.loop.call_later(self.header_timeout, self.transport.close)
 
 
 class Server:
@@ -67,6 +93,7 @@ class Server:
         self._http = _HTTPServer(
             uvicorn.Config(
                 Guard(app, settings, self._metrics),
+                http=type("_", (_Protocol,), {"header_timeout": settings.header_timeout}),
                 lifespan="off",
                 log_config=None,
                 access_log=False,
@@ -78,7 +105,6 @@ class Server:
                 h11_max_incomplete_event_size=_HEADER_BYTES,
             )
         )
-        self._num_signals = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -87,8 +113,8 @@ class Server:
         host, port = self._socket.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
-    async def run(self) -> int:
-        """Serve until a signal comes; return the exit code. Raises HeedfulError if it cannot."""
+    async def run(self) -> None:
+        """Serve until a signal comes. Raises HeedfulError if that is not possible."""
         self._handle_signals()
         http = asyncio.create_task(self._http.serve([self._socket]))
         workers = asyncio.create_task(self._run_workers())
@@ -100,12 +126,12 @@ class Server:
             raise _startup_error(error) from None
         finally:
             workers.cancel()
-            for supervisor in self._supervisors:
-                supervisor.kill()
+            links = self._kill_workers()
             self._http.should_exit = True
             with suppress(asyncio.CancelledError):
                 await http
-        return 0
+            if links:
+                await asyncio.wait([link.died for link in links], timeout=_CLOSING_SECONDS)
 
     async def _run_workers(self) -> None:
         links = await asyncio.gather(*(supervisor.start() for supervisor in self._supervisors))
@@ -137,8 +163,7 @@ class Server:
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()
         handlers: dict[int, Callable[[], None]] = {
-            signal.SIGTERM: self._stop,
-            signal.SIGINT: self._stop,
+            number: partial(self._stop, number) for number in (signal.SIGTERM, signal.SIGINT)
         }
         if sys.platform != "win32":
             handlers[signal.SIGHUP] = lambda: self._start(self._reload_by_signal())
@@ -154,14 +179,17 @@ class Server:
         with suppress(ProblemError):  # it was reported
             await self._reload()
 
-    def _stop(self) -> None:
-        self._num_signals += 1
-        if self._num_signals == 1:
-            self._report("shutting down; requests are finished, again to end at once")
+    def _stop(self, number: int) -> None:
+        if not self._scheduler.is_draining:
+            self._scheduler.is_draining = True
+            self._report("shutting down once requests are answered; a second signal ends at once")
             self._start(self._drain())
-        else:
-            self._http.force_exit = True
-            self._http.should_exit = True
+            return
+        self._kill_workers()
+        os._exit(128 + number)
+
+    def _kill_workers(self) -> list[WorkerLink]:
+        return [link for supervisor in self._supervisors for link in supervisor.kill()]
 
     async def _drain(self) -> None:
         with suppress(TimeoutError):

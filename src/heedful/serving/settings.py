@@ -52,6 +52,8 @@ class ServerSettings(BaseConfig):
     """characters of a text"""
     max_connections: PositiveInt = 1024
     """connections at a time"""
+    header_timeout: PositiveFloat = 10.0
+    """seconds for the first line and the headers of a request"""
     keep_alive: PositiveFloat = 5.0
     """seconds until a connection without requests is closed"""
 

@@ -200,7 +200,9 @@ class Supervisor:
                     except HeedfulError as failure:
                         error = failure
 
-    def kill(self) -> None:
-        """Kill all processes."""
-        for link in (*self._starting, *([self._link] if self._link else ())):
+    def kill(self) -> list[WorkerLink]:
+        """Kill all processes, and return them."""
+        links = [*self._starting, *([self._link] if self._link else ())]
+        for link in links:
             link.kill()
+        return links
