@@ -1,13 +1,17 @@
 """Laws of `Predictor`, by which commands and Python use the models of all tasks."""
 
 import json
+from base64 import b64encode
+from itertools import count
 
 import numpy as np
 import pytest
 
 import heedful
 from heedful.data.images.labeled_images import LabeledImage
+from heedful.decoding.requests import RequestControl
 from heedful.errors import ConfigError, DataError, RunError
+from heedful.plotting.raster import encode_png
 from heedful.runs import load_as
 from heedful.tasks.classification.predictor import Classifier
 from heedful.tasks.registry import TASKS
@@ -150,9 +154,65 @@ def test_json_of_another_type_raises(case, value):
         case.predictor.parse_json(value)
 
 
+@pytest.fixture(scope="module", params=["captioning", "glimpses"])
+def image_case(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("images") / "run"
+    return Case(
+        request.param, write_random_run(folder, SETTINGS[request.param], TEXTS, TEXTS, seed=1)
+    )
+
+
+def test_images_in_base64_are_their_pixels(image_case):
+    texts = [b64encode(encode_png(image)).decode() for image in IMAGES]
+    parsed = map(image_case.predictor.parse_json, texts)
+    assert image_case.predict(parsed) == image_case.predict(image_case.requests)
+
+
+HOSTILE_IMAGES = {
+    "a file name": ("/etc/passwd", "is not base64"),
+    "a URL": ("http://localhost/image.png", "is not base64"),
+    "characters beyond ASCII": ("\u00e4", "is not base64"),
+    "nothing": ("", "the file is empty"),
+    "another format": (b64encode(b"GIF89a" + bytes(50)).decode(), "not an image"),
+    "a bomb": (b64encode(encode_png(np.zeros((20_000, 1_001), np.uint8))).decode(), "the limit is"),
+    "a broken file": (b64encode(encode_png(IMAGES[0])[:60]).decode(), "broken or truncated"),
+    "unequal rows": ([[1, 2], [3]], "must be"),
+    "no bytes": ([[1, 256]], "must be"),
+    "fractions": ([[0.5]], "must be"),
+    "an empty list": ([], "must be"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_IMAGES)
+def test_hostile_image_raises(image_case, name):
+    value, message = HOSTILE_IMAGES[name]
+    if isinstance(value, list) and isinstance(image_case.json[0], dict):
+        value = {"pixels": value}
+    with pytest.raises(DataError, match=message):
+        image_case.predictor.parse_json(value)
+
+
 def test_load_as_returns_the_class_or_names_that_of_the_run(tmp_path):
     settings = SETTINGS["classification"]
     run = write_random_run(tmp_path / "run", settings, TEXTS, TEXTS, seed=0)
     assert load_as(run, Classifier, device="cpu").classify("a b").source == "a b"
     with pytest.raises(RunError, match="its predictor is a Classifier, not a Tagger"):
         load_as(run, Tagger)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize("decoding", [{}, {"min_length": 4}, {"required_phrases": ["c a"]}])
+def test_cancelled_request_ends_and_leaves_the_others(tmp_path, beam_size, decoding):
+    decoding = {"beam_size": beam_size, "max_length": 12, **decoding}
+    settings = SETTINGS["translation"] | {"decoding": decoding}
+    predictor = heedful.load(write_random_run(tmp_path / "run", settings, TEXTS, TEXTS, seed=1))
+    expected = list(predictor.predict(TEXTS))
+    calls = count()
+    # cancels the second request in the middle of the search
+    control = RequestControl(lambda index: index == 2 and next(calls) > 5, lambda index: index)
+    results = list(predictor.predict(TEXTS, control=control))
+    others = [0, 2, 3]
+    assert [results[i].tokens for i in others] == [expected[i].tokens for i in others]
+    for index in others:
+        assert results[index].log_probs == pytest.approx(expected[index].log_probs, abs=1e-5)
+    assert len(results[1].tokens) <= 5 < len(expected[1].tokens)

@@ -44,6 +44,15 @@ class Request(NamedTuple):
         return bool(self.prefix or self.required_phrases or self.forbidden_phrases)
 
 
+class RequestControl(NamedTuple):
+    """What a server decides about requests, by their index, while they are decoded."""
+
+    is_cancelled: Callable[[int], bool]
+    """Whether the output is not needed any more; it then ends, or is empty."""
+    seed_key: Callable[[int], int]
+    """The number that seeds what is sampled, instead of the index."""
+
+
 def to_request(text: str | Request) -> Request:
     """Return a plain text as a request without constraints."""
     return text if isinstance(text, Request) else Request(text)

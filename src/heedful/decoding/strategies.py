@@ -13,11 +13,12 @@ from torch import Tensor
 
 from heedful.data.text.batching import SourceBatch
 from heedful.decoding.config import DecodingConfig
-from heedful.decoding.requests import EncodedRequest
+from heedful.decoding.requests import EncodedRequest, RequestControl
 from heedful.models.base import DecodableModel
 from heedful.search import BeamSearchOptions, Hypothesis, LogitsProcessor, Node, Trellis
 from heedful.search.hypotheses import drop_zero_probability
 from heedful.search.logits_processors import (
+    CancelledSentences,
     ForbiddenTokens,
     ForcedBOSToken,
     ForcedPrefix,
@@ -62,8 +63,9 @@ class DecodingStrategy:
         *,
         tokenizers: TokenizerPair,
         device: torch.device | str,
+        control: RequestControl | None = None,
     ) -> None:
-        self.model, self.config = model, config
+        self.model, self.config, self.control = model, config, control
         self.tokenizers, self.device = tokenizers, device
         self.length_penalty = config.length_penalty.build()
         self.coverage_penalty = config.coverage_penalty.build() if config.coverage_penalty else None
@@ -124,7 +126,7 @@ class DecodingStrategy:
             max_lengths=self._to_tensor([request.max_length for request in requests]),
             options=sampling.build(),
             seed=sampling.seed,
-            seed_keys=[request.request_index for request in requests],
+            seed_keys=[self._seed_key(request) for request in requests],
             processors=self._build_processors(requests),
         )
         return [
@@ -156,7 +158,21 @@ class DecodingStrategy:
             processors.append(forbidden[0])
         if any(request.prefix for request in requests):
             processors.append(ForcedPrefix([request.prefix for request in requests]))
+        if self.control and torch.device(self.device).type == "cpu":  # elsewhere it stops graphs
+
+            def is_cancelled(sentence: int) -> bool:
+                return self.is_cancelled(requests[sentence])
+
+            processors.append(CancelledSentences(is_cancelled, len(requests), eos=EOS))
         return tuple(processors)
+
+    def is_cancelled(self, request: EncodedRequest) -> bool:
+        """Whether nobody waits for the output of a request."""
+        return self.control is not None and self.control.is_cancelled(request.request_index)
+
+    def _seed_key(self, request: EncodedRequest) -> int:
+        index = request.request_index
+        return self.control.seed_key(index) if self.control else index
 
     def _build_general_processors(self) -> list[LogitsProcessor]:
         """Return the processors that are the same for all requests."""

@@ -7,7 +7,7 @@ forced token remains.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import torch
@@ -149,6 +149,26 @@ class ForcedBOSToken(LogitsProcessor):
         forced = torch.full_like(log_probs, -torch.inf)
         forced[:, self.token] = 0
         return forced
+
+
+class CancelledSentences(LogitsProcessor):
+    """Sentences whose outputs end at once, as nobody waits for them any more."""
+
+    is_hard = True
+
+    def __init__(
+        self, is_cancelled: Callable[[int], bool], num_sentences: int, *, eos: int
+    ) -> None:
+        self.is_cancelled, self.sentences, self.eos = is_cancelled, range(num_sentences), eos
+
+    @override
+    def apply(self, log_probs: LogProbs, generated: Tokens, sentence_ids: SentenceIds) -> LogProbs:
+        cancelled = list(map(self.is_cancelled, self.sentences))
+        if not any(cancelled):
+            return log_probs
+        rows = torch.tensor(cancelled, device=sentence_ids.device)[sentence_ids].unsqueeze(1)
+        others = torch.arange(log_probs.size(1), device=log_probs.device) != self.eos
+        return log_probs.masked_fill(rows & others, -torch.inf)
 
 
 class PerSentenceProcessor(LogitsProcessor):

@@ -10,9 +10,11 @@ import traceback
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import nn
 
 from heedful.attention.attention import Attention
+from heedful.decoding.requests import RequestControl
 from heedful.errors import ArgumentError, ConfigError, DataError
 from heedful.inspection.attention_layers import AttentionLayer
 from heedful.models.ensembles import ensemble_members
@@ -56,6 +58,7 @@ class ServedModel:
             "attention": mechanisms,
             "tree": "need_tree" in predictor.options_class.model_fields,
             "stream": type(predictor).stream is not Predictor.stream,
+            "cancel": predictor.supports_control and torch.device(predictor.device).type == "cpu",
         }
         return ModelInfo(
             self.run.name,
@@ -86,21 +89,9 @@ class ServedModel:
                 parsed.append((item, self.predictor.parse_json(item.input)))
             except Exception as error:
                 results[item.id] = to_item_error(error, "input")
-        for group in self._group(parsed, options):
-            results |= self._predict_group(group, options, call)
+        if parsed:
+            results |= self._predict_group(parsed, options, call)
         return [results[item.id] for item in call.items]
-
-    def _group(self, parsed: list[tuple[Item, Any]], options: Any) -> list[list[tuple[Item, Any]]]:
-        """Return items that can be predicted together: where indices seed samples, consecutive."""
-        if not self.predictor.uses_indices(options):
-            return [parsed] if parsed else []
-        groups: list[list[tuple[Item, Any]]] = []
-        for item, request in parsed:
-            if groups and groups[-1][-1][0].number + 1 == item.number:
-                groups[-1].append((item, request))
-            else:
-                groups.append([(item, request)])
-        return groups
 
     def _predict_group(
         self, group: list[tuple[Item, Any]], options: Any, call: PredictCall
@@ -108,7 +99,7 @@ class ServedModel:
         """Predict; halve a group that raises, until the item that raises is alone."""
         items, requests = zip(*group, strict=True)
         try:
-            values = self._predict(requests, options, items[0].number, call)
+            values = self._predict(items, requests, options, call)
         except Exception as error:
             if len(items) == 1:
                 return {items[0].id: to_item_error(error, "input")}
@@ -124,13 +115,15 @@ class ServedModel:
         }
 
     def _predict(
-        self, requests: Sequence[Any], options: Any, number: int, call: PredictCall
+        self, items: Sequence[Item], requests: Sequence[Any], options: Any, call: PredictCall
     ) -> list[dict[str, Any]]:
         predictor, need_layers = self.predictor, call.need_layers
+        control = control_of(items)
         if call.text_only:
-            texts = predictor.predict_texts(requests, options, start_index=number)
+            texts = predictor.predict_texts(requests, options, control=control)
             return [{"text": text} for text in texts]
-        results = predictor.predict(requests, options, start_index=number, need_layers=need_layers)
+        keywords: Any = {"control": control} if predictor.supports_control else {}
+        results = predictor.predict(requests, options, need_layers=need_layers, **keywords)
         return [self._to_json(result, need_layers=need_layers) for result in results]
 
     def _to_json(self, result: Any, *, need_layers: bool) -> dict[str, Any]:
@@ -171,6 +164,13 @@ class ServedModels:
             return [model.info() for model in self.models.values()]
         model = self.models[call.model]
         return model.stream(call) if isinstance(call, StreamCall) else model.predict(call)
+
+
+def control_of(items: Sequence[Item]) -> RequestControl:
+    """Return who is cancelled and what seeds samples, by index of the item from 1."""
+    return RequestControl(
+        lambda index: items[index - 1].id in cancelled, lambda index: items[index - 1].number
+    )
 
 
 def to_item_error(error: Exception, field: str) -> ItemError:

@@ -13,7 +13,9 @@ from itertools import islice
 from reprlib import repr as short_repr
 from typing import Any, ClassVar, Generic, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from typing_extensions import TypeVar, override
 
@@ -28,6 +30,7 @@ from heedful.search.hypotheses import NaNLogProbsError
 from heedful.training.callbacks import LoggedSample
 
 _WEIGHT_DIGITS = 4
+_MAX_NUMBER = 1e30
 
 
 class Prediction(Protocol):
@@ -67,6 +70,9 @@ class Predictor(ABC, Generic[RequestT, ResultT]):
     """Names a request in errors: "text:3"."""
     reads_files: ClassVar[bool] = False
     """Whether `show` gets names of files, whose requests are those of `read_file`."""
+    supports_control: ClassVar[bool] = False
+    """Whether `predict` has an argument `control`, a `RequestControl`; without it, results do not
+    depend on the index of their request."""
     options_class: ClassVar[type[BaseConfig]] = NoOptions
     """Settings of one call, such as the beam size."""
     ensemble_with: Sequence[Any] = ()
@@ -91,10 +97,6 @@ class Predictor(ABC, Generic[RequestT, ResultT]):
     def to_json(self, result: ResultT, *, need_weights: bool = False) -> dict[str, Any]:
         """Return a result as JSON values, as the command of the task writes them by default."""
         return result.to_json()
-
-    def uses_indices(self, options: Any) -> bool:
-        """Whether results depend on the index of their request, which seeds what is sampled."""
-        return False
 
     def read_file(self, path: str) -> Iterable[RequestT]:
         """Return the requests of a file: by default one per line."""
@@ -124,10 +126,12 @@ class Predictor(ABC, Generic[RequestT, ResultT]):
         *,
         location: str = "",
         start_index: int = 1,
+        control: Any = None,
     ) -> Iterator[str]:
         """Yield only the texts of predictions, in a faster way if there is one."""
-        results = self.predict(requests, options, location=location, start_index=start_index)
-        return (result.text for result in results)
+        keywords: Any = {"control": control} if self.supports_control else {}
+        keywords |= {"location": location, "start_index": start_index}
+        return (result.text for result in self.predict(requests, options, **keywords))
 
     def stream(self, request: RequestT, options: Any = None) -> Iterator[ResultT]:
         """Yield results as they grow; the last, by default the only one, is that of `predict`."""
@@ -187,6 +191,20 @@ def check_json(value: Any, types: Any, noun: str, example: str) -> Any:
     message = f"must be {noun}, but is {short_repr(value)}"
     check(is_valid, "request", message, f"write {example}", DataError)
     return value
+
+
+def parse_numbers(value: Any, *, is_byte: bool, noun: str, example: str) -> NDArray[Any]:
+    """Return nested lists of numbers, or of bytes, as an array; raise DataError for others."""
+    try:
+        array = np.array(value)
+    except ValueError:  # lists of unequal lengths
+        array = np.empty(0)
+    kinds, dtype, limit = ("iu", np.uint8, 255) if is_byte else ("iuf", np.float32, _MAX_NUMBER)
+    lowest = 0 if is_byte else -limit
+    is_valid = array.dtype.kind in kinds and array.size > 0
+    is_valid = is_valid and lowest <= array.min() <= array.max() <= limit
+    check_json(value if is_valid else None, list, noun, example)
+    return array.astype(dtype)
 
 
 def format_predictor(predictor: Any, *details: str) -> str:

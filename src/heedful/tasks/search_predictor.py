@@ -21,7 +21,7 @@ from heedful.acceleration.registry import accelerate_for_inference
 from heedful.config import BaseConfig
 from heedful.data.text.batching import SourceBatch, collate_pairs
 from heedful.decoding.config import DecodingConfig, check_search_tree
-from heedful.decoding.requests import EncodedRequest, batch_requests
+from heedful.decoding.requests import EncodedRequest, RequestControl, batch_requests
 from heedful.decoding.strategies import DecodingOutput, DecodingStrategy, empty_output
 from heedful.decoding.translation import BOS_LABEL
 from heedful.inspection.attention_layers import (
@@ -90,6 +90,7 @@ class SearchPredictor(Predictor[RequestT, ResultT]):
     """A trained model, or an ensemble, with its tokenizers and decoding settings."""
 
     options_class = SearchOptions
+    supports_control = True
     window_size: ClassVar[int]
     """Requests that are sorted by length together."""
 
@@ -132,9 +133,10 @@ class SearchPredictor(Predictor[RequestT, ResultT]):
         start_index: int = 1,
         need_layers: bool = False,
         report: Callable[[str], None] = warn,
+        control: RequestControl | None = None,
     ) -> Iterator[ResultT]:
         options = options or self.options_class()
-        strategy = self._build_strategy(options)
+        strategy = self._build_strategy(options, control)
         named = location or self.request_name
         for inputs in self._encode_windows(requests, options, named, start_index, report):
             yield from self._decode(
@@ -142,21 +144,21 @@ class SearchPredictor(Predictor[RequestT, ResultT]):
             )
 
     @override
-    def uses_indices(self, options: Any) -> bool:
-        return self.decoding.sampling_setting is not None
-
-    @override
     def count_tokens(self, examples: Sequence[Any]) -> int:
         """Return the number of tokens of all references, EOS included."""
         texts = [text for example in examples for text in example.references]
         return sum(len(ids) + 1 for ids in self.tokenizers.target.encode_batch(texts))
 
-    def _build_strategy(self, options: SearchOptions) -> DecodingStrategy:
+    def _build_strategy(
+        self, options: SearchOptions, control: RequestControl | None = None
+    ) -> DecodingStrategy:
         sizes = {"beam_size": options.beam_size, "n_best": options.n_best}
         config = self.decoding.with_beam_size(**sizes)
         if options.need_tree:
             check_search_tree(config, "need_tree")
-        return DecodingStrategy(self.model, config, tokenizers=self.tokenizers, device=self.device)
+        return DecodingStrategy(
+            self.model, config, tokenizers=self.tokenizers, device=self.device, control=control
+        )
 
     def _encode_windows(
         self,
@@ -184,7 +186,10 @@ class SearchPredictor(Predictor[RequestT, ResultT]):
     ) -> Iterator[ResultT]:
         """Decode some requests of a window."""
         outputs: dict[int, tuple[DecodingOutput, CopyProbs | None]] = {}
-        for batch in batch_requests(requests, strategy.config):
+        for whole_batch in batch_requests(requests, strategy.config):
+            batch = [request for request in whole_batch if not strategy.is_cancelled(request)]
+            if not batch:
+                continue
             decoded = strategy.decode(batch, inputs.collate, need_tree=need_tree)
             indices = (request.request_index for request in batch)
             shares = self._copy_probs(batch, decoded)

@@ -5,6 +5,7 @@ transparent. Invariant: a file is returned whole or is an error that names it; o
 that cannot be read are listed. Pillow, the extra `vision`, is imported when a file is read.
 """
 
+import base64
 import os
 import stat
 import warnings
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeVar
 
@@ -36,6 +38,7 @@ NUM_CHANNELS: dict[ImageMode, int] = {"RGB": 3, "L": 1}
 # Not EPS and the like, which start other programs.
 _FORMATS = ["AVIF", "BMP", "DIB", "GIF", "HEIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA"]
 _FORMATS += ["TIFF", "WEBP"]
+_SENT_FORMATS, _MAX_SENT_PIXELS, _SENT_IMAGE = ("JPEG", "PNG", "WEBP"), 20_000_000, "image"
 _CONVERT_HINT = "convert it to PNG or JPEG, for example with `magick INPUT OUTPUT.png`"
 _COPY_HINT = "copy or download the file again"
 _OTHER_FORMATS = (  # bytes at the start, what they mean, what to do
@@ -190,6 +193,25 @@ def load_image(
         raise DataError(repr(location), "not a path", "check the path") from None
 
 
+def decode_base64_image(text: str, mode: ImageMode = "RGB") -> Pixels:
+    """Return an image that a client sent: PNG, JPEG or WebP in base64, of at most 20 megapixels."""
+    try:
+        contents = base64.b64decode(text, validate=True)
+    except ValueError:  # also of characters beyond ASCII
+        hint = "send the contents of a PNG, JPEG or WebP file in base64"
+        raise DataError(_SENT_IMAGE, "is not base64", hint) from None
+    pillow = _import_pillow(_SENT_IMAGE)
+    return _decode(
+        BytesIO(contents),
+        _SENT_IMAGE,
+        mode,
+        pillow,
+        [],
+        formats=_SENT_FORMATS,
+        max_pixels=_MAX_SENT_PIXELS,
+    )
+
+
 def _import_pillow(location: str) -> Any:
     try:
         return import_module("PIL.Image")
@@ -200,13 +222,20 @@ def _import_pillow(location: str) -> Any:
 
 
 def _decode(
-    file: BinaryIO, location: str, mode: ImageMode, pillow: Any, notes: list[str]
+    file: BinaryIO,
+    location: str,
+    mode: ImageMode,
+    pillow: Any,
+    notes: list[str],
+    *,
+    formats: Sequence[str] = _FORMATS,
+    max_pixels: int = MAX_PIXELS,
 ) -> Pixels:
-    image = _open(file, location, pillow)
+    image = _open(file, location, pillow, formats)
     width, height = image.size
-    message = f"{width} x {height} pixels; the limit is {MAX_PIXELS:,}"
+    message = f"{width} x {height} pixels; the limit is {max_pixels:,}"
     hint = "make it smaller, for example with `magick INPUT -resize 2000x2000 OUTPUT.png`"
-    check(0 < width * height <= MAX_PIXELS, location, message, hint, DataError)
+    check(0 < width * height <= max_pixels, location, message, hint, DataError)
     with _broken_files(location):
         num_frames = getattr(image, "n_frames", 1)
         if num_frames > 1 and image.format != "MPO":  # MPO: one photograph in several sizes
@@ -240,13 +269,13 @@ def _broken_files(location: str) -> Iterator[None]:
         raise DataError(location, message, _COPY_HINT) from None
 
 
-def _open(file: BinaryIO, location: str, pillow: Any) -> Any:
+def _open(file: BinaryIO, location: str, pillow: Any, formats: Sequence[str]) -> Any:
     """Open an image without decoding it; the format follows from its contents."""
     start = file.read(512)
     check(start, location, "the file is empty", _COPY_HINT, DataError)
     file.seek(0)
     pillow.init()
-    formats = [name for name in _FORMATS if name in pillow.OPEN]
+    formats = [name for name in formats if name in pillow.OPEN]
     with _broken_files(location), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of large images, which have an error of ours
         try:

@@ -1,6 +1,7 @@
 """The captioner: a trained model, or an ensemble, that captions images."""
 
 import math
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
@@ -11,7 +12,7 @@ from typing_extensions import Unpack, override
 
 from heedful.config import check_types
 from heedful.data.images.batching import collate_images
-from heedful.data.images.image_files import read_all
+from heedful.data.images.image_files import decode_base64_image, read_all
 from heedful.data.text.batching import SourceBatch
 from heedful.decoding.config import DecodingConfig
 from heedful.decoding.requests import EncodedRequest, Request, RequestEncoder
@@ -22,9 +23,10 @@ from heedful.inspection.attention_layers import AttentionLayer, TokenAxis
 from heedful.models.base import DecodableModel
 from heedful.models.ensembles import ensemble_members
 from heedful.models.image_encoders import FeatureEncoder, ImageEncoder
+from heedful.plotting.raster import encode_png
 from heedful.tasks.captioning.caption import Caption, CaptionBuilder
 from heedful.tasks.captioning.images import ImageLoader, ImageRequest, LoadedImage
-from heedful.tasks.prediction import check_json, format_predictor
+from heedful.tasks.prediction import format_predictor, parse_numbers
 from heedful.tasks.search_predictor import (
     CopyProbs,
     SearchInputs,
@@ -108,17 +110,25 @@ class Captioner(SearchPredictor[ImageRequest | Request, Caption]):
 
     @override
     def parse_json(self, value: Any) -> ImageRequest:
-        """Return the name of an image, or lists of numbers as an array."""
-        if not isinstance(value, list):
-            return check_json(value, str, "a name or lists of numbers", '"image.png"')
-        return np.array(value, np.uint8 if self.loader.shape.has_pixels else np.float32)
+        """Return the array of an image in base64, or of lists of pixels or features."""
+        shape = self.loader.shape
+        if shape.has_pixels and isinstance(value, str):
+            return decode_base64_image(value, shape.mode)
+        noun = (
+            "an image in base64, or lists of its pixels"
+            if shape.has_pixels
+            else "lists of features"
+        )
+        return parse_numbers(
+            value, is_byte=shape.has_pixels, noun=noun, example=f"for {shape.describe()}"
+        )
 
     @override
-    def example(self) -> list[Any]:
-        shape = self.loader.shape
-        is_image, size = shape.has_pixels, (shape.height, shape.width)
-        dims = size if is_image else (math.prod(size), shape.num_channels)
-        return np.zeros(dims, np.uint8 if is_image else np.float32).tolist()
+    def example(self) -> Any:
+        num_channels, height, width, _ = self.loader.shape
+        if self.loader.shape.has_pixels:
+            return b64encode(encode_png(np.zeros((height, width, 3), np.uint8))).decode()
+        return np.zeros((height * width, num_channels)).tolist()
 
     @override
     def read_file(self, path: str) -> Iterable[ImageRequest]:

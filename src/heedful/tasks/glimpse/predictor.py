@@ -3,6 +3,7 @@
 Invariant: the prediction for an image does not depend on the other images.
 """
 
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from typing_extensions import override
 
 from heedful.config import check_types
 from heedful.data.images.idx_files import Bytes
+from heedful.data.images.image_files import decode_base64_image
 from heedful.data.images.labeled_images import (
     IdxImagesConfig,
     LabeledImage,
@@ -24,9 +26,16 @@ from heedful.data.images.labeled_images import (
 from heedful.errors import DataError, check
 from heedful.evaluation.base import MetricScore
 from heedful.inspection.attention_layers import AttentionLayer
+from heedful.plotting.raster import encode_png
 from heedful.pytree import map_tensors
 from heedful.tasks.glimpse.model import GlimpseModel, GlimpseOutput
-from heedful.tasks.prediction import NoOptions, Predictor, check_json, format_predictor
+from heedful.tasks.prediction import (
+    NoOptions,
+    Predictor,
+    check_json,
+    format_predictor,
+    parse_numbers,
+)
 
 _BATCH_SIZE = 1000
 _NO_LABEL = -1
@@ -108,15 +117,22 @@ class GlimpseClassifier(Predictor[LabeledImage, GlimpsePrediction]):
 
     @override
     def parse_json(self, value: Any) -> LabeledImage:
-        """Return the image of an object with rows of `pixels`, from 0 to 255."""
-        example = '{"pixels": [[0, 255], [255, 0]]}'
-        image = check_json(value, dict, "an object with pixels", example)
-        return LabeledImage(np.array(image.get("pixels", ()), np.uint8), _NO_LABEL)
+        """Return an image in base64, or of `pixels` from 0 to 255, in the middle of a canvas."""
+        noun, example = "an image in base64 or its pixels", '{"pixels": [[0, 255], [255, 0]]}'
+        if isinstance(value, str):
+            pixels = decode_base64_image(value, "L")[:, :, 0]
+        else:
+            rows = check_json(value, dict, noun, example).get("pixels")
+            pixels = parse_numbers(rows, is_byte=True, noun=noun, example=example)
+            check_json(rows if pixels.ndim == 2 else None, list, noun, example)
+        margins = [max(0, self.model.image_size - length) for length in pixels.shape]
+        padding = [(margin // 2, margin - margin // 2) for margin in margins]
+        return LabeledImage(np.pad(pixels, padding), _NO_LABEL)
 
     @override
-    def example(self) -> dict[str, Any]:
+    def example(self) -> str:
         size = self.model.image_size
-        return {"pixels": np.zeros((size, size), np.uint8).tolist()}
+        return b64encode(encode_png(np.zeros((size, size), np.uint8))).decode()
 
     @override
     def read_file(self, path: str) -> list[LabeledImage]:

@@ -5,7 +5,7 @@ is streamed piece by piece is the text of all tokens.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Annotated, Self
 
 import torch
@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from heedful.config import BaseConfig, check_types
 from heedful.data.text.token_stream import concatenate_lines, encode_prompt, overlapping_windows
+from heedful.decoding.requests import RequestControl
 from heedful.errors import check
 from heedful.evaluation.base import MetricScore
 from heedful.evaluation.perplexity import compute_token_loss
@@ -71,6 +72,7 @@ class TextGenerator(TextPredictor):
 
     model: LanguageModel
     options_class = GenerationOptions
+    supports_control = True
 
     @check_types
     def generate(
@@ -117,10 +119,6 @@ class TextGenerator(TextPredictor):
         ]
 
     @override
-    def uses_indices(self, options: GenerationOptions) -> bool:
-        return True
-
-    @override
     def stream(
         self, request: str, options: GenerationOptions | None = None
     ) -> Iterator[PredictedText]:
@@ -136,16 +134,20 @@ class TextGenerator(TextPredictor):
         location: str = "",
         start_index: int = 1,
         need_layers: bool = False,
+        control: RequestControl | None = None,
     ) -> Iterator[PredictedText]:
         for index, prompt in enumerate(requests, start_index):
             if need_layers:
                 yield self._read(prompt)
-            else:
-                *_, result = self._continue(prompt, options or GenerationOptions(), index)
-                yield result
+                continue
+            seed_key = control.seed_key(index) if control else index
+            results = self._continue(prompt, options or GenerationOptions(), seed_key)
+            wanted = takewhile(lambda _: not (control and control.is_cancelled(index)), results)  # noqa: B023
+            *_, result = chain([PredictedText(prompt, ())], wanted)
+            yield result
 
     def _continue(
-        self, prompt: str, options: GenerationOptions, index: int
+        self, prompt: str, options: GenerationOptions, seed_key: int
     ) -> Iterator[PredictedText]:
         prompt_ids, state, last_ids = self._encode_prompt(prompt, 1)
         steps = sampling_loop(
@@ -155,7 +157,9 @@ class TextGenerator(TextPredictor):
             eos=None,
             max_steps=torch.full_like(last_ids, options.max_new_tokens),
             options=options.build(),
-            generators=random_generators(index if options.seed is None else options.seed, range(1)),
+            generators=random_generators(
+                seed_key if options.seed is None else options.seed, range(1)
+            ),
         )
         ids = list(prompt_ids)
 

@@ -14,6 +14,7 @@ from heedful.decoding.config import DecodingConfig
 from heedful.decoding.requests import (
     EncodedRequest,
     Request,
+    RequestControl,
     RequestEncoder,
     TooLong,
     batch_requests,
@@ -165,14 +166,16 @@ class Translator(SearchPredictor[str | Request, Translation]):
         location: str = "",
         start_index: int = 1,
         report: Callable[[str], None] = warn,
+        control: RequestControl | None = None,
     ) -> Iterator[str]:
         """Yield only the texts of translations, from the backend that the settings choose."""
         options = options or TranslationOptions()
-        strategy, named = self._build_strategy(options), location or self.request_name
+        strategy, named = self._build_strategy(options, control), location or self.request_name
         for inputs in self._encode_windows(requests, options, named, start_index, report):
             empty = (request for request in inputs.requests if request.is_empty)
             texts = {request.request_index: "" for request in empty}
-            for batch in batch_requests(inputs.requests, strategy.config):
+            live = [request for request in inputs.requests if not strategy.is_cancelled(request)]
+            for batch in batch_requests(live, strategy.config):
                 outputs = self._text_backend.find_best(batch, strategy.config)
                 for request, tokens in zip(batch, outputs, strict=True):
                     if tokens is not None:
