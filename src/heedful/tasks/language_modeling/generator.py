@@ -142,8 +142,8 @@ class TextGenerator(TextPredictor):
                 continue
             seed_key = control.seed_key(index) if control else index
             results = self._continue(prompt, options or GenerationOptions(), seed_key)
-            wanted = takewhile(lambda _: not (control and control.is_cancelled(index)), results)  # noqa: B023
-            *_, result = chain([PredictedText(prompt, ())], wanted)
+            active = takewhile(lambda _: not (control and control.is_cancelled(index)), results)  # noqa: B023
+            *_, result = chain([PredictedText(prompt, ())], active)
             yield result
 
     def _continue(
