@@ -1,6 +1,7 @@
 """Every command has help with an example that works."""
 
 import re
+from functools import cache
 
 import pytest
 from typer.testing import CliRunner
@@ -11,16 +12,19 @@ from tests.documents.commands import commands, mistakes
 each_command = pytest.mark.parametrize("name", sorted(commands()))
 
 
-@each_command
-def test_command_has_help(name):
-    result = CliRunner().invoke(app, [name, "--help"])
+@cache
+def help_of(name):
+    """Return the help of a command as a terminal of 80 columns shows it."""
+    result = CliRunner(env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"}).invoke(app, [name, "-h"])
     assert result.exit_code == 0
-    assert f" {name} [OPTIONS]" in result.output
+    return result.output
 
 
 @each_command
-def test_command_help_has_no_escapes(name):
-    assert "\\" not in CliRunner().invoke(app, [name, "--help"]).output
+def test_command_has_help_without_escapes(name):
+    assert f" {name} [OPTIONS]" in help_of(name)
+    assert "\\" not in help_of(name)
+    assert "-h, --help" in help_of(name)
 
 
 @each_command
@@ -31,10 +35,7 @@ def test_command_help_has_valid_examples(name):
 
 
 def printed_examples(name):
-    """Return the examples as a terminal of 80 columns shows them."""
-    runner = CliRunner(env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"})
-    shown = runner.invoke(app, [name, "-h"]).output
-    paragraph = shown.split("Examples:\n")[1].split("\n\n")[0]
+    paragraph = help_of(name).split("Examples:\n")[1].split("\n\n")[0]
     return [line.strip() for line in paragraph.splitlines()]
 
 
@@ -54,8 +55,7 @@ def test_commands_listed_with_whole_sentences():
 
 
 @each_command
-def test_short_forms_of_help_and_output_options(name):
-    assert CliRunner().invoke(app, [name, "-h"]).exit_code == 0
+def test_short_form_of_output_options(name):
     for option in commands()[name].params:
         if {"--output", "--output-dir"} & {*option.opts}:
             assert "-o" in option.opts

@@ -103,13 +103,6 @@ def test_interrupt_outside_training_exits_with_130(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "command", ["demo", "train", "translate", "evaluate", "show", "recipes", "data"]
-)
-def test_command_has_help(capsys, monkeypatch, command):
-    assert heedful(capsys, monkeypatch, command, "--help").code == 0
-
-
-@pytest.mark.parametrize(
     "words",
     [["--version"], ["train", "-h"], ["data", "latin"]],
 )
