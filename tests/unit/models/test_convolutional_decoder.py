@@ -8,6 +8,7 @@ from heedful.errors import ConfigError
 from heedful.inspection.attention_trace import trace_attention
 from heedful.models.convolutional import ConvolutionalDecoderConfig, ConvolutionalEncoderConfig
 from heedful.models.encoder_decoder import EncoderDecoderModel
+from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from tests.catalogue import VOCABULARY, batch, store
 
 LAYERS = [
@@ -65,6 +66,15 @@ def test_auxiliary_losses_computed_without_need_weights():
     )
     assert len(actual) == 1
     torch.testing.assert_close(actual, expected)
+
+
+def test_decoder_works_with_recurrent_encoder():
+    encoder = RecurrentEncoderConfig(embedding_size=5, hidden_size=6)
+    module = encoder.build(vocab_size=VOCABULARY)
+    attention = {"score": {"type": "bilinear"}}
+    model = EncoderDecoderModel(module, decoder(memory_size=6, attention=attention)).double()
+    model(batch(store(), [2, 5])).log_probs.sum().backward()
+    assert all(weight.grad.isfinite().all() for weight in model.parameters())
 
 
 def test_context_scale_keeps_variance():
