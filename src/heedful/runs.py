@@ -48,9 +48,9 @@ from heedful.storage.manifest import (
     require_folder,
 )
 from heedful.storage.state_dict import load_weights, read_weights, save_weights
-from heedful.tasks.prediction import Predictor
+from heedful.tasks.prediction import LoadedRun, Predictor
 from heedful.tasks.registry import TASKS
-from heedful.tasks.task import LoadedRun, Task
+from heedful.tasks.task import Task
 from heedful.tasks.task_data import VocabSizes
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.training.callbacks import LoggedSample
@@ -272,7 +272,7 @@ def load(
     is_expected = task in (None, run_task.name)
     check(is_expected, str(run), f"this run {run_task.description}", hint, RunError)
     members = [first, *map(load_run, ensemble_with)]
-    return run_task.build_predictor(members, torch_device, load_run)
+    return run_task.combine_runs(members, torch_device, load_run)
 
 
 def _load_run(

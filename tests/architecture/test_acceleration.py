@@ -18,7 +18,7 @@ CALL_SITES = {
     "heedful.conversion.ct2_export": "CTranslate2",
     "heedful.experiment.validation": "each validation",
     "heedful.runs": "data types of inference",
-    "heedful.tasks.translation.text_backend": "CTranslate2",
+    "heedful.tasks.translation.translator": "CTranslate2",
     "heedful.training.step_capture": "training steps as graphs",
     "heedful.training.trainer": "training",
 }

@@ -14,7 +14,7 @@ from heedful.errors import ConfigError
 from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.search import BeamSearchOptions, LengthPenalty
 from heedful.search.stopping import FIRST_FINISHED, heuristic_stopping
-from heedful.tasks.translation.text_backend import TextBackend
+from heedful.tasks.translation.translator import TextBackend
 from heedful.tokenization.vocabulary import EOS
 from tests.catalogue import build
 from tests.commands import heedful, write_random_run

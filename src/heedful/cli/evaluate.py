@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from heedful.evaluation.score_table import ScoreEntry
     from heedful.experiment.test_sets import ReferenceSet
     from heedful.recipes import Recipe
-    from heedful.tasks.prediction import SystemOutputs
+    from heedful.tasks.evaluation import SystemOutputs
 
 RunFolder = Annotated[
     Path | None, Argument(help="folder written by `heedful train`; not with --outputs")

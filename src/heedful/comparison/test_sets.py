@@ -24,7 +24,8 @@ from heedful.evaluation.breakdowns import Breakdown, LengthBreakdown
 from heedful.evaluation.registry import compared_texts
 from heedful.evaluation.significance import bootstrap_interval, compare_systems
 from heedful.runs import load
-from heedful.tasks.prediction import Predictor, SystemOutputs
+from heedful.tasks.evaluation import SystemOutputs
+from heedful.tasks.prediction import Predictor
 from heedful.tasks.task import Task
 
 BATCH_SIZE = 128  # texts per turn: several batches of a model

@@ -14,7 +14,7 @@ from heedful.conversion.exporting import check_equal_outputs, greedy_outputs
 from heedful.conversion.interface import Exporter
 from heedful.conversion.programs import Program, describe_program, write_program
 from heedful.models.encoder_decoder import EncoderDecoderModel
-from heedful.tasks.task import LoadedRun
+from heedful.tasks.prediction import LoadedRun
 from heedful.tokenization.subword import SubwordTokenizer
 from heedful.tokenization.tokenizer import Tokenizer, VocabularyTokenizer
 from heedful.tokenization.vocabulary import SPECIAL_TOKENS

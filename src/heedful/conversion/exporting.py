@@ -21,7 +21,7 @@ from heedful.search import LengthPenalty
 from heedful.storage.atomic import atomic_replace
 from heedful.storage.json_files import read_json_lines
 from heedful.storage.manifest import write_manifest
-from heedful.tasks.task import LoadedRun
+from heedful.tasks.prediction import LoadedRun
 from heedful.tokenization.vocabulary import BOS, NUM_SPECIAL_TOKENS
 from heedful.version import VERSION
 

@@ -29,7 +29,7 @@ from heedful.models.language_model import LanguageModel
 from heedful.models.output_heads import log_softmax
 from heedful.models.recurrent.decoder import RecurrentDecoder
 from heedful.pytree import map_tensors
-from heedful.tasks.task import LoadedRun
+from heedful.tasks.prediction import LoadedRun
 from heedful.tasks.task_data import VocabSizes
 from heedful.tokenization.vocabulary import BOS, EOS, NUM_SPECIAL_TOKENS, PAD, UNK
 

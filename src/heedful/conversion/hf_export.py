@@ -36,7 +36,7 @@ from heedful.data.text.batching import collate_sources
 from heedful.errors import DataError, check
 from heedful.search import LengthPenalty
 from heedful.storage.state_dict import unique_weights
-from heedful.tasks.task import LoadedRun
+from heedful.tasks.prediction import LoadedRun
 from heedful.tokenization.vocabulary import BOS, EOS, PAD
 
 _ACTIVATION_NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}

@@ -20,7 +20,7 @@ from heedful.errors import DataError, check
 from heedful.models.language_model import LanguageModel
 from heedful.runs import Run
 from heedful.storage.state_dict import save_weights, unique_weights
-from heedful.tasks.task import LoadedRun
+from heedful.tasks.prediction import LoadedRun
 from heedful.tokenization.vocabulary import BOS, EOS
 
 _TOLERANCE = 1e-3  # of log-probabilities

@@ -19,7 +19,7 @@ from heedful.recipes import Recipe
 from heedful.runs import Run, load
 from heedful.storage.atomic import atomic_replace
 from heedful.storage.state_dict import load_into_model, unique_weights
-from heedful.tasks.task import LoadedRun
+from heedful.tasks.prediction import LoadedRun
 
 RECIPE_FILE = "heedful.yaml"
 

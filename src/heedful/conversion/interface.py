@@ -13,7 +13,7 @@ from heedful.errors import ConfigError, DataError, check, format_count
 from heedful.recipes import Recipe, load_recipe
 from heedful.runs import Run
 from heedful.storage.state_dict import unique_weights
-from heedful.tasks.task import LoadedRun
+from heedful.tasks.prediction import LoadedRun
 from heedful.tasks.task_data import VocabSizes
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 

@@ -11,7 +11,7 @@ from heedful.config import to_yaml
 from heedful.storage.json_files import read_json_lines, read_log_lines
 from heedful.storage.manifest import read_manifest_unverified
 from heedful.storage.state_dict import unique_weights
-from heedful.tasks.task import LoadedRun
+from heedful.tasks.prediction import LoadedRun
 from heedful.version import VERSION
 
 NOT_RECORDED = "not recorded in the run"

@@ -22,7 +22,7 @@ from heedful.conversion.hf_folder import write_json
 from heedful.conversion.interface import Exporter
 from heedful.conversion.programs import Program, describe_program, write_program
 from heedful.models.language_model import LanguageModel
-from heedful.tasks.task import LoadedRun
+from heedful.tasks.prediction import LoadedRun
 from heedful.tasks.task_data import VocabSizes
 
 _NUM_GENERATED = 12

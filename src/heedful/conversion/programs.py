@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from heedful.conversion.hf_folder import write_json
 from heedful.models.language_model import LanguageModel
-from heedful.tasks.task import LoadedRun
+from heedful.tasks.prediction import LoadedRun
 from heedful.tokenization import standalone
 
 TOKENIZERS = "tokenizers"  # folder of the tokenizers in an exported folder

@@ -17,7 +17,7 @@ from heedful.conversion.programs import TOKENIZERS
 from heedful.errors import DataError, check
 from heedful.recipes import Recipe
 from heedful.storage.state_dict import load_into_model, unique_weights
-from heedful.tasks.task import LoadedRun
+from heedful.tasks.prediction import LoadedRun
 from heedful.version import VERSION
 
 MODEL_TYPE = "heedful"

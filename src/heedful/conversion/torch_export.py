@@ -21,7 +21,7 @@ from heedful.conversion.programs import Program, describe_program, write_program
 from heedful.data.text.batching import collate_sources
 from heedful.errors import DataError, check
 from heedful.models.language_model import LanguageModel
-from heedful.tasks.task import LoadedRun
+from heedful.tasks.prediction import LoadedRun
 from heedful.tasks.task_data import VocabSizes
 
 _TOLERANCE = 1e-4  # of log-probabilities in fp32

@@ -48,7 +48,8 @@ def check_trainable(recipe: Recipe) -> None:
 def _training_flops(
     recipe: Recipe, model: nn.Module, sizes: VocabSizes, shape: BatchShape
 ) -> float:
-    batch = recipe.task.data.dummy_batch(recipe.model, sizes, shape, _NUM_ROWS, "meta")
+    with torch.device("meta"):
+        batch = recipe.task.data.dummy_batch(recipe.model, sizes, shape, _NUM_ROWS)
     return _count_training(_meta_copy(model), batch) / (_NUM_ROWS * shape.target_length)
 
 

@@ -1,23 +1,144 @@
 """How models of a task are judged, in training and on test sets."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from heedful.errors import check, check_choice, choices_hint, did_you_mean
-from heedful.evaluation.base import Direction, Metric
+from heedful.evaluation.base import Direction, Metric, compute_score
 from heedful.evaluation.confusion import ConfusionMatrix
 from heedful.evaluation.registry import MetricSpec
 from heedful.models.output_heads import count_correct, negative_log_likelihood
-from heedful.tasks.prediction import DevEvaluator, SystemOutputs
+from heedful.search.hypotheses import NaNLogProbsError
+from heedful.tasks.prediction import LoadedRun, Predictor
 from heedful.tasks.task_data import ExperimentConfig
+from heedful.training.callbacks import LoggedSample
 
+_WEIGHT_DIGITS = 4
 METRIC_SETTING = "training.metric_for_best_model"
 SHOWN_METRICS_SETTING = "training.validation_metrics"
 METRICS_SETTING = "evaluation.metrics"
+
+ProgressWrapper = Callable[[Iterable[Any], int], Iterable[Any]]
+"""Passes predictions on and may show how many of the total there have been."""
+
+
+@dataclass
+class SystemOutputs:
+    """The outputs of a predictor for a test set, one line per example; made when first needed."""
+
+    predictor: Predictor
+    sources: Sequence[str]
+    references: Sequence[Sequence[str]]
+    with_progress: ProgressWrapper
+
+    @cached_property
+    def texts(self) -> Sequence[str]:
+        """The predicted texts."""
+        predictions = self.predictor.predict(self.sources)
+        return [output.text for output in self.with_progress(predictions, len(self.sources))]
+
+    def metric_inputs(self, metric: Metric) -> Sequence[str]:
+        """Return the lines that a metric scores."""
+        return self.texts
+
+
+@dataclass
+class DevEvaluator:
+    """Predicts for dev examples during training, with the predictor of the task.
+
+    Invariant: parameters, training mode and random numbers are left as they were.
+    """
+
+    model: Any
+    data_module: Any
+    config: Any  # a recipe
+    device: torch.device
+
+    def __post_init__(self) -> None:
+        self.examples = self.choose_examples()
+
+    def choose_examples(self) -> Sequence[Any]:
+        """Return the dev examples, each with `source`, `target` and `references`."""
+        return self.data_module.dev_examples
+
+    def compute_scores(
+        self, names: Sequence[str], *, max_examples: int | None = None
+    ) -> dict[str, float]:
+        """Return the scores of these metrics that are computed from predictions."""
+        specs, examples = self.config.task.evaluation.metrics, self.examples[:max_examples]
+        metrics = {name: metric for name in names if (metric := specs[name].metric)}
+        if not metrics or not examples:
+            return {}
+        references = [example.references for example in examples]
+        outputs = [result.text for result in self._predict(examples)] or [""] * len(examples)
+        return {
+            name: compute_score(metric, outputs, references).value
+            for name, metric in metrics.items()
+        }
+
+    def sample_predictions(self, count: int) -> list[LoggedSample]:
+        """Return predictions for the first dev examples, to be logged."""
+        examples = self.examples[:count]
+        return list(map(self.to_sample, self._predict(examples), examples))
+
+    def to_sample(self, result: Any, example: Any) -> LoggedSample:
+        """Return the prediction for an example as it is logged; no weights if all are zero."""
+        weights = getattr(result, "weights", None)
+        return LoggedSample(
+            source=list(result.source_tokens),
+            reference=example.target,
+            output=list(result.tokens),
+            text=result.text,
+            attention=() if weights is None or not weights.any() else round_weights(weights),
+            source_text=str(example.source),
+        )
+
+    def _predict(self, examples: Sequence[Any]) -> list[Any]:
+        """Predict; return nothing if log-probabilities are NaN: the trainer reports that."""
+        if not examples:
+            return []
+        with self.predictor() as predictor:
+            try:
+                return list(predictor.predict(example.source for example in examples))
+            except NaNLogProbsError:
+                return []
+
+    @contextmanager
+    def predictor(self) -> Iterator[Any]:
+        """Yield the predictor of the model, which decodes greedily and is in eval mode inside."""
+        config = self.config.model_copy(update={"decoding": self.config.decoding.greedy()})
+        run = LoadedRun("", config, self.data_module.tokenizers, self.model)
+        with self.eval_mode():
+            yield config.task.build_predictor(run, self.device)
+
+    @contextmanager
+    def eval_mode(self) -> Iterator[None]:
+        """Switch to eval mode without gradients; restore modes and random state after."""
+        modes = [(module, module.training) for module in self.model.modules()]
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.no_grad(), torch.random.fork_rng(devices):
+            try:
+                self.model.eval()
+                yield
+            finally:
+                for module, mode in modes:
+                    module.training = mode
+
+
+def round_weights(weights: NDArray[np.float32]) -> list[list[float]]:
+    """Return attention weights as they are logged, a row per output token."""
+    return [
+        [round(float(weight), _WEIGHT_DIGITS) for weight in row] for row in np.atleast_2d(weights)
+    ]
 
 
 class Evaluation:

@@ -1,8 +1,8 @@
 """Data of pairs of texts: tokenized pairs, bucketed batches."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,7 +25,6 @@ from heedful.data.text.filtering import FilterReport
 from heedful.data.text.mixing import MixedDataset, MixtureConfig
 from heedful.data.text.pair_dataset import (
     InMemoryPairDataset,
-    Pair,
     PairDataset,
     ResegmentedDataset,
     UnkAugmentedDataset,
@@ -34,6 +33,7 @@ from heedful.data.text.pair_files import PAIR_SOURCES
 from heedful.data.text.sharded_dataset import PreparedDataConfig, PreparedDataset
 from heedful.errors import check
 from heedful.pytree import map_tensors
+from heedful.tasks.command_line import Split
 from heedful.tasks.task_data import (
     BatchShape,
     DataModule,
@@ -53,8 +53,6 @@ _MAX_BUCKETS = 64  # buckets of an epoch that are searched for batch shapes
 _ROWS_PER_READ = 1 << 20
 _ROWS_PER_TABLE_READ = 1024  # padded to the longest source
 
-Log = Callable[[str], None]
-
 
 @dataclass(eq=False)
 class PairDataModule(DataModule):
@@ -62,7 +60,6 @@ class PairDataModule(DataModule):
 
     train: PairDataset
     dev: InMemoryPairDataset
-    dev_pairs: Sequence[Pair] = ()
 
     @override
     def train_batches(self, cursor: DataCursor) -> BatchStream:
@@ -113,17 +110,22 @@ class PairData(TaskData):
     )
     batch_size_setting = "training.batching.max_tokens"
     batch_size_unit = "tokens"
+    data_module: ClassVar[type[DataModule]] = PairDataModule
 
     @override
     def describe_vocabulary(self, sizes: VocabSizes) -> str:
         return f"vocabulary: {sizes.source} source and {sizes.target} target tokens"
 
     @override
+    def build_dataset(
+        self, config: ExperimentConfig, tokenizers: TokenizerPair, data: ExampleSource, split: Split
+    ) -> tuple[Any, list[str]]:
+        (dataset,), report = self._tokenize(config, tokenizers, [data], f"data.{split}")
+        return dataset, list(report.format_lines())
+
+    @override
     def tokenize_train(
-        self,
-        config: ExperimentConfig,
-        tokenizers: TokenizerPair,
-        corpora: Sequence[ExampleSource],
+        self, config: ExperimentConfig, tokenizers: TokenizerPair, corpora: Sequence[ExampleSource]
     ) -> TrainData:
         datasets, report = self._tokenize(config, tokenizers, corpora, "data.train")
         source = config.data.train
@@ -137,20 +139,6 @@ class PairData(TaskData):
         fingerprints = [prepared.fingerprint] * len(datasets)
         weights = prepared.settings["corpus_weights"]
         return _mix(config, datasets, fingerprints, weights, prepared.filter_report())
-
-    @override
-    def build_data_module(
-        self,
-        config: ExperimentConfig,
-        tokenizers: TokenizerPair,
-        train: TrainData,
-        dev: ExampleSource,
-    ) -> DataModule:
-        (dataset,), report = self._tokenize(config, tokenizers, [dev], "data.dev")
-        lines = list(report.format_lines())
-        return PairDataModule(
-            config, tokenizers, train.dataset, dataset, train.fingerprint, lines, dev.examples
-        )
 
     def _tokenize(
         self,
@@ -210,20 +198,13 @@ class PairData(TaskData):
         return map_tensors(lambda rows: pad(rows, (0, 0) * (rows.dim() - 1) + (0, missing)), batch)
 
     @override
-    def dummy_batch(
-        self,
-        model: BaseConfig,
-        sizes: VocabSizes,
-        shape: BatchShape,
-        rows: int,
-        device: torch.device | str = "cpu",
-    ) -> Batch:
+    def dummy_batch(self, model: Any, sizes: VocabSizes, shape: BatchShape, rows: int) -> Batch:
         num_tokens = sizes.target
         if getattr(model, "points_to_source", False):  # targets are positions
             num_tokens = NUM_SPECIAL_TOKENS + shape.source_length
-        targets = random_tokens(num_tokens, rows, shape.target_length, device)
-        sources = random_tokens(sizes.source, rows, shape.source_length, device)
-        lengths = torch.full((rows,), shape.source_length, device=device)
+        targets = random_tokens(num_tokens, rows, shape.target_length)
+        sources = random_tokens(sizes.source, rows, shape.source_length)
+        lengths = torch.full((rows,), shape.source_length)
         return Batch(SourceBatch(sources, lengths), targets, targets)
 
 

@@ -1,4 +1,4 @@
-"""The predictor interface, outputs for a test set, and samples in training.
+"""The predictor interface.
 
 Commands, `evaluate`, `show`, `compare` and Python use a trained model through `Predictor` alone: it
 reads requests, predicts, streams and writes JSON.
@@ -6,12 +6,10 @@ reads requests, predicts, streams and writes JSON.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
+from pathlib import Path
 from reprlib import repr as short_repr
-from typing import Any, ClassVar, Generic, Protocol
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -23,14 +21,23 @@ from heedful.config import BaseConfig, validate_settings
 from heedful.data.text_files import read_lines
 from heedful.errors import DataError, check
 from heedful.evaluation.base import Metric, MetricScore, compute_score
-from heedful.evaluation.registry import VALIDATION_METRICS
 from heedful.inspection.attention_layers import AttentionLayer
 from heedful.inspection.attention_map import AttentionMap
-from heedful.search.hypotheses import NaNLogProbsError
-from heedful.training.callbacks import LoggedSample
+from heedful.tokenization.tokenizer_pair import TokenizerPair
 
-_WEIGHT_DIGITS = 4
 _MAX_NUMBER = 1e30
+
+
+class LoadedRun(NamedTuple):
+    """Contents of a run folder."""
+
+    folder: Path | str
+    config: Any  # a recipe
+    tokenizers: TokenizerPair
+    model: nn.Module
+
+
+RunLoader = Callable[[Path | str], LoadedRun]
 
 
 class Prediction(Protocol):
@@ -214,102 +221,3 @@ def format_predictor(predictor: Any, *details: str) -> str:
         count = sum(parameter.numel() for parameter in model.parameters())
         parts.insert(0, f"{count:,} parameters")
     return f"<{name}: {', '.join([*parts, f'on {predictor.device}'])}>"
-
-
-ProgressWrapper = Callable[[Iterable[Any], int], Iterable[Any]]
-"""Passes predictions on and may show how many of the total there have been."""
-
-
-@dataclass
-class SystemOutputs:
-    """The outputs of a predictor for a test set, one line per example; made when first needed."""
-
-    predictor: Predictor
-    sources: Sequence[str]
-    references: Sequence[Sequence[str]]
-    with_progress: ProgressWrapper
-
-    @cached_property
-    def texts(self) -> Sequence[str]:
-        """The predicted texts."""
-        predictions = self.predictor.predict(self.sources)
-        return [output.text for output in self.with_progress(predictions, len(self.sources))]
-
-    def metric_inputs(self, metric: Metric) -> Sequence[str]:
-        """Return the lines that a metric scores."""
-        return self.texts
-
-
-@dataclass
-class DevEvaluator:
-    """Predicts for dev examples during training; the base class predicts nothing.
-
-    Invariant: parameters, training mode and random numbers are left as they were.
-    """
-
-    model: Any
-    data_module: Any
-    config: Any  # a recipe
-    device: torch.device
-
-    def compute_scores(
-        self, names: Sequence[str], *, max_examples: int | None = None
-    ) -> dict[str, float]:
-        """Return the scores of these metrics that are computed from predictions."""
-        return {}
-
-    def sample_predictions(self, count: int) -> list[LoggedSample]:
-        """Return predictions for the first dev examples, to be logged."""
-        return []
-
-    @contextmanager
-    def eval_mode(self) -> Iterator[None]:
-        """Switch to eval mode without gradients; restore modes and random state after."""
-        modes = [(module, module.training) for module in self.model.modules()]
-        devices = [self.device] if self.device.type == "cuda" else []
-        with torch.no_grad(), torch.random.fork_rng(devices):
-            try:
-                self.model.eval()
-                yield
-            finally:
-                for module, mode in modes:
-                    module.training = mode
-
-
-class GreedyDevEvaluator(DevEvaluator):
-    """Decodes dev examples greedily and scores the outputs against all references."""
-
-    predictor_class: ClassVar[Callable[..., Predictor]]
-    examples: Sequence[Any]  # with `source` and `references`
-
-    @override
-    def compute_scores(
-        self, names: Sequence[str], *, max_examples: int | None = None
-    ) -> dict[str, float]:
-        metrics = {name: metric for name in names if (metric := VALIDATION_METRICS[name].metric)}
-        examples = self.examples[:max_examples]
-        if not metrics or not examples:
-            return {}
-        references = [example.references for example in examples]
-        outputs = [result.text for result in self._decode(examples)] or [""] * len(examples)
-        return {
-            name: compute_score(metric, outputs, references).value
-            for name, metric in metrics.items()
-        }
-
-    def _decode(self, examples: Sequence[Any]) -> list[Any]:
-        """Decode; return nothing if log-probabilities are NaN: the trainer reports that."""
-        if not examples:
-            return []
-        with self.eval_mode():
-            tokenizers, decoding = self.data_module.tokenizers, self.config.decoding.greedy()
-            predictor = self.predictor_class(self.model, tokenizers, decoding, device=self.device)
-            try:
-                return list(predictor.predict(example.source for example in examples))
-            except NaNLogProbsError:
-                return []
-
-
-def round_weights(rows: Iterable[Iterable[float]]) -> list[list[float]]:
-    """Return attention weights as they are logged."""
-    return [[round(float(weight), _WEIGHT_DIGITS) for weight in row] for row in rows]

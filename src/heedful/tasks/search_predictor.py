@@ -21,9 +21,11 @@ from heedful.acceleration.registry import accelerate_for_inference
 from heedful.config import BaseConfig
 from heedful.data.text.batching import SourceBatch, collate_pairs
 from heedful.decoding.config import DecodingConfig, check_search_tree
+from heedful.decoding.forbidden_text import vocabulary_texts
 from heedful.decoding.requests import EncodedRequest, RequestControl, batch_requests
 from heedful.decoding.strategies import DecodingOutput, DecodingStrategy, empty_output
 from heedful.decoding.translation import BOS_LABEL
+from heedful.errors import RunError, check, format_count
 from heedful.inspection.attention_layers import (
     AttentionLayer,
     Axes,
@@ -35,9 +37,10 @@ from heedful.inspection.attention_layers import (
 from heedful.inspection.attention_trace import TraceRecord, trace_output
 from heedful.models.base import DecodableModel, Seq2SeqModel
 from heedful.models.copying import compute_copy_probs, find_copying_head
-from heedful.models.ensembles import ensemble_members
+from heedful.models.ensembles import Ensemble, ensemble_members
 from heedful.pytree import map_tensors
-from heedful.tasks.prediction import Predictor, RequestT, ResultT
+from heedful.tasks.prediction import LoadedRun, Predictor, RequestT, ResultT
+from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 
 CopyProbs = list[NDArray[np.float32]]  # one array per hypothesis
@@ -256,3 +259,34 @@ class SearchPredictor(Predictor[RequestT, ResultT]):
 
         layers = collect_layers(records, axes_of)
         return mark_output_layers(layers, getattr(self.model, "decoder", None))
+
+
+def combine_models(members: Sequence[LoadedRun], device: torch.device) -> DecodableModel:
+    """Join the models of runs, whose source and target vocabularies must be equal."""
+    models: list[DecodableModel] = []
+    expected = members[0].tokenizers
+    for folder, config, tokenizers, model in members:
+        if not isinstance(model, Seq2SeqModel):
+            message = f"this run is a {config.model.type}, not a translation model"
+            raise RunError(str(folder), message, "leave it out")
+        for side in ("source", "target"):
+            difference = first_difference(getattr(expected, side), getattr(tokenizers, side))
+            message = f"its {side} vocabulary differs: {difference}"
+            hint = "use runs that were trained with the same tokenizers"
+            check(not difference, str(folder), message, hint, RunError)
+        models.append(accelerate_for_inference(model, device))
+    averaging = members[0].config.decoding.ensemble_averaging
+    return Ensemble(models, averaging) if len(models) > 1 else models[0]
+
+
+def first_difference(expected: Tokenizer, other: Tokenizer) -> str:
+    """Return how two vocabularies differ; empty if they are equal."""
+    if type(expected) is not type(other):
+        return f"the tokenizer is {type(other).__name__}, not {type(expected).__name__}"
+    expected_tokens, other_tokens = vocabulary_texts(expected), vocabulary_texts(other)
+    for index, (token, other_token) in enumerate(zip(expected_tokens, other_tokens, strict=False)):
+        if token != other_token:
+            return f"token {index} is {other_token!r}, not {token!r}"
+    if len(expected_tokens) != len(other_tokens):
+        return f"it has {format_count(len(other_tokens), 'token')}, not {len(expected_tokens)}"
+    return ""

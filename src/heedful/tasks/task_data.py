@@ -16,7 +16,7 @@ from heedful.data.text.example_formats import ExampleFormat, ExampleSource
 from heedful.data.text.sharded_dataset import PreparedDataset
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import ConfigError, check
-from heedful.tasks.command_line import FileOptions
+from heedful.tasks.command_line import FileOptions, Split
 from heedful.tokenization.tokenizer_pair import NoTokenizersConfig, TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 from heedful.training.config import TrainingConfig
@@ -79,6 +79,7 @@ class DataModule(ABC):
     dev: Any
     fingerprint: str  # hash of the training data
     dev_report: Sequence[str] = ()  # lines about the size of the dev data
+    dev_examples: Sequence[Any] = ()
 
     @abstractmethod
     def train_batches(self, cursor: DataCursor) -> ResumableBatches:
@@ -104,6 +105,7 @@ class TaskData(ABC):
     batch_size_setting: ClassVar[str]
     """The setting that --auto-find-batch-size changes."""
     batch_size_unit: ClassVar[str]
+    data_module: ClassVar[type[DataModule]]
 
     def check(self, config: ExperimentConfig) -> None:
         """Raise ConfigError for sources, or tokenizers, of other data."""
@@ -131,19 +133,22 @@ class TaskData(ABC):
         return source.read()
 
     @abstractmethod
+    def build_dataset(
+        self, config: ExperimentConfig, tokenizers: TokenizerPair, data: ExampleSource, split: Split
+    ) -> tuple[Any, list[str]]:
+        """Return examples as tokens, or as numbers, and lines about their size."""
+
     def tokenize_train(
-        self,
-        config: ExperimentConfig,
-        tokenizers: TokenizerPair,
-        corpora: Sequence[ExampleSource],
+        self, config: ExperimentConfig, tokenizers: TokenizerPair, corpora: Sequence[ExampleSource]
     ) -> TrainData:
-        """Tokenize the training examples of each source in memory."""
+        """Tokenize the training examples of each source in memory; by default there is one."""
+        dataset, report = self.build_dataset(config, tokenizers, corpora[0], "train")
+        return TrainData(dataset, dataset.fingerprint(), report)
 
     def load_train(self, config: ExperimentConfig, prepared: PreparedDataset) -> TrainData:
         """Return training data that `heedful prepare` has tokenized; by default there is none."""
         raise self.example_format.no_tokens_error()
 
-    @abstractmethod
     def build_data_module(
         self,
         config: ExperimentConfig,
@@ -152,10 +157,14 @@ class TaskData(ABC):
         dev: ExampleSource,
     ) -> DataModule:
         """Tokenize the dev examples and join them with the training data."""
+        dataset, report = self.build_dataset(config, tokenizers, dev, "dev")
+        return self.data_module(
+            config, tokenizers, train.dataset, dataset, train.fingerprint, report, dev.examples
+        )
 
-    @abstractmethod
     def row_size(self, shape: BatchShape) -> int:
-        """Return what a row of this shape counts for in `batch_size_setting`."""
+        """Return what a row of this shape counts for in `batch_size_setting`; by default 1."""
+        return 1
 
     @abstractmethod
     def worst_case_shapes(self, data_module: Any) -> list[BatchShape]:
@@ -170,15 +179,8 @@ class TaskData(ABC):
         """Return the mean unpadded lengths of the rows of batches, at least 1."""
 
     @abstractmethod
-    def dummy_batch(
-        self,
-        model: BaseConfig,
-        sizes: VocabSizes,
-        shape: BatchShape,
-        rows: int,
-        device: torch.device | str = "cpu",
-    ) -> Any:
-        """Return a batch of random tokens, or numbers, for a model."""
+    def dummy_batch(self, model: Any, sizes: VocabSizes, shape: BatchShape, rows: int) -> Any:
+        """Return a batch of random tokens, or numbers, for a model on torch's default device."""
 
     def pad_batch(self, config: ExperimentConfig, batch: Any) -> Any:
         """Return the batch with empty rows added, so that few shapes occur; by default as it is."""
@@ -206,11 +208,7 @@ class NumericData(TaskData):
     def describe_vocabulary(self, sizes: VocabSizes) -> str:
         return ""
 
-    @override
-    def row_size(self, shape: BatchShape) -> int:
-        return 1
 
-
-def random_tokens(size: int, rows: int, length: int, device: torch.device | str) -> Tensor:
+def random_tokens(size: int, rows: int, length: int) -> Tensor:
     """Return random ids that are no special tokens."""
-    return torch.randint(min(NUM_SPECIAL_TOKENS, size - 1), size, (rows, length), device=device)
+    return torch.randint(min(NUM_SPECIAL_TOKENS, size - 1), size, (rows, length))

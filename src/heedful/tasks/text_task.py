@@ -1,6 +1,7 @@
 """Tasks on running text: one long row of tokens, cut into windows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -8,10 +9,23 @@ from torch import nn
 from typing_extensions import override
 
 from heedful.acceleration.registry import accelerate_for_inference
+from heedful.data.shuffling import DataCursor
+from heedful.data.sources import SyntheticTextConfig, TextColumnConfig, TextFilesConfig
+from heedful.data.text.example_formats import LINES, ExampleSource
+from heedful.data.text.sharded_dataset import (
+    PreparedDataConfig,
+    PreparedDataset,
+    ShardedTokenStream,
+)
 from heedful.data.text.token_stream import (
     LMBatch,
     LMBatchingConfig,
+    LMBatchStream,
+    Tokens,
+    TokenStream,
     concatenate_lines,
+    overlapping_windows,
+    tokens_fingerprint,
 )
 from heedful.decoding.translation import BOS_LABEL, TokenTextMapper, token_axis
 from heedful.errors import ConfigError, check, format_count
@@ -26,14 +40,121 @@ from heedful.inspection.attention_layers import (
     mark_default,
 )
 from heedful.inspection.attention_trace import TraceRecord, trace_attention
-from heedful.tasks.evaluation import Evaluation
-from heedful.tasks.prediction import Predictor, format_predictor
-from heedful.tasks.task import LoadedRun, Task
-from heedful.tasks.task_data import ExperimentConfig
-from heedful.tasks.text_data import TextData
+from heedful.tasks.command_line import TEXT_FILES, Split
+from heedful.tasks.evaluation import DevEvaluator, Evaluation
+from heedful.tasks.prediction import LoadedRun, Predictor, RunLoader, format_predictor
+from heedful.tasks.task import Task
+from heedful.tasks.task_data import (
+    BatchShape,
+    DataModule,
+    ExperimentConfig,
+    TaskData,
+    TrainData,
+    VocabSizes,
+    random_tokens,
+)
 from heedful.tokenization.tokenizer import Tokenizer
-from heedful.tokenization.vocabulary import EOS
+from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig, TokenizerPair
+from heedful.tokenization.vocabulary import EOS, UNK
 from heedful.training.objectives import check_objective_supported
+
+
+@dataclass(eq=False)
+class TextDataModule(DataModule):
+    """Running text, of which each token predicts the next."""
+
+    train: TokenStream
+    dev: Tokens
+
+    @override
+    def train_batches(self, cursor: DataCursor) -> LMBatchStream:
+        batching, seed = self.recipe.data.lm_batching, self.recipe.training.seed
+        return LMBatchStream(self.train, batching, seed=seed, cursor=cursor)
+
+    @override
+    def validation_batches(self) -> Iterator[LMBatch]:
+        return overlapping_windows(self.dev, self.recipe.data.lm_batching)
+
+
+class TextData(TaskData):
+    """The lines of a running text."""
+
+    example_format = LINES
+    source_configs = (TextFilesConfig, TextColumnConfig, SyntheticTextConfig)
+    train_source_configs = (PreparedDataConfig,)
+    file_options = TEXT_FILES
+    batch_size_setting = "data.lm_batching.batch_size"
+    batch_size_unit = "streams"
+    data_module = TextDataModule
+
+    @override
+    def check(self, config: ExperimentConfig) -> None:
+        super().check(config)
+        tokenizers = config.tokenizers
+        message = f"a {config.model.type} has one tokenizer, but this is '{tokenizers.type}'"
+        example = "`tokenizers: {type: shared, tokenizer: {type: character}}`"
+        is_shared = isinstance(tokenizers, SharedTokenizerConfig)
+        check(is_shared, "tokenizers.type", message, f"set {example}, or another tokenizer")
+        regularization = getattr(tokenizers.tokenizer, "subword_regularization", None)
+        location = "tokenizers.tokenizer.subword_regularization"
+        message = "works only with pairs of texts: running text is tokenized once"
+        check(regularization is None, location, message, "remove it")
+
+    @override
+    def describe_vocabulary(self, sizes: VocabSizes) -> str:
+        return f"vocabulary: {sizes.target} tokens"
+
+    @override
+    def build_dataset(
+        self, config: ExperimentConfig, tokenizers: TokenizerPair, data: ExampleSource, split: Split
+    ) -> tuple[Tokens, list[str]]:
+        lines = data.examples
+        tokens = concatenate_lines(lines, tokenizers.target)
+        return tokens, [_format_size(len(lines), len(tokens), int((tokens == UNK).sum()))]
+
+    @override
+    def tokenize_train(
+        self, config: ExperimentConfig, tokenizers: TokenizerPair, corpora: Sequence[ExampleSource]
+    ) -> TrainData:
+        tokens, report = self.build_dataset(config, tokenizers, corpora[0], "train")
+        return TrainData(tokens, tokens_fingerprint(tokens), report)
+
+    @override
+    def load_train(self, config: ExperimentConfig, prepared: PreparedDataset) -> TrainData:
+        tokens = ShardedTokenStream(prepared.shards)
+        num_lines, num_unknown = map(prepared.total_count, ("lines", "unknown"))
+        report = _format_size(num_lines, len(tokens), num_unknown)
+        return TrainData(tokens, prepared.fingerprint, [report])
+
+    @override
+    def worst_case_shapes(self, data_module: TextDataModule) -> list[BatchShape]:
+        return [BatchShape(0, _window_length(data_module))]
+
+    @override
+    def max_rows(self, data_module: TextDataModule) -> int:
+        return max(1, len(data_module.train) // _window_length(data_module))
+
+    @override
+    def mean_shape(self, batches: Sequence[LMBatch]) -> BatchShape:
+        num_rows = sum(len(batch.targets) for batch in batches)
+        num_tokens = sum(batch.num_tokens for batch in batches)
+        return BatchShape(0, max(1, round(num_tokens / num_rows)))
+
+    @override
+    def dummy_batch(self, model: Any, sizes: VocabSizes, shape: BatchShape, rows: int) -> LMBatch:
+        tokens = random_tokens(sizes.target, rows, shape.target_length)
+        return LMBatch(tokens, tokens)
+
+
+def _window_length(data_module: TextDataModule) -> int:
+    return min(data_module.recipe.data.lm_batching.context_length, len(data_module.train) - 1)
+
+
+def _format_size(num_lines: int, num_tokens: int, num_unknown: int) -> str:
+    """Describe the size of a text; the EOS before the first line is not counted."""
+    unknown = f", {num_unknown} of them unknown" if num_unknown else ""
+    return f"{format_count(num_lines, 'line')}, {format_count(num_tokens - 1, 'token')}{unknown}"
+
 
 _LINE_END = "\u21b5"  # how EOS is shown
 
@@ -108,9 +229,18 @@ class TextPredictor(Predictor[str, PredictedText]):
         return len(concatenate_lines(examples, self.tokenizer)) - 1
 
 
+class NoDevPredictions(DevEvaluator):
+    """Predicts nothing: all metrics of running text come from `batch_sums`."""
+
+    @override
+    def choose_examples(self) -> Sequence[Any]:
+        return ()
+
+
 class TextEvaluation(Evaluation):
     """The evaluation of models of running text."""
 
+    dev_evaluator: ClassVar[type[DevEvaluator]] = NoDevPredictions
     metrics: ClassVar[Mapping[str, MetricSpec]] = {"loss": LOSS, "accuracy": ACCURACY}
     # Per token, only models with equal tokenizers compare; so words and characters come first.
     compared_scores: ClassVar[Mapping[str, Direction]] = {
@@ -134,9 +264,11 @@ class TextTask(Task):
         check_objective_supported(config.training.objective, config.model.type)
         super().check_config(config)
 
-    @staticmethod
-    def single_run(members: Sequence[LoadedRun]) -> LoadedRun:
-        """Return the only run; ensembles and shallow fusion need a model with sources."""
+    @override
+    def combine_runs(
+        self, members: Sequence[LoadedRun], device: torch.device, load_run: RunLoader
+    ) -> Predictor:
+        """Return the predictor of the only run; others need a model with sources."""
         first, *others = members
         model_type = first.config.model.type
         if others:
@@ -146,4 +278,4 @@ class TextTask(Task):
         fusion, hint = first.config.decoding.shallow_fusion, "remove decoding.shallow_fusion"
         message = f"works only with translation models, but this is a {model_type}"
         check(fusion is None, "decoding.shallow_fusion.run", message, hint)
-        return first
+        return self.build_predictor(first, device)

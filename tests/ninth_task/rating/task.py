@@ -27,13 +27,11 @@ from heedful.inspection.attention_trace import trace_attention
 from heedful.layers.pooling import AttentionPoolingConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.pytree import map_tensors
-from heedful.tasks.default_recipe import DefaultRecipe
 from heedful.tasks.evaluation import Evaluation
-from heedful.tasks.prediction import BatchPredictor, DevEvaluator
-from heedful.tasks.task import Task
-from heedful.tasks.task_data import BatchShape, DataModule, TaskData, TrainData, random_tokens
+from heedful.tasks.prediction import BatchPredictor
+from heedful.tasks.task import DefaultRecipe, Task
+from heedful.tasks.task_data import BatchShape, DataModule, TaskData, random_tokens
 from heedful.tokenization.tokenizer import Tokenizer
-from heedful.training.callbacks import LoggedSample
 from heedful.training.objectives import LossTerms, Objective
 from rating.command import FILE_OPTIONS
 
@@ -105,15 +103,16 @@ class RatedTexts(NamedTuple):
 
     ids: list[list[int]]
     ratings: list[float]
-    examples: Sequence[Any]
 
     @classmethod
     def encode(cls, tokenizer, source):
         return cls(
             tokenizer.encode_batch([pair.source for pair in source.examples]),
             [_parse(pair.target, source.locate(row)) for row, pair in enumerate(source.examples)],
-            source.examples,
         )
+
+    def fingerprint(self):
+        return blake2b(repr(self).encode(), digest_size=16).hexdigest()
 
     def collate(self, rows):
         ratings = torch.tensor([self.ratings[row] for row in rows])
@@ -186,6 +185,7 @@ class Rating(NamedTuple):
     attention_map: AttentionMap
     attention_layers: Sequence[Any] = ()
 
+    source_tokens = property(lambda self: self.attention_map.source)
     text = property(lambda self: f"{self.value:.6g}")
     tokens = property(lambda self: [self.text])
 
@@ -220,31 +220,6 @@ class Rater(BatchPredictor[str, Rating]):
         return [Pearson()]
 
 
-class DevRater(DevEvaluator):
-    def compute_scores(self, names, *, max_examples=None):
-        examples = self.data_module.dev.examples[:max_examples]
-        with self.eval_mode():
-            rater = Rater(self.model, self.data_module.tokenizers.source, self.device)
-            return {"pearson": rater.evaluate(examples)[0].value} if "pearson" in names else {}
-
-    def sample_predictions(self, count):
-        examples = self.data_module.dev.examples[:count]
-        with self.eval_mode():
-            rater = Rater(self.model, self.data_module.tokenizers.source, self.device)
-            results = list(rater.predict(pair.source for pair in examples))
-        return [
-            LoggedSample(
-                result.attention_map.source,
-                pair.target,
-                result.tokens,
-                result.text,
-                (),
-                pair.source,
-            )
-            for result, pair in zip(results, examples, strict=True)
-        ]
-
-
 # ----- the task
 
 
@@ -253,19 +228,14 @@ class RatingData(TaskData):
     source_configs = PAIR_SOURCES
     file_options = FILE_OPTIONS
     batch_size_setting, batch_size_unit = "training.batching.max_tokens", "tokens"
+    data_module = RatedDataModule
 
     def describe_vocabulary(self, sizes):
         return f"vocabulary: {sizes.source} tokens"
 
-    def tokenize_train(self, config, tokenizers, corpora):
-        data = RatedTexts.encode(tokenizers.source, corpora[0])
-        digest = blake2b(repr(data[:2]).encode(), digest_size=16).hexdigest()
-        return TrainData(data, digest, [f"{len(data.ids)} rated texts"])
-
-    def build_data_module(self, config, tokenizers, train, dev):
-        data = RatedTexts.encode(tokenizers.source, dev)
-        report = [f"{len(data.ids)} rated texts"]
-        return RatedDataModule(config, tokenizers, train.dataset, data, train.fingerprint, report)
+    def build_dataset(self, config, tokenizers, data, split):
+        dataset = RatedTexts.encode(tokenizers.source, data)
+        return dataset, [f"{len(dataset.ids)} rated texts"]
 
     def row_size(self, shape):
         return shape.source_length
@@ -280,17 +250,16 @@ class RatingData(TaskData):
         lengths = torch.cat([batch.sources.lengths for batch in batches])
         return BatchShape(round(lengths.float().mean().item()), 1)
 
-    def dummy_batch(self, model, sizes, shape, rows, device="cpu"):
-        tokens = random_tokens(sizes.source, rows, shape.source_length, device)
-        lengths = torch.full((rows,), shape.source_length, device=device)
-        return RatedBatch(SourceBatch(tokens, lengths), torch.rand(rows, device=device))
+    def dummy_batch(self, model, sizes, shape, rows):
+        tokens = random_tokens(sizes.source, rows, shape.source_length)
+        lengths = torch.full((rows,), shape.source_length)
+        return RatedBatch(SourceBatch(tokens, lengths), torch.rand(rows))
 
 
 class RatingEvaluation(Evaluation):
     metrics: ClassVar = {"loss": LOSS, "pearson": MetricSpec.from_metric(Pearson())}
     test_metrics: ClassVar = {"pearson": Pearson()}
     shown_metrics = default_metrics = ("pearson",)
-    dev_evaluator = DevRater
 
     def batch_sums(self, model, batch):
         errors = (model(batch).log_probs.double() - batch.ratings).square()
@@ -306,22 +275,18 @@ class RatingEvaluation(Evaluation):
 class RatingTask(Task):
     name, description = "rating", "rates texts"
     next_command = "rate {run} FILE"
-    model_configs = (RegressorConfig,)
+    model_configs, model_class = (RegressorConfig,), Regressor
     data, evaluation = RatingData(), RatingEvaluation()
+    no_decoder = "needs a decoder, and a regressor has none"
 
-    @staticmethod
-    def default_recipe(device, train):
+    def default_recipe(self, device, train):
         return DefaultRecipe(str(Path(__file__).parent / "rater.yaml"))
-
-    def check_objective(self, training):
-        training.check_no_decoder("needs a decoder, and a regressor has none")
 
     def build_objective(self, training):
         return SquaredError()
 
-    def build_predictor(self, members, device, load_run):
-        (member,) = members
-        return Rater(member.model, member.tokenizers.source, device)
+    def build_predictor(self, run, device):
+        return Rater(run.model, run.tokenizers.source, device)
 
 
 TASK = RatingTask()

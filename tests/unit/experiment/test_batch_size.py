@@ -222,7 +222,7 @@ def dataset(*lengths):
 def worst_case_shapes(tmp_path, *lengths):
     recipe = load_recipe(str(write_recipe(tmp_path)), ["training.batching.max_tokens=120"])
     data = dataset(*lengths)
-    module = PairDataModule(recipe, None, data, data, fingerprint="", dev_pairs=[])
+    module = PairDataModule(recipe, None, data, data, fingerprint="")
     return module, set(recipe.task.data.worst_case_shapes(module))
 
 

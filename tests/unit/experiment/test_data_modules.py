@@ -123,7 +123,7 @@ def test_pairs_in_files_return_the_same_batches_as_in_memory(tmp_path, overrides
     assert (tmp_path / "large" / "tokens" / "manifest.json").exists()
     assert not (tmp_path / "run" / "tokens").exists()
     assert_same_batches(in_memory, in_files)
-    assert in_memory.dev_pairs == in_files.dev_pairs
+    assert in_memory.dev_examples == in_files.dev_examples
     assert in_files.fingerprint == again.fingerprint != in_memory.fingerprint
 
 
@@ -240,7 +240,7 @@ def test_tokens_of_other_tokenizers_reported(tmp_path):
 def test_tokens_without_dev_data_reported(tmp_path):
     dev = "data.dev={type: synthetic, name: copy, num_examples: 9}"
     setting = prepared(tmp_path, dev)
-    assert len(pairs(tmp_path, setting, dev).dev_pairs) == 9
+    assert len(pairs(tmp_path, setting, dev).dev_examples) == 9
     assert message(lambda: pairs(tmp_path, setting, run="other"), ConfigError) == (
         f"data.dev: {tmp_path}/tokens has no dev data, and the recipe names none\n"
         "  give what was given to `heedful prepare`, such as --dev-source FILE --dev-target FILE"

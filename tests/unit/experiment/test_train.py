@@ -24,7 +24,7 @@ from heedful.experiment.plan import TrainingPlan
 from heedful.experiment.resuming import check_resume_compatible
 from heedful.recipes import load_recipe
 from heedful.runs import Run
-from heedful.tasks.translation.evaluation import GreedyTranslationEvaluator
+from heedful.tasks.translation.task import DevTranslator
 from heedful.training.config import TrainingConfig
 from tests.commands import write_recipe
 
@@ -227,7 +227,7 @@ def validations_of(run):
 def test_decoding_for_shown_metrics_takes_a_tenth_of_the_time(
     clock, train_recipe, tmp_path, monkeypatch
 ):
-    compute = GreedyTranslationEvaluator.compute_scores
+    compute = DevTranslator.compute_scores
     counts = []
 
     def compute_scores(self, names, *, max_examples=None):
@@ -235,7 +235,7 @@ def test_decoding_for_shown_metrics_takes_a_tenth_of_the_time(
         clock[0] += 3
         return compute(self, names, max_examples=max_examples)
 
-    monkeypatch.setattr(GreedyTranslationEvaluator, "compute_scores", compute_scores)
+    monkeypatch.setattr(DevTranslator, "compute_scores", compute_scores)
     settings = ["training.validation_metrics=[bleu]", "training.num_logged_samples=0"]
     train_recipe("training.max_steps=10", "training.validate_every=1", *settings)
     validations = validations_of(tmp_path / "run")

@@ -73,7 +73,7 @@ def transformer_recipe(folder):
 
 
 def test_scores_are_those_of_greedy_outputs(copying):
-    pairs = copying.data_module.dev_pairs
+    pairs = copying.data_module.dev_examples
     translator = Translator(copying.model, copying.data_module.tokenizers, copying.recipe.decoding)
     sources = [pair.source for pair in pairs]
     outputs = [result.text for result in translator.translate(sources, beam_size=1)]
@@ -92,13 +92,13 @@ def test_metrics_without_outputs_skipped(untrained):
 def test_number_of_decoded_examples_is_limited(untrained):
     setup = untrained("training.max_eval_samples=3")
     references = [sample.reference for sample in setup.evaluator.sample_predictions(10)]
-    assert references == [pair.target for pair in setup.data_module.dev_pairs[:3]]
+    assert references == [pair.target for pair in setup.data_module.dev_examples[:3]]
 
 
 def test_samples_are_the_same_examples_with_attention(copying):
     samples = copying.evaluator.sample_predictions(3)
     assert samples == copying.evaluator.sample_predictions(3)
-    pairs = copying.data_module.dev_pairs[:3]
+    pairs = copying.data_module.dev_examples[:3]
     sources = [sample.source[:-1] for sample in samples]
     assert sources == [pair.source.split() for pair in pairs]
     assert [sample.reference for sample in samples] == [pair.target for pair in pairs]
@@ -235,8 +235,8 @@ def test_alignment_error_rate_is_no_metric_of_outputs(untrained):
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_metric_of_outputs_raises_if_nothing_can_be_decoded(untrained, side):
     setup = untrained()
-    setup.data_module.dev_pairs = [
-        pair._replace(**{side: " "}) for pair in setup.data_module.dev_pairs
+    setup.data_module.dev_examples = [
+        pair._replace(**{side: " "}) for pair in setup.data_module.dev_examples
     ]
     training = setup.recipe.training.model_copy(update={"metric_for_best_model": "chrf"})
     recipe = setup.recipe.model_copy(update={"training": training})

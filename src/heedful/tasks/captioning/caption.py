@@ -56,11 +56,15 @@ class Caption(NamedTuple):
         return self.image
 
     @property
+    def source_tokens(self) -> list[str]:
+        """The names of the cells."""
+        return cell_labels(self.grid)
+
+    @property
     def attention_map(self) -> AttentionMap:
         """The attention weights, ready to be drawn; a column for each cell."""
-        cells = cell_labels(self.grid)
         return AttentionMap(
-            cells,
+            self.source_tokens,
             self.tokens,
             self.weights,
             title=str(self.image),

@@ -1,7 +1,7 @@
 """The data of captioners."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +9,6 @@ import torch
 from torch.nn.functional import pad
 from typing_extensions import override
 
-from heedful.config import BaseConfig
 from heedful.data.images.batching import CaptionBatchStream, CaptionDataset, open_images
 from heedful.data.images.captions import CAPTION_SOURCES, CaptionedImage
 from heedful.data.images.example_formats import CAPTIONED_IMAGES
@@ -17,18 +16,20 @@ from heedful.data.images.features import ImageFeatures
 from heedful.data.shuffling import DataCursor
 from heedful.data.synthetic.images import BuiltInImagesConfig
 from heedful.data.text.batching import Batch, SourceBatch, collate, epoch_batches
-from heedful.data.text.example_formats import ExampleSource, tokenize_corpora
+from heedful.data.text.example_formats import ExampleSource
 from heedful.data.text.pair_dataset import Pair
 from heedful.data.text.sharded_dataset import PreparedDataset
 from heedful.errors import check, format_count
 from heedful.models.captioning import CaptioningConfig
 from heedful.tasks.captioning.command import FILE_OPTIONS
 from heedful.tasks.captioning.images import name_images
+from heedful.tasks.command_line import Split
 from heedful.tasks.pair_data import PairData
 from heedful.tasks.task_data import (
     BatchShape,
     DataModule,
     ExperimentConfig,
+    TaskData,
     TrainData,
     VocabSizes,
     random_tokens,
@@ -56,8 +57,9 @@ class ImageExample(NamedTuple):
         return self.captions
 
 
-def as_image_examples(names: Sequence[str], images: Sequence[CaptionedImage]) -> list[ImageExample]:
+def name_examples(source: Any, images: Sequence[CaptionedImage]) -> list[ImageExample]:
     """Return captioned images under the names that a captioner loads them by."""
+    names = name_images(source.open_images(), [image.image for image in images])
     return [ImageExample(name, image.captions) for name, image in zip(names, images, strict=True)]
 
 
@@ -67,7 +69,6 @@ class CaptionDataModule(DataModule):
 
     train: CaptionDataset
     dev: CaptionDataset
-    dev_examples: Sequence[ImageExample] = ()
 
     @override
     def train_batches(self, cursor: DataCursor) -> CaptionBatchStream:
@@ -100,6 +101,7 @@ class CaptionData(PairData):
     source_configs = (*CAPTION_SOURCES, BuiltInImagesConfig)
     train_source_configs = ()
     file_options = FILE_OPTIONS
+    data_module = CaptionDataModule
 
     @override
     def check(self, config: ExperimentConfig) -> None:
@@ -113,25 +115,15 @@ class CaptionData(PairData):
     def describe_vocabulary(self, sizes: VocabSizes) -> str:
         return f"vocabulary: {sizes.target} tokens"
 
-    # ----- data
-
     @override
     def read_examples(self, source: Any) -> list[ImageExample]:
-        examples = source.read()
-        names = name_images(source.open_images(), [example.image for example in examples])
-        return as_image_examples(names, examples)
+        return name_examples(source, source.read())
 
     @override
     def tokenize_train(
-        self,
-        config: ExperimentConfig,
-        tokenizers: TokenizerPair,
-        corpora: Sequence[ExampleSource],
+        self, config: ExperimentConfig, tokenizers: TokenizerPair, corpora: Sequence[ExampleSource]
     ) -> TrainData:
-        dataset, report = self._build_dataset(
-            config, tokenizers, corpora[0], config.data.train, "data.train"
-        )
-        return TrainData(dataset, dataset.fingerprint(), report)
+        return TaskData.tokenize_train(self, config, tokenizers, corpora)
 
     @override
     def load_train(self, config: ExperimentConfig, prepared: PreparedDataset) -> TrainData:
@@ -145,35 +137,23 @@ class CaptionData(PairData):
         train: TrainData,
         dev: ExampleSource,
     ) -> CaptionDataModule:
+        module: Any = super().build_data_module(config, tokenizers, train, dev)
         source = config.data.dev or config.data.train
-        dataset, report = self._build_dataset(config, tokenizers, dev, source, "data.dev")
-        names = name_images(source.open_images(), [example.image for example in dev.examples])
-        examples = as_image_examples(names, dev.examples)
-        return CaptionDataModule(
-            config, tokenizers, train.dataset, dataset, train.fingerprint, report, examples
-        )
+        return replace(module, dev_examples=name_examples(source, dev.examples))
 
-    def _build_dataset(
-        self,
-        config: ExperimentConfig,
-        tokenizers: TokenizerPair,
-        corpus: ExampleSource,
-        source: Any,
-        location: str,
+    @override
+    def build_dataset(
+        self, config: ExperimentConfig, tokenizers: TokenizerPair, data: ExampleSource, split: Split
     ) -> tuple[CaptionDataset, list[str]]:
         """Tokenize captions, one row for each, and open their images."""
-        images: Sequence[CaptionedImage] = corpus.examples
+        source = (config.data.dev if split == "dev" else None) or config.data.train
+        images: Sequence[CaptionedImage] = data.examples
         numbers = [row for row, image in enumerate(images) for _ in image.captions]
         captions = [caption for image in images for caption in image.captions]
         pairs = [Pair(str(row), caption) for row, caption in zip(numbers, captions, strict=True)]
-        located = ExampleSource(pairs, lambda index: corpus.locate(numbers[index]))
-        (rows,), report = tokenize_corpora(
-            [located],
-            tokenizers,
-            config.data.filtering,
-            location=location,
-            example_format=self.example_format,
-        )
+        located = ExampleSource(pairs, lambda index: data.locate(numbers[index]))
+        location = f"data.{split}"
+        (rows,), report = self._tokenize(config, tokenizers, [located], location)
         encoder, train = config.model.encoder, config.data.train.open_images()
         notes: list[str] = []
         reader = open_images(
@@ -188,16 +168,12 @@ class CaptionData(PairData):
         lines = [
             f"{format_count(len(images), 'image')} with {format_count(len(captions), 'caption')}"
         ]
-        if location == "data.train":
+        if split == "train":
             lines += filter(None, [encoder.image_shape.describe_fit()])
         lines += [*report.format_lines(), *notes[:_MAX_NOTES]]
         if len(notes) > _MAX_NOTES:
             lines.append(f"and {len(notes) - _MAX_NOTES:,} more such images")
         return CaptionDataset(rows, reader, num_cells), lines
-
-    @override
-    def row_size(self, shape: BatchShape) -> int:
-        return sum(shape)
 
     @override
     def worst_case_shapes(self, data_module: Any) -> list[BatchShape]:
@@ -225,22 +201,15 @@ class CaptionData(PairData):
         return Batch(sources, inputs, targets, ids)
 
     @override
-    def dummy_batch(
-        self,
-        model: BaseConfig,
-        sizes: VocabSizes,
-        shape: BatchShape,
-        rows: int,
-        device: torch.device | str = "cpu",
-    ) -> Batch:
+    def dummy_batch(self, model: Any, sizes: VocabSizes, shape: BatchShape, rows: int) -> Batch:
         assert isinstance(model, CaptioningConfig), type(model)
-        targets = random_tokens(sizes.target, rows, shape.target_length, device)
+        targets = random_tokens(sizes.target, rows, shape.target_length)
         image, grid = model.encoder.image_shape, model.encoder.grid
         size = (image.num_channels, image.height, image.width)
         if not image.has_pixels:
             size = (1, grid[0] * grid[1], image.num_channels)
-        inputs = torch.rand(rows, *size, device=device)
-        lengths = torch.full((rows,), grid[0] * grid[1], device=device)
+        inputs = torch.rand(rows, *size)
+        lengths = torch.full((rows,), grid[0] * grid[1])
         sources = SourceBatch(inputs if image.has_pixels else inputs.squeeze(1), lengths)
         return Batch(sources, targets, targets)
 

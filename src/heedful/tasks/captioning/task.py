@@ -3,8 +3,8 @@
 Models are evaluated on a test set, and on dev images during training.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,15 +13,64 @@ from typing_extensions import override
 
 from heedful.data.images.features import ImageFeatures
 from heedful.errors import RunError, check
+from heedful.evaluation.base import Metric
+from heedful.evaluation.registry import VALIDATION_METRICS
 from heedful.models.captioning import CaptioningConfig
 from heedful.models.efficientnet import EfficientNetEncoder
 from heedful.models.image_encoders import FeatureEncoder
+from heedful.tasks.captioning.caption import Caption
 from heedful.tasks.captioning.data import CaptionData, CaptionDataModule
-from heedful.tasks.captioning.default_recipe import default_recipe
-from heedful.tasks.captioning.evaluation import CaptioningEvaluation
 from heedful.tasks.captioning.predictor import Captioner, image_encoder_of
-from heedful.tasks.ensembles import build_ensemble
-from heedful.tasks.task import LoadedRun, RunLoader, Task
+from heedful.tasks.evaluation import DevEvaluator, Evaluation
+from heedful.tasks.prediction import LoadedRun, RunLoader
+from heedful.tasks.search_predictor import combine_models
+from heedful.tasks.task import DefaultRecipe, Task, until_time_is_over
+from heedful.training.callbacks import LoggedSample
+
+
+class DevCaptioner(DevEvaluator):
+    """Captions the first `max_eval_samples` dev images."""
+
+    @override
+    def choose_examples(self) -> Sequence[Any]:
+        return super().choose_examples()[: self.config.training.max_eval_samples]
+
+    @override
+    def to_sample(self, result: Caption, example: Any) -> LoggedSample:
+        return super().to_sample(result, example)._replace(grid=result.grid)
+
+
+class CaptioningEvaluation(Evaluation):
+    """The evaluation of captioners."""
+
+    metrics = VALIDATION_METRICS
+    shown_metrics = ("bleu-4", "cider-d")
+    uses_beam = True
+    test_metrics: ClassVar[Mapping[str, Metric]] = {
+        name: spec.metric for name, spec in VALIDATION_METRICS.items() if spec.metric
+    }
+    default_metrics = ("bleu-4", "bleu-3", "bleu-2", "bleu-1", "caption-rouge-l", "cider-d")
+    dev_evaluator = DevCaptioner
+
+
+_MANY_CAPTIONS = 10_000  # from which on words of less than 5 occurrences are unknown
+_STRIDE = 8  # pixels per cell of default-captioner
+_MAX_IMAGE_SIZE, _REDUCED_SIZE = 96, 64
+_NUM_MEASURED = 20  # images that are looked at for colors
+
+
+def _image_settings(images: list[Any]) -> dict[str, Any]:
+    """Return the size and the channels of images, (rows, columns, channels) each."""
+    size = [-(-length // _STRIDE) * _STRIDE for length in images[0].shape[:2]]
+    if max(size) > _MAX_IMAGE_SIZE:
+        size = [_REDUCED_SIZE, _REDUCED_SIZE]
+    is_gray = all((image == image[:, :, :1]).all() for image in images)
+    return {
+        "model.encoder.image_size": size,
+        "model.encoder.num_channels": 1 if is_gray else 3,
+        "model.encoder.positional_encoding.max_positions": max(size) // _STRIDE,
+    }
+
 
 _MAX_MEASURED_IMAGES = 2000  # whose features are read to standardize channels
 
@@ -32,10 +81,31 @@ class CaptioningTask(Task):
     name = "captioning"
     description = "captions images"
     next_command = "caption {run} IMAGES"
-    default_recipe = staticmethod(default_recipe)
     model_configs = (CaptioningConfig,)
     data = CaptionData()
     evaluation = CaptioningEvaluation()
+    examples_per_minute = 10_000  # captions
+
+    @override
+    def default_recipe(self, device: torch.device, train: Any) -> DefaultRecipe:
+        """Size encoders by the first images, or by the grid and the channels of features."""
+        if train is None:
+            return DefaultRecipe("default-captioner")
+        examples, store = train.read(), train.open_images()
+        num_captions = sum(len(example.captions) for example in examples)
+        settings: dict[str, Any] = {
+            "tokenizers.tokenizer.min_frequency": 5 if num_captions >= _MANY_CAPTIONS else 2,
+            "training.max_minutes": self.choose_minutes(num_captions),
+        }
+        if not isinstance(store, ImageFeatures):
+            images = store.read([example.image for example in examples[:_NUM_MEASURED]])
+            return DefaultRecipe("default-captioner", {**settings, **_image_settings(images)})
+        settings["model.encoder.grid"] = list(store.grid)
+        settings["model.encoder.num_channels"] = store.num_channels
+        if device.type == "cpu":
+            return DefaultRecipe("default-feature-captioner", settings)
+        settings = {**until_time_is_over(), **settings}
+        return DefaultRecipe("show-attend-tell-2015-soft-flickr8k", settings)
 
     @override
     def initialize_model(self, model: nn.Module, data_module: CaptionDataModule) -> None:
@@ -49,7 +119,12 @@ class CaptioningTask(Task):
                 _set_statistics(module, store)
 
     @override
-    def build_predictor(
+    def build_predictor(self, run: LoadedRun, device: torch.device) -> Captioner:
+        model: Any = run.model
+        return Captioner(model, run.tokenizers, run.config.decoding, device=device)
+
+    @override
+    def combine_runs(
         self, members: Sequence[LoadedRun], device: torch.device, load_run: RunLoader
     ) -> Captioner:
         expected = None
@@ -62,8 +137,8 @@ class CaptioningTask(Task):
             message = f"reads {shape.describe()}, but {members[0].folder} {expected.describe()}"
             hint = "use runs that read the same images"
             check(shape == expected, str(folder), message, hint, RunError)
-        first, ensemble = members[0], build_ensemble(members, device)
-        return Captioner(ensemble, first.tokenizers, first.config.decoding, device=device)
+        ensemble: Any = combine_models(members, device)
+        return self.build_predictor(members[0]._replace(model=ensemble), device)
 
 
 def _set_statistics(encoder: FeatureEncoder, features: ImageFeatures) -> None:

@@ -1,4 +1,4 @@
 """Text classification: one label for a text, and the attention weights of its tokens.
 
-Reading order: `task`, `data`, `evaluation`, `model`, `predictor`, `command` and `default_recipe`.
+Reading order: `task`, `model`, `predictor` and `command`.
 """

@@ -27,7 +27,7 @@ from heedful.inspection.attention_map import AttentionMap, render_notebook_html
 from heedful.inspection.attention_trace import TraceRecord, trace_attention
 from heedful.shapes import Float
 from heedful.tasks.classification.model import TextClassifier
-from heedful.tasks.label_predictor import LabelPredictor
+from heedful.tasks.labels import LabelPredictor
 from heedful.tasks.prediction import NoOptions, format_predictor
 from heedful.tokenization.sentences import SENTENCE_END_ID
 from heedful.tokenization.tokenizer import check_text

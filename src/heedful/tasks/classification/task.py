@@ -1,22 +1,86 @@
 """Text classification as a task: pairs of a text and its label."""
 
-from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.data.text.batching import Batch
-from heedful.tasks.classification.data import ClassificationData
-from heedful.tasks.classification.default_recipe import default_recipe
-from heedful.tasks.classification.evaluation import ClassificationEvaluation
+from heedful.data.text.example_formats import LABELED_TEXTS
+from heedful.errors import check
+from heedful.evaluation.confusion import (
+    ConfusionMatrix,
+    confusion_sums,
+)
+from heedful.pytree import to_float64
+from heedful.tasks.classification.command import FILE_OPTIONS
 from heedful.tasks.classification.model import TextClassifier, TextClassifierConfig, label_indices
-from heedful.tasks.classification.predictor import Classifier
-from heedful.tasks.ensembles import combine_labelers
-from heedful.tasks.task import LoadedRun, RunLoader, Task
+from heedful.tasks.classification.predictor import METRICS, Classifier
+from heedful.tasks.evaluation import SystemOutputs
+from heedful.tasks.labels import LabelData, LabelEvaluation, LabelTask
+from heedful.tasks.prediction import LoadedRun
+from heedful.tasks.task_data import ExperimentConfig
+from heedful.tokenization.sentences import SentenceWordTokenizerConfig
+from heedful.tokenization.tokenizer import LabelTokenizerConfig
+from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.training.config import TrainingConfig
 from heedful.training.objectives import LossTerms, Objective
+
+
+class ClassificationEvaluation(LabelEvaluation):
+    """The evaluation of text classifiers."""
+
+    test_metrics = METRICS
+    default_metrics = tuple(METRICS)
+
+    @override
+    def batch_sums(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the summed loss, the number of unknown labels, and the confusion counts."""
+        log_probs = to_float64(model(batch).log_probs.squeeze(1))
+        labels = label_indices(batch).to(log_probs.device)
+        is_known = labels >= 0
+        loss = nn.functional.nll_loss(log_probs[is_known], labels[is_known], reduction="sum")
+        predicted = log_probs.argmax(dim=-1)
+        return confusion_sums(loss, is_known.sum(), predicted, labels, log_probs.size(1))
+
+    @override
+    def confusion(self, outputs: SystemOutputs) -> ConfusionMatrix:
+        labels = [choices[0].strip() for choices in outputs.references]
+        return ConfusionMatrix.from_labels("texts", labels, outputs.texts)
+
+
+class ClassificationData(LabelData):
+    """The data of text classifiers."""
+
+    example_format = LABELED_TEXTS
+    file_options = FILE_OPTIONS
+    label_name = "labels"
+
+    @override
+    def check(self, config: ExperimentConfig) -> None:
+        target = getattr(config.tokenizers, "target", None)
+        message = "the target texts of a text-classifier are labels"
+        hint = "set `tokenizers: {type: separate, source: {type: word}, target: {type: label}}`"
+        check(isinstance(target, LabelTokenizerConfig), "tokenizers.target.type", message, hint)
+        source = getattr(config.tokenizers, "source", None)
+        is_hierarchical = config.model.encoder.type == "hierarchical"
+        message = "a hierarchical encoder reads sentences, which this tokenizer does not mark"
+        hint = "set tokenizers.source.type to 'sentence-word'"
+        is_valid = not is_hierarchical or isinstance(source, SentenceWordTokenizerConfig)
+        check(is_valid, "tokenizers.source.type", message, hint)
+        super().check(config)
+
+    @override
+    def split_labels(self, target: str, tokenizers: TokenizerPair) -> list[str]:
+        return [tokenizers.target.normalizer(target)]
+
+    @override
+    def pad_batch(self, config: ExperimentConfig, batch: Batch) -> Batch:
+        return batch  # a row without a label has no loss
+
+
+MAX_WORD_LENGTH = 15  # characters per word, on average
 
 
 class LabelCrossEntropy(Objective):
@@ -40,34 +104,38 @@ class LabelCrossEntropy(Objective):
         return LossTerms(torch.lerp(loss, uniform, self.label_smoothing), output.auxiliary_losses)
 
 
-class ClassificationTask(Task):
+class ClassificationTask(LabelTask):
     """Text classification."""
 
     name = "classification"
     description = "classifies texts"
     next_command = "classify {run} FILE"
-    default_recipe = staticmethod(default_recipe)
     model_configs = (TextClassifierConfig,)
+    model_class = TextClassifier
     data = ClassificationData()
     evaluation = ClassificationEvaluation()
+    no_decoder = "needs a decoder, and a text-classifier has none"
+    default_recipes = ("default-classifier", "bilstm-classifier")
+    examples_per_minute = 20_000
 
     @override
-    def check_objective(self, training: TrainingConfig) -> None:
-        training.check_no_decoder("needs a decoder, and a text-classifier has none")
-        super().check_objective(training)
+    def measure(self, train: Any, *, is_cpu: bool) -> tuple[int, dict[str, Any]]:
+        """Take characters as tokens if there are no spaces between words, else words."""
+        num_texts = num_words = num_characters = 0
+        for text, _ in train.stream():
+            num_texts += 1
+            num_words += len(text.split())
+            num_characters += len(text)
+        has_spaces = num_characters <= MAX_WORD_LENGTH * num_words
+        return num_texts, {} if has_spaces else {"tokenizers.source": {"type": "character"}}
 
     @override
     def build_objective(self, training: TrainingConfig) -> Objective:
         return LabelCrossEntropy(label_smoothing=training.label_smoothing)
 
     @override
-    def build_predictor(
-        self, members: Sequence[LoadedRun], device: torch.device, load_run: RunLoader
-    ) -> Classifier:
-        def build(member: LoadedRun) -> Classifier:
-            return Classifier(cast(TextClassifier, member.model), member.tokenizers, device=device)
-
-        return combine_labelers(members, TextClassifier, build)
+    def build_predictor(self, run: LoadedRun, device: torch.device) -> Classifier:
+        return Classifier(cast(TextClassifier, run.model), run.tokenizers, device=device)
 
 
 TASK = ClassificationTask()

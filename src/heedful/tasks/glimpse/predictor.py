@@ -189,7 +189,8 @@ class GlimpseClassifier(Predictor[LabeledImage, GlimpsePrediction]):
     def _dataset(self, examples: Sequence[LabeledImage], *, location: str) -> LabeledImageDataset:
         check(examples, location, "there are no images", "give a file of images", DataError)
         dataset = stack_images(examples, self.model.image_size, self.batching, location=location)
-        return check_labels(dataset, self.model.num_classes, location=location)
+        check_labels(dataset, self.model.num_classes, location=location)
+        return dataset
 
     @torch.inference_mode()
     def _run(
@@ -219,12 +220,9 @@ class GlimpseClassifier(Predictor[LabeledImage, GlimpsePrediction]):
             )
 
 
-def check_labels(
-    dataset: LabeledImageDataset, num_classes: int, *, location: str
-) -> LabeledImageDataset:
-    """Return the dataset; raise DataError for a label that the model does not have."""
+def check_labels(dataset: LabeledImageDataset, num_classes: int, *, location: str) -> None:
+    """Raise DataError for a label that the model does not have."""
     largest = int(dataset.labels.max())
     message = f"there is a label {largest}, but the model has the classes 0 to {num_classes - 1}"
     hint = f"set model.num_classes={largest + 1}"
     check(largest < num_classes, location, message, hint, DataError)
-    return dataset

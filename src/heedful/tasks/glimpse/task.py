@@ -1,25 +1,212 @@
 """Classification of images by glimpses as a task: labeled images, cross-entropy and REINFORCE."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, cast
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.data.images.labeled_images import LabeledImageBatch
-from heedful.errors import RunError, check
-from heedful.tasks.glimpse.data import LabeledImageData
-from heedful.tasks.glimpse.default_recipe import default_recipe
+from heedful.data.images.example_formats import LABELED_IMAGES
+from heedful.data.images.labeled_images import (
+    IdxImagesConfig,
+    LabeledImage,
+    LabeledImageBatch,
+    LabeledImageBatchStream,
+    LabeledImageDataset,
+    stack_images,
+)
+from heedful.data.shuffling import DataCursor
+from heedful.data.synthetic.digits import BuiltInDigitsConfig
+from heedful.data.text.example_formats import ExampleSource
+from heedful.errors import format_count
+from heedful.evaluation.base import Direction
+from heedful.evaluation.registry import ACCURACY, LOSS, MetricSpec
+from heedful.pytree import to_float64
+from heedful.tasks.command_line import Split
+from heedful.tasks.evaluation import DevEvaluator, Evaluation
+from heedful.tasks.glimpse.command import FILE_OPTIONS
 from heedful.tasks.glimpse.draw_window import DrawWindowConfig
-from heedful.tasks.glimpse.evaluation import GlimpseEvaluation
 from heedful.tasks.glimpse.model import (
     GlimpseModel,
+    GlimpseModelConfigBase,
     RecurrentAttentionConfig,
 )
-from heedful.tasks.glimpse.predictor import GlimpseClassifier
-from heedful.tasks.task import LoadedRun, RunLoader, Task
+from heedful.tasks.glimpse.predictor import GlimpseClassifier, check_labels
+from heedful.tasks.glimpse.trajectories import render_page
+from heedful.tasks.prediction import LoadedRun
+from heedful.tasks.task import Task
+from heedful.tasks.task_data import (
+    BatchShape,
+    DataModule,
+    ExperimentConfig,
+    NumericData,
+    VocabSizes,
+)
+from heedful.tokenization.tokenizer_pair import TokenizerPair
+from heedful.training.callbacks import LoggedSample
 from heedful.training.config import TrainingConfig
 from heedful.training.objectives import LossTerms, Objective
+
+_MAX_SHOWN = 60  # trails on a page
+
+
+class DevImageClassifier(DevEvaluator):
+    """Classifies the first dev images; all metrics come from `batch_sums`."""
+
+    @override
+    def sample_predictions(self, count: int) -> list[LoggedSample]:
+        with self.predictor() as classifier:
+            results = list(classifier.predict(self.examples[:count], location="dev images"))
+        return [
+            LoggedSample(
+                source=[f"image {index}"],
+                reference=str(result.target),
+                output=[str(step.argmax()) for step in result.step_probabilities],
+                text=result.text,
+                attention=(),
+                source_text=f"image {index}, after each glimpse",
+            )
+            for index, result in enumerate(results, start=1)
+        ]
+
+
+class GlimpseEvaluation(Evaluation):
+    """The evaluation of glimpse models."""
+
+    metrics: ClassVar[Mapping[str, MetricSpec]] = {
+        "loss": LOSS,
+        "accuracy": ACCURACY,
+        "glimpses": MetricSpec("Glimpses per image", higher_is_better=False),
+    }
+    draws_page = True
+    compared_scores: ClassVar[Mapping[str, Direction]] = {
+        "error rate": "lower",
+        "loss": "lower",
+        "glimpses per image": "lower",
+    }
+    comparison_hint = "compare runs with equal model.image_size and data.labeled_images"
+    dev_evaluator = DevImageClassifier
+
+    @override
+    def batch_sums(self, model: Any, batch: LabeledImageBatch) -> Tensor:
+        """Return -log p of the labels, correct classes, glimpses and the number of images."""
+        output = model.predict(batch.render(model.image_size))
+        log_probs, labels = to_float64(output.log_probs).cpu(), batch.labels.cpu()
+        loss = nn.functional.nll_loss(log_probs, labels, reduction="sum")
+        num_correct = (log_probs.argmax(dim=-1) == labels).double().sum()
+        sums = [loss, num_correct, output.mean_glimpses.double().sum().cpu()]
+        return torch.stack([*sums, loss.new_tensor(float(len(labels)))])
+
+    @override
+    def finalize(self, sums: Tensor) -> dict[str, float]:
+        loss, num_correct, num_glimpses, count = sums.tolist()
+        return {
+            "loss": loss / count,
+            "accuracy": num_correct / count,
+            "glimpses": num_glimpses / count,
+        }
+
+    @override
+    def format(self, metrics: Mapping[str, float]) -> str:
+        error = 100 * (1 - metrics["accuracy"])
+        return (
+            f"validation loss {metrics['loss']:.4f}, error rate {error:.2f} %, "
+            f"{metrics['glimpses']:.1f} glimpses"
+        )
+
+    @override
+    def render_page(
+        self, predictor: GlimpseClassifier, examples: Sequence[LabeledImage], title: str
+    ) -> str:
+        results = predictor.classify(examples)
+        errors = [result for result in results if result.label != result.target]
+        return render_page(errors[:_MAX_SHOWN], title=f"{title}: errors")
+
+    @override
+    def comparison_key(
+        self, predictor: GlimpseClassifier, examples: Sequence[LabeledImage]
+    ) -> object:
+        batching = predictor.batching
+        return predictor.model.image_size, batching.num_distractors, batching.distractor_size
+
+
+_VALIDATION_BATCH_SIZE = 1000
+
+
+@dataclass(eq=False)
+class LabeledImageDataModule(DataModule):
+    """Labeled images to train on and to validate on."""
+
+    train: LabeledImageDataset
+    dev: LabeledImageDataset
+
+    @override
+    def train_batches(self, cursor: DataCursor) -> LabeledImageBatchStream:
+        return LabeledImageBatchStream(self.train, self.recipe.training.seed, cursor)
+
+    @override
+    def validation_batches(self) -> Iterator[LabeledImageBatch]:
+        for start in range(0, len(self.dev), _VALIDATION_BATCH_SIZE):
+            stop = min(start + _VALIDATION_BATCH_SIZE, len(self.dev))
+            yield self.dev.collate(np.arange(start, stop))
+
+
+class LabeledImageData(NumericData):
+    """The data of glimpse models."""
+
+    model_inputs = "a glimpse model reads images"
+    example_format = LABELED_IMAGES
+    source_configs = (IdxImagesConfig, BuiltInDigitsConfig)
+    file_options = FILE_OPTIONS
+    batch_size_setting = "data.labeled_images.batch_size"
+    batch_size_unit = "images"
+    data_module = LabeledImageDataModule
+
+    @override
+    def build_dataset(
+        self, config: ExperimentConfig, tokenizers: TokenizerPair, data: ExampleSource, split: Split
+    ) -> tuple[LabeledImageDataset, list[str]]:
+        location = config.data.train.describe() if split == "train" else "dev images"
+        size, batching = config.model.image_size, config.data.labeled_images
+        dataset = stack_images(data.examples, size, batching, location=location)
+        check_labels(dataset, config.model.num_classes, location=location)
+        return dataset, [_format_size(dataset)]
+
+    @override
+    def worst_case_shapes(self, data_module: LabeledImageDataModule) -> list[BatchShape]:
+        return [BatchShape(0, 1)]
+
+    @override
+    def max_rows(self, data_module: LabeledImageDataModule) -> int:
+        return len(data_module.train)
+
+    @override
+    def mean_shape(self, batches: Sequence[LabeledImageBatch]) -> BatchShape:
+        return BatchShape(0, 1)
+
+    @override
+    def dummy_batch(
+        self, model: GlimpseModelConfigBase, sizes: VocabSizes, shape: BatchShape, rows: int
+    ) -> LabeledImageBatch:
+        size = rows, model.image_size, model.image_size
+        images = torch.randint(256, size, dtype=torch.uint8)
+        return LabeledImageBatch(images, torch.randint(model.num_classes, (rows,)))
+
+
+def _format_size(dataset: LabeledImageDataset) -> str:
+    _, height, width = dataset.images.shape
+    text = f"{format_count(len(dataset), 'image')} of {height} x {width} pixels"
+    if not dataset.has_scenes:
+        return text
+    size, num = dataset.canvas_size, dataset.batching.num_distractors
+    return f"{text}, placed on {size} x {size} with {num} distractors"
+
+
+_MAX_SMALL_SIZE = 40
 
 
 class GlimpseObjective(Objective):
@@ -54,41 +241,44 @@ class GlimpseTask(Task):
     name = "glimpses"
     description = "classifies images by glimpses"
     next_command = "glimpse {run} FILE"
-    default_recipe = staticmethod(default_recipe)
     model_configs = (RecurrentAttentionConfig, DrawWindowConfig)
+    model_class = GlimpseModel
     data = LabeledImageData()
     evaluation = GlimpseEvaluation()
+    no_decoder = "needs a decoder, and a glimpse model has none"
+    default_recipes = ("default-glimpses", "ram-2014")
+    examples_per_minute = 20_000
 
     @override
-    def check_objective(self, training: TrainingConfig) -> None:
-        training.check_no_decoder("needs a decoder, and a glimpse model has none")
-        super().check_objective(training)
+    def measure(self, train: Any, *, is_cpu: bool) -> tuple[int, dict[str, Any]]:
+        """Take three scales for large images, the smallest a fifth of the image as in the paper."""
+        images = train.read()
+        size = max(images[0].pixels.shape)
+        num_classes = max(2, 1 + max(image.label for image in images))
+        settings = {"model.image_size": size, "model.num_classes": num_classes}
+        if size > _MAX_SMALL_SIZE:
+            settings |= {"model.num_scales": 3, "model.glimpse_size": size // 5}
+        return len(images), settings
 
     @override
     def build_objective(self, training: TrainingConfig) -> Objective:
         return GlimpseObjective(label_smoothing=training.label_smoothing)
 
     @override
-    def build_predictor(
-        self, members: Sequence[LoadedRun], device: torch.device, load_run: RunLoader
-    ) -> GlimpseClassifier:
-        classifiers: list[GlimpseClassifier] = []
-        for folder, config, _, model in members:
-            if not isinstance(model, GlimpseModel):
-                message = f"this run {config.task.description}, but {members[0].folder} "
-                message += self.description
-                raise RunError(str(folder), message, "leave it out")
-            classifier = GlimpseClassifier(model, config.data.labeled_images, device=device)
-            classifiers.append(classifier)
-            first = classifiers[0].model
-            sizes = (model.image_size, model.num_classes), (first.image_size, first.num_classes)
-            message = "{} pixels and {} classes, but {folder} has {} and {}".format(
-                *sizes[0], *sizes[1], folder=members[0].folder
-            )
-            hint = "use runs with the same model.image_size and model.num_classes"
-            check(sizes[0] == sizes[1], str(folder), message, hint, RunError)
-        first_classifier, *first_classifier.ensemble_with = classifiers
-        return first_classifier
+    def build_predictor(self, run: LoadedRun, device: torch.device) -> GlimpseClassifier:
+        model, batching = cast(GlimpseModel, run.model), run.config.data.labeled_images
+        return GlimpseClassifier(model, batching, device=device)
+
+    @override
+    def find_mismatch(
+        self, first: GlimpseClassifier, other: GlimpseClassifier, folder: Path | str
+    ) -> tuple[str, str] | None:
+        expected, sizes = ((p.model.image_size, p.model.num_classes) for p in (first, other))
+        message = "{} pixels and {} classes, but {folder} has {} and {}".format(
+            *sizes, *expected, folder=folder
+        )
+        hint = "use runs with the same model.image_size and model.num_classes"
+        return (message, hint) if sizes != expected else None
 
 
 TASK = GlimpseTask()

@@ -1,5 +1,4 @@
 """Language modeling: models that continue a text.
 
-Reading order: `task`, `evaluation`, `generator`, `command` and `default_recipe`. The model is
-`heedful.models.language_model`.
+Reading order: `task`, `generator` and `command`. The model is `heedful.models.language_model`.
 """

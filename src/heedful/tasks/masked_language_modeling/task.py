@@ -1,7 +1,7 @@
 """Masked language modeling: predict the masked tokens of a text from both sides (BERT)."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from typing_extensions import override
@@ -28,12 +28,17 @@ from heedful.models.masked_language_model import (
     select_targets,
 )
 from heedful.models.scheduled_sampling import TeacherForcingConfig
-from heedful.tasks.default_recipe import DefaultRecipe
-from heedful.tasks.prediction import NoOptions
-from heedful.tasks.task import LoadedRun, RunLoader
+from heedful.tasks.prediction import LoadedRun, NoOptions
+from heedful.tasks.task import DefaultRecipe
 from heedful.tasks.task_data import ExperimentConfig
-from heedful.tasks.text_data import TextData, TextDataModule
-from heedful.tasks.text_task import PredictedText, TextEvaluation, TextPredictor, TextTask
+from heedful.tasks.text_task import (
+    PredictedText,
+    TextData,
+    TextDataModule,
+    TextEvaluation,
+    TextPredictor,
+    TextTask,
+)
 from heedful.tokenization.pretrained import PretrainedTokenizer
 from heedful.tokenization.standalone import SPACE_MARK
 from heedful.tokenization.tokenizer import Tokenizer
@@ -212,7 +217,7 @@ class MaskedTextDataModule(TextDataModule):
 class MaskedTextData(TextData):
     """Running text of which some tokens are masked."""
 
-    data_module_class = MaskedTextDataModule
+    data_module = MaskedTextDataModule
 
 
 class MaskedLanguageModelEvaluation(TextEvaluation):
@@ -237,9 +242,8 @@ class MaskedLanguageModelingTask(TextTask):
     data = MaskedTextData()
     evaluation = MaskedLanguageModelEvaluation()
 
-    @staticmethod
     @override
-    def default_recipe(device: torch.device, train: Any) -> DefaultRecipe:
+    def default_recipe(self, device: torch.device, train: Any) -> DefaultRecipe:
         return DefaultRecipe("bert-small")  # text without a recipe trains a language model
 
     @override
@@ -252,13 +256,10 @@ class MaskedLanguageModelingTask(TextTask):
         super().check_config(config)
 
     @override
-    def build_predictor(
-        self, members: Sequence[LoadedRun], device: torch.device, load_run: RunLoader
-    ) -> MaskFiller:
-        _, config, tokenizers, model = self.single_run(members)
-        assert isinstance(model, MaskedLanguageModel), type(model)
-        batching, masking = config.data.lm_batching, config.model.masking
-        return MaskFiller(model, tokenizers.target, batching, masking, device=device)
+    def build_predictor(self, run: LoadedRun, device: torch.device) -> MaskFiller:
+        model, batching = cast(MaskedLanguageModel, run.model), run.config.data.lm_batching
+        tokenizer, masking = run.tokenizers.target, run.config.model.masking
+        return MaskFiller(model, tokenizer, batching, masking, device=device)
 
 
 TASK = MaskedLanguageModelingTask()

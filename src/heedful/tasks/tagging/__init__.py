@@ -1,4 +1,4 @@
 """Sequence labeling: a tag for each word, such as its part of speech or its part of a name.
 
-Reading order: `task`, `data`, `evaluation`, `model`, `predictor`, `command` and `default_recipe`.
+Reading order: `task`, `model`, `predictor` and `command`.
 """

@@ -29,7 +29,7 @@ from heedful.inspection.attention_trace import TraceRecord, trace_attention
 from heedful.layers.crf import FORBIDDEN, SoftmaxTagHead, Tags, Transitions
 from heedful.pytree import map_tensors
 from heedful.shapes import Float, TargetMask
-from heedful.tasks.label_predictor import LabelPredictor
+from heedful.tasks.labels import LabelPredictor
 from heedful.tasks.prediction import NoOptions, check_json, format_predictor
 from heedful.tasks.tagging.model import SequenceTagger, TagScheme
 from heedful.tokenization.standalone import split_spaces
@@ -56,6 +56,11 @@ class TaggedSentence(NamedTuple):
     def source(self) -> str:
         """The words, separated by spaces."""
         return join_spaces(self.words)
+
+    @property
+    def source_tokens(self) -> Sequence[str]:
+        """The words."""
+        return self.words
 
     @property
     def text(self) -> str:

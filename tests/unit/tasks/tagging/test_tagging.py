@@ -9,9 +9,8 @@ import torch
 import heedful as package
 from heedful.data.text.batching import collate_pairs
 from heedful.errors import ConfigError
-from heedful.tasks.tagging.evaluation import count_spans
 from heedful.tasks.tagging.model import SequenceTaggerConfig
-from heedful.tasks.tagging.task import TASK, TagLikelihood
+from heedful.tasks.tagging.task import TASK, TagLikelihood, count_spans
 from tests.commands import heedful
 from tests.shape_checking import unchecked
 from tests.tagged_words import (

@@ -2,7 +2,7 @@
 
 from heedful.evaluation.base import compute_score
 from heedful.evaluation.registry import MAX_NBEST, NBEST_METRICS
-from heedful.tasks.translation.evaluation import TranslationOutputs
+from heedful.tasks.translation.task import TranslationOutputs
 from tests.unit.decoding.untrained import build_translator
 
 
