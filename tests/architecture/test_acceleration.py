@@ -10,10 +10,9 @@ from tests.architecture.source import SOURCE, module_name, parse, short, source_
 PLAIN_PACKAGES = ("attention", "layers", "models", "search")
 CALL_SITES = {
     "heedful.tasks.search_predictor": "a predictor",
-    "heedful.tasks.label_predictor": "a predictor",
+    "heedful.tasks.labels": "a predictor",
     "heedful.tasks.text_task": "predictors of running text",
     "heedful.tasks.forecasting.predictor": "a predictor",
-    "heedful.tasks.ensembles": "members of a predictor",
     "heedful.tasks.translation.task": "the language model of shallow fusion",
     "heedful.conversion.ct2_export": "CTranslate2",
     "heedful.experiment.validation": "each validation",

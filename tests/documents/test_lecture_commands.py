@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from benchmarks import long_inputs
 from experiments import question_answering
 from heedful.comparison import training as comparison_training
-from heedful.comparison.datasets import SPLITS, find_dataset
+from heedful.comparison.training import SPLITS, find_dataset
 from heedful.config import to_overrides
 from heedful.data.images.idx_files import write_idx
 from heedful.data.synthetic.digits import BuiltInDigitsConfig

@@ -1,7 +1,7 @@
 """The command line: each command parses, calls the library and prints.
 
 Reading order: `main` (subcommands and exit codes), `options` (parameters that commands share), then
-a module for one or more commands: `train` (also prepare and average), `evaluate`, `show` (also
-report), `compare`, `demos`, `examples` (recipes and data), `runs`, `bench`, `features`, `align`,
-`serve`, `import_` and `export`. Commands of one task are in `heedful.tasks`.
+a module for one or more commands: `train` (also prepare, average and bench), `evaluate`, `show`
+(also report), `compare`, `demos`, `examples` (recipes and data), `runs`, `features`, `align`,
+`serve` and `conversion` (import and export). Commands of one task are in `heedful.tasks`.
 """

@@ -21,19 +21,17 @@ from typer.core import TyperGroup
 from typing_extensions import override
 
 from heedful.cli.align import align
-from heedful.cli.bench import bench
 from heedful.cli.compare import compare
+from heedful.cli.conversion import export, import_
 from heedful.cli.demos import demo
 from heedful.cli.evaluate import evaluate
 from heedful.cli.examples import data, recipes
-from heedful.cli.export import export
 from heedful.cli.features import features
-from heedful.cli.import_ import import_
 from heedful.cli.options import with_run
 from heedful.cli.runs import runs
 from heedful.cli.serve import serve
 from heedful.cli.show import report, show
-from heedful.cli.train import average, prepare, train
+from heedful.cli.train import average, bench, prepare, train
 from heedful.errors import ConfigError, HeedfulError, StorageError, printable, shorten
 from heedful.storage.atomic import DISK_ERRORS, storage_error
 from heedful.tasks.registry import data_table, task_commands

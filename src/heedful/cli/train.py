@@ -1,5 +1,6 @@
-"""Commands that write runs and their data: `train`, `prepare` and `average`."""
+"""Commands that write runs and their data, and `bench`: where the time of training goes."""
 
+import json
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -15,10 +16,13 @@ from heedful.errors import check, format_count
 from heedful.tasks.command_line import Files, Split
 from heedful.tasks.registry import file_overrides
 from heedful.terminal import (
+    AsJSON,
     Device,
     Overrides,
     Quiet,
+    RunFolder,
     echo,
+    handle_stdout_errors,
     parse_bytes,
     program_name,
     stderr_console,
@@ -76,9 +80,8 @@ def train(
     Example: torchrun --nproc-per-node 2 -m -- heedful train latin-demo
     """
     from heedful.experiment import load_training_recipe
-    from heedful.experiment.default_recipe import describe_default
     from heedful.experiment.environment import ignore_stop_signals
-    from heedful.experiment.plan import TrainingPlan
+    from heedful.experiment.plan import TrainingPlan, describe_default
     from heedful.experiment.train import run_plan
     from heedful.runs import Run, resolve_device
     from heedful.training.distributed import is_rank_zero
@@ -215,3 +218,47 @@ def average(
     for warning in averaging_warnings(members):
         echo(f"warning: {warning}", err=True)
     echo(f"{output_dir}: the mean of {format_count(len(members), 'model')}")
+
+
+Seconds = Annotated[float, Option(min=0.1, help="time to warm up and measure")]
+
+
+def bench(
+    run: RunFolder,
+    *,
+    seconds: Seconds = 30.0,
+    overrides: Overrides = None,
+    device: Device = "auto",
+    as_json: AsJSON = False,
+) -> None:
+    """Show where the time of training goes, and what would help; the run stays as it is.
+
+    A step waits for its batch (data), computes (kernels), and spends the rest on launching and
+    Python (host). Steps are measured after one of each batch shape has warmed up. Try other
+    settings with --set.
+
+    Example: heedful bench runs/de-en
+    Example: heedful bench runs/de-en --set training.precision=bf16 --seconds 60
+    """
+    from heedful.experiment.bench import format_profile, profile_training, suggest_changes
+    from heedful.runs import Run, resolve_device
+
+    folder, local_device = Run(run), resolve_device(device)
+    recipe = folder.read_recipe(overrides or ())
+    result = profile_training(
+        recipe, folder, device=local_device, seconds=seconds, console=stderr_console()
+    )
+    with handle_stdout_errors():
+        if as_json:
+            steps = {**result.steps._asdict(), "shares": result.steps.shares}
+            fields = {
+                "targets_per_second": result.steps.targets_per_second,
+                **result._asdict(),
+                "steps": steps,
+                "shapes": result.shapes._asdict(),
+                "advice": suggest_changes(result, recipe.training, local_device),
+            }
+            echo(json.dumps(fields, indent=2))
+            return
+        for line in format_profile(result, recipe, local_device):
+            echo(line)

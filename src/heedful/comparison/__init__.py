@@ -1,5 +1,5 @@
 """Comparison of systems: training under one budget, evaluation, tables, figures and a report.
 
-Reading order: `datasets` and `budget`, `training` (the plan and its runs), `test_sets` and
+Reading order: `budget`, `training` (data, plan and runs), `test_sets` and
 `systems` (evaluation), `results` (values), then `tables`, `figures` and `report`.
 """

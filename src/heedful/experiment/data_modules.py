@@ -20,10 +20,10 @@ from heedful.data.text.filtering import FilterConfig
 from heedful.data.text.mixing import MixtureConfig
 from heedful.data.text.sharded_dataset import TOKENIZER_FOLDER, PreparedDataConfig, PreparedDataset
 from heedful.errors import ConfigError, DataError, check
-from heedful.experiment.default_recipe import DEFAULT_RECIPE
 from heedful.experiment.pretrained_encoder import check_pretrained_tokenizer, pretrained_tokenizer
 from heedful.experiment.token_cache import CachedTokens, TokenCache
 from heedful.recipes import Recipe
+from heedful.recipes.recipe import DEFAULT_RECIPE
 from heedful.runs import Run
 from heedful.storage.manifest import folder_digest
 from heedful.tasks.registry import describe_format

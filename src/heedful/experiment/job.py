@@ -4,18 +4,20 @@ Invariants: only the main process writes; a full disk ends training only if `on_
 or at the last step; whenever a checkpoint is saved, the best weights up to its step are also saved.
 """
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from safetensors.torch import save
 from torch import Tensor
 
 from heedful.data.shuffling import DataCursor
-from heedful.errors import DiskFullError, RunError, check, format_count
-from heedful.experiment.debug_dumps import BAD_STEPS_FOLDER, NonFiniteError, write_debug_dump
+from heedful.errors import DiskFullError, HeedfulError, RunError, check, format_count
 from heedful.experiment.embedding_files import load_embedding_files
 from heedful.experiment.environment import environment_info, peak_memory
 from heedful.experiment.flops import training_flops_per_target
@@ -23,7 +25,9 @@ from heedful.experiment.plan import TrainingPlan
 from heedful.experiment.pretrained_encoder import load_encoder_weights, pretrained_encoder
 from heedful.experiment.trainer_setup import build_model, build_trainer
 from heedful.experiment.validation import Validator
+from heedful.pytree import tensors_of
 from heedful.runs import Run
+from heedful.storage.atomic import atomic_replace
 from heedful.tasks.task_data import DataModule, VocabSizes
 from heedful.training import state
 from heedful.training.callbacks import Callback, MetricsLogger, StepMetrics, ValidationResult
@@ -34,6 +38,40 @@ from heedful.training.progress import print_samples, show_progress
 from heedful.training.state import TrainingProgress
 from heedful.training.trackers import build_tracker_callbacks
 from heedful.training.trainer import PendingStep
+
+BAD_STEPS_FOLDER = "bad-steps"
+MAX_DEBUG_DUMPS = 10  # per run; the first ones tell the most
+
+
+class NonFiniteError(HeedfulError):
+    """Too many consecutive steps with a loss or gradient that is not finite."""
+
+    exit_code = 3
+
+
+def write_debug_dump(
+    folder: Path,
+    micro_batches: Sequence[Any],
+    rng_states: Mapping[str, Tensor],
+    metadata: Mapping[str, Any],
+) -> Path | None:
+    """Save what is needed to repeat a step from the last checkpoint; None if there are enough.
+
+    Not the parameters: the last checkpoint and the same command lead to them.
+    """
+    if folder.exists() and len(list(folder.glob("step-*"))) >= MAX_DEBUG_DUMPS:
+        return None
+    path = folder / f"step-{metadata['step']:08d}"
+    with atomic_replace(path) as temporary:
+        temporary.mkdir()
+        for index, batch in enumerate(micro_batches):
+            tensors = {str(field): tensor for field, tensor in enumerate(tensors_of(batch))}
+            (temporary / f"batch-{index}.safetensors").write_bytes(save(tensors))
+        (temporary / "rng_states.safetensors").write_bytes(save(dict(rng_states)))
+        text = json.dumps(metadata, indent=2) + "\n"
+        (temporary / "metadata.json").write_text(text, encoding="utf-8")
+    return path
+
 
 Value = TypeVar("Value")
 

@@ -56,6 +56,7 @@ class RecipeInfo(BaseConfig):
     """Score, data and cost."""
 
 
+DEFAULT_RECIPE = "default"
 _EXTENDS = "extends"
 _MAX_BASES = 10
 _TASKS = all_tasks()

@@ -43,7 +43,7 @@ class LabelPredictor(BatchPredictor[RequestT, ResultT]):
         self.tokenizers = tokenizers
         self.device = device
         self.ensemble_with: Sequence[Self] = ()
-        self.labels = known_labels(tokenizers)
+        self.labels = target_labels(tokenizers)
 
     @property
     def members(self) -> Sequence[Self]:
@@ -106,7 +106,7 @@ class LabelData(PairData):
         labels = [
             label for pair in dev.examples for label in self.split_labels(pair.target, tokenizers)
         ]
-        known = known_labels(tokenizers)
+        known = target_labels(tokenizers)
         lines = describe_unknown_labels(known, labels, self.label_name, location="data.dev")
         module.dev_report = [*module.dev_report, *lines]
         return module
@@ -124,7 +124,7 @@ class LabelTask(Task):
         return (message, "use runs with the same labels") if different else None
 
 
-def known_labels(tokenizers: TokenizerPair) -> list[str]:
+def target_labels(tokenizers: TokenizerPair) -> list[str]:
     """Return the labels of the training data."""
     target = tokenizers.target
     return target.ids_to_tokens(range(NUM_SPECIAL_TOKENS, len(target)))

@@ -2,7 +2,7 @@ import gzip
 
 import pytest
 
-from heedful.comparison.datasets import find_dataset
+from heedful.comparison.training import find_dataset
 from heedful.data.synthetic import SYNTHETIC_CORPORA
 from heedful.errors import ConfigError
 from heedful.recipes import load_recipe

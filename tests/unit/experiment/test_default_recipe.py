@@ -11,9 +11,8 @@ from heedful.config import to_overrides
 from heedful.data.images.idx_files import write_idx
 from heedful.errors import ConfigError
 from heedful.experiment import build_prepared_dataset, load_training_recipe
-from heedful.experiment.default_recipe import complete_default, describe_default
 from heedful.experiment.flops import check_trainable
-from heedful.experiment.plan import load_recipe_with_data
+from heedful.experiment.plan import complete_default, describe_default, load_recipe_with_data
 from heedful.recipes import load_recipe
 from heedful.runs import Run
 from heedful.tasks.registry import file_overrides, task_of_files

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from heedful.attention.auxiliary_losses import CoverageLoss
 from heedful.data.text.batching import Batch, SourceBatch
-from heedful.experiment.debug_dumps import MAX_DEBUG_DUMPS, write_debug_dump
+from heedful.experiment.job import MAX_DEBUG_DUMPS, write_debug_dump
 from heedful.experiment.validation import compute_dev_metrics
 from heedful.tasks.translation.task import TASK
 from heedful.training.distributed import get_rng_states

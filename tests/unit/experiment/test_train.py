@@ -21,7 +21,7 @@ from heedful.data.text.batching import epoch_batches
 from heedful.errors import ConfigError, HeedfulError, RunError
 from heedful.experiment import load_data, train
 from heedful.experiment.plan import TrainingPlan
-from heedful.experiment.resuming import check_resume_compatible
+from heedful.experiment.train import check_resume_compatible
 from heedful.recipes import load_recipe
 from heedful.runs import Run
 from heedful.tasks.translation.task import DevTranslator
