@@ -61,6 +61,7 @@ class PairFileOption(NamedTuple):
     columns: tuple[int, int]  # default numbers of source and target column
     names: tuple[str, str]  # default names of them, where columns have no numbers
     num_columns: int | None = None  # of the default columns
+    has_columns: bool = True  # of sources and targets
 
     def data_setting(self, files: Files) -> dict[str, Any]:
         """Return the data setting of the file, with the columns that are given."""
@@ -86,6 +87,7 @@ class ConllFileOption(NamedTuple):
     """A CoNLL file of words and tags."""
 
     option: FileOption
+    has_columns: bool = True
 
     def data_setting(self, files: Files) -> dict[str, Any]:
         """Return the data setting of the file, with the columns that are given."""
@@ -102,6 +104,7 @@ class TextFileOption(NamedTuple):
     """A file of running text, or of a column of texts, by its name."""
 
     option: FileOption
+    has_columns: bool = False
 
     def data_setting(self, files: Files) -> dict[str, Any]:
         """Return the data setting of the file, with the column that is given."""

@@ -203,7 +203,9 @@ def check_columns(settings: Iterable[Any], files: Mapping[Split, Files]) -> None
     used = {name for setting in settings if setting for name in setting}
     selected = {name for split in files.values() for name in split if split[name]}
     for name in COLUMN_OPTIONS if COLUMN_OPTIONS[0] not in used else ():
-        hint = "add --pairs FILE, --labeled FILE or --conll FILE"
+        pair_files = [options.pair_file for options in all_file_options() if options.pair_file]
+        flags = [f"{file.option.flag()} FILE" for file in pair_files if file.has_columns]
+        hint = f"add {', '.join(flags[:-1])} or {flags[-1]}"
         check(name not in selected, column_flag(name), "works only with a file of pairs", hint)
     for name in {*READING_OPTIONS} & selected - used:
         message = (

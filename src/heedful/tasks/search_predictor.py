@@ -8,7 +8,7 @@ the seed and its index.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, ClassVar, Generic, TypedDict
+from typing import Any, ClassVar, Generic, NamedTuple, TypedDict
 from warnings import warn
 
 import numpy as np
@@ -65,6 +65,16 @@ class SearchKeywords(TypedDict, total=False):
     need_tree: bool
 
 
+class RequestWindow(NamedTuple, Generic[RequestT]):
+    """Requests that are encoded together, and how errors and notes name them."""
+
+    requests: Sequence[RequestT]
+    options: Any
+    location: str
+    start_index: int
+    report: Callable[[str], None]  # is called with what is unusual about them
+
+
 class SearchInputs(ABC, Generic[ResultT]):
     """A window of encoded requests: texts or images."""
 
@@ -115,16 +125,8 @@ class SearchPredictor(Predictor[RequestT, ResultT]):
         self._copying_models = [module for module in modules if find_copying_head(module)]
 
     @abstractmethod
-    def encode(
-        self,
-        requests: Sequence[RequestT],
-        options: Any,
-        *,
-        location: str,
-        start_index: int,
-        report: Callable[[str], None],
-    ) -> SearchInputs[ResultT]:
-        """Encode a window of requests; report what is unusual about them."""
+    def encode(self, window: RequestWindow[RequestT]) -> SearchInputs[ResultT]:
+        """Encode a window of requests."""
 
     @override
     def predict(
@@ -173,9 +175,7 @@ class SearchPredictor(Predictor[RequestT, ResultT]):
     ) -> Iterator[SearchInputs[ResultT]]:
         stream = iter(requests)
         while window := list(islice(stream, self.window_size)):
-            yield self.encode(
-                window, options, location=location, start_index=start_index, report=report
-            )
+            yield self.encode(RequestWindow(window, options, location, start_index, report))
             start_index += len(window)
 
     def _decode(

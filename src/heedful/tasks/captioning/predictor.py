@@ -2,7 +2,7 @@
 
 import math
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -29,6 +29,7 @@ from heedful.tasks.captioning.images import ImageLoader, ImageRequest, LoadedIma
 from heedful.tasks.prediction import format_predictor, parse_numbers
 from heedful.tasks.search_predictor import (
     CopyProbs,
+    RequestWindow,
     SearchInputs,
     SearchKeywords,
     SearchOptions,
@@ -165,15 +166,8 @@ class Captioner(SearchPredictor[ImageRequest | Request, Caption]):
         return list(self.predict(Request(image, target=target) for image, target in pairs))
 
     @override
-    def encode(
-        self,
-        requests: Sequence[ImageRequest | Request],
-        options: SearchOptions,
-        *,
-        location: str,
-        start_index: int,
-        report: Callable[[str], None],
-    ) -> ImageInputs:
+    def encode(self, window: RequestWindow[ImageRequest | Request]) -> ImageInputs:
+        requests, _, location, start_index, _ = window
         images = read_all(requests, self._load)
         named = [_to_request(*pair) for pair in zip(requests, images, strict=True)]
         encoded = self._request_encoder.encode(named, location=location, start_index=start_index)

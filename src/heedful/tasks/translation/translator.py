@@ -33,6 +33,7 @@ from heedful.models.base import DecodableModel
 from heedful.tasks.prediction import check_json, format_predictor
 from heedful.tasks.search_predictor import (
     CopyProbs,
+    RequestWindow,
     SearchInputs,
     SearchKeywords,
     SearchOptions,
@@ -264,15 +265,8 @@ class Translator(SearchPredictor[str | Request, Translation]):
             yield from (texts[request.request_index] for request in inputs.requests)
 
     @override
-    def encode(
-        self,
-        requests: Sequence[str | Request],
-        options: TranslationOptions,
-        *,
-        location: str,
-        start_index: int,
-        report: Callable[[str], None],
-    ) -> TextInputs:
+    def encode(self, window: RequestWindow[str | Request]) -> TextInputs:
+        requests, options, location, start_index, report = window
         encoded = self._request_encoder.encode(
             list(map(to_request, requests)),
             location=location,
