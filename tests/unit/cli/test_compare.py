@@ -1,11 +1,16 @@
 import csv
+import io
 import json
 import re
 import shutil
 
 import pytest
+from rich.console import Console
 
+from heedful.cli.compare import WIDTH, print_table
 from heedful.comparison.budget import Budget
+from heedful.comparison.results import Failure
+from heedful.comparison.tables import make_columns
 from heedful.comparison.training import plan_runs
 from heedful.evaluation.registry import ALL_METRICS, METRICS
 from heedful.evaluation.score_table import score_outputs
@@ -15,6 +20,7 @@ from heedful.runs import Run, load
 from tests.commands import LETTERS, heedful, write_recipe
 from tests.language_modeling import LINES, write_text_recipe
 from tests.shape_checking import unchecked
+from tests.unit.comparison.format_examples import comparison, cost, score, system
 
 FILES = ["comparison.json", "report.html", "table.csv", "table.md", "table.tex"]
 
@@ -98,10 +104,10 @@ def test_compare_has_every_metric_of_evaluate(call, trained, other, tmp_path, ca
     report = json.loads(ended.out)
     command = "evaluate", trained, *options, "--device", "cpu"
     expected = json.loads(heedful(capsys, monkeypatch, *command).out)
-    for system in report["systems"]:
+    for row in report["systems"]:
         actual = [
             (entry["score"]["name"], entry["score"]["signature"], entry["stats"]["mean"])
-            for entry in system["scores"]
+            for entry in row["scores"]
         ]
         assert actual == [(entry["name"], entry["signature"], entry["value"]) for entry in expected]
 
@@ -183,8 +189,8 @@ def test_additional_tests_are_columns(call, message_of, trained, tmp_path):
     ended = call("one", "two", "--metrics", "exact-match,chrf", "--json")
     report = json.loads(ended.out)
     assert report["test_set"] == "2 pairs of main.tsv; hard words: hard.tsv"
-    for system in report["systems"]:
-        scores = {score["score"]["name"]: score["stats"]["mean"] for score in system["scores"]}
+    for row in report["systems"]:
+        scores = {score["score"]["name"]: score["stats"]["mean"] for score in row["scores"]}
         assert list(scores) == ["exact match", "chrF", "exact match, hard words"]
         assert (scores["exact match"], scores["exact match, hard words"]) == (100, 50)
     assert "hard words" not in call("one", "--source", "hard.tsv", "--target", "hard.tsv").out
@@ -265,3 +271,60 @@ def test_minutes_and_steps_are_budgets(capsys, monkeypatch, tmp_path):
     negative = heedful(capsys, monkeypatch, *words, "--minutes", -1)
     assert negative.code == 2
     assert negative.err == heedful(capsys, monkeypatch, *words, "--budget=-1m").err
+
+
+def shown(compared, *, width=WIDTH, terminal=False):
+    text = io.StringIO()
+    console = Console(file=text, width=width, force_terminal=terminal, _environ={"TERM": "xterm"})
+    print_table(compared, console, width=width)
+    return text.getvalue()
+
+
+def five(num_metrics):
+    names = ["seq2seq-2014-small", "luong-2015-dot-small", "bahdanau-2015-small", "rnn", "convs2s"]
+    metrics = ["exact match", "BLEU", "chrF", "TER"][:num_metrics]
+    return comparison(
+        *(
+            system(
+                name,
+                *(score(20.5 + place, name=each, deviation=1.25, p=0.01) for each in metrics),
+                num_runs=3,
+            )
+            for place, name in enumerate(names)
+        )
+    )
+
+
+@pytest.mark.parametrize("num_metrics", [1, 2, 3, 4])
+@pytest.mark.parametrize("width", [60, WIDTH, 140])
+def test_every_column_is_printed_once_within_the_width(num_metrics, width):
+    compared = five(num_metrics)
+    tables = shown(compared, width=width).partition("tested on")[0]
+    assert max(map(len, tables.splitlines())) <= width
+    for column in make_columns(compared):
+        assert tables.count(f" {column.name}") == 1
+    parts = tables.count("system")
+    for each in compared.systems:
+        assert tables.count(each.name) == parts
+
+
+def test_narrow_comparison_is_one_table():
+    compared = comparison(system("one", score(20.0)), system("two", score(21.0)))
+    assert shown(compared).count("system") == 1
+
+
+def test_best_score_is_bold_and_marked():
+    compared = comparison(system("one", score(20.0)), system("two", score(21.0, p=0.01)))
+    text = shown(compared, terminal=True)
+    assert "\x1b[1m21.00*\x1b[0m" in text
+    assert "\x1b[1m20.00" not in text
+
+
+def test_names_are_not_markup():
+    compared = comparison(
+        system("[red]one[/red]", score(20.0), training_costs=cost(flops=None)),
+        failures=[Failure("[b]two", "runs/two", "[/b] is no number")],
+    )
+    text = shown(compared)
+    assert "[red]one[/red]" in text
+    assert "failed: [b]two (runs/two): [/b] is no number" in text

@@ -1,7 +1,12 @@
+import json
+import math
+import shutil
+
 import pytest
 
 import heedful
 from heedful.comparison.budget import BUDGET_SETTINGS, Budget, read_training_cost
+from heedful.comparison.results import RunStatistics
 from heedful.errors import ConfigError
 from heedful.experiment import train
 from heedful.recipes import load_recipe
@@ -84,3 +89,84 @@ def test_time_budget_ends_by_time_and_validates_ten_times(tmp_path, recipe):
 
 def _flops(run):
     return read_training_cost(run).flops
+
+
+def write(folder, *entries, rest=""):
+    lines = "".join(json.dumps(entry) + "\n" for entry in entries)
+    (folder / "metrics.jsonl").write_text(lines + rest)
+    return read_training_cost(folder)
+
+
+def training(step, **facts):
+    return {"type": "training", "step": step, "loss": 1.0, **facts}
+
+
+def validation(step, **facts):
+    return {"type": "validation", "step": step, "loss": 2.0, **facts}
+
+
+def test_cost_of_a_trained_run(runs):
+    cost = read_training_cost(runs / "small-0")
+    entries = read_json_lines(runs / "small-0" / "metrics.jsonl")
+    last = [entry for entry in entries if entry["type"] == "training"][-1]
+    assert cost.steps == last["step"] == 30
+    assert cost.flops == last["flops"]
+    assert cost.seconds == pytest.approx(last["seconds"], abs=0.1)
+    assert cost.peak_memory == max(entry.get("peak_memory", 0) for entry in entries)
+    assert [point.step for point in cost.curve] == [15, 30]
+    held_out = [entry for entry in entries if entry["type"] == "validation"]
+    for point, entry in zip(cost.curve, held_out, strict=True):
+        names = {"loss", "accuracy", "bleu", "chrf"}
+        assert point.scores == {name: entry[name] for name in names & entry.keys()}
+        assert point.seconds == entry["seconds"]
+    # FLOPs are logged after 10 and 20 steps: those of 15 are interpolated.
+    logged = {entry["step"]: entry["flops"] for entry in entries if "flops" in entry}
+    assert cost.curve[0].flops == pytest.approx((logged[10] + logged[20]) / 2)
+
+
+def test_run_without_logs_has_unknown_cost(tmp_path):
+    assert read_training_cost(tmp_path) == (None, None, None, None, [])
+    assert write(tmp_path, training(10)) == (10, None, None, None, [])
+
+
+def test_newest_checkpoint_returns_time_and_flops(runs, tmp_path):
+    copy = shutil.copytree(runs / "small-0", tmp_path / "run")
+    newest = copy / "checkpoints" / "step-00000030" / "progress.json"
+    progress = json.loads(newest.read_text())
+    cost = write(copy, training(10, seconds=2.0, flops=1e9))
+    assert cost[:3] == (30, progress["seconds"], progress["flops"])
+    newest.write_text("half of i")
+    assert write(copy, training(40, seconds=2.0, flops=1e9))[:3] == (40, 2.0, 1e9)
+    shutil.rmtree(copy / "checkpoints")
+    assert write(copy, training(10, seconds=2.0, flops=1e9))[:3] == (10, 2.0, 1e9)
+
+
+def test_last_logged_values_scaled_to_the_last_step(tmp_path):
+    cost = write(
+        tmp_path,
+        training(10, seconds=2.0, flops=1e9, peak_memory=300),
+        training(20, seconds=5.0, flops=2e9, peak_memory=200),
+        validation(24, seconds=9.0, accuracy=0.5),
+        rest='{"type": "training", "ste',
+    )
+    assert cost[:4] == (24, 6.0, 2.4e9, 300)
+    (point,) = cost.curve
+    assert point == (24, 9.0, 2e9, {"loss": 2.0, "accuracy": 0.5})
+
+
+def test_nonfinite_scores_skipped(tmp_path):
+    cost = write(tmp_path, validation(5, accuracy=float("nan"), seconds=1.0))
+    assert cost.curve == [(5, 1.0, None, {"loss": 2.0})]
+
+
+def test_statistics_of_several_runs():
+    # (1 + 2 + 6) / 3; squares 4, 1, 9 over one less than three.
+    assert RunStatistics.from_values([1.0, 2.0, 6.0]) == (3.0, pytest.approx(math.sqrt(7)))
+
+
+def test_single_run_has_no_standard_deviation():
+    assert RunStatistics.from_values([5.0]) == (5.0, None)
+
+
+def test_infinite_score_has_no_standard_deviation():
+    assert RunStatistics.from_values([math.inf, 1.0]) == (math.inf, None)

@@ -41,7 +41,7 @@ class Document(NamedTuple):
 
     def _render(self, sentence: Sentence, translation: Mapping[str, Any]) -> str:
         if sentence.tags:
-            return _place_tags(sentence, translation)
+            return _insert_tags(sentence, translation)
         return escape(translation["text"]) if self.is_html else translation["text"]
 
 
@@ -80,7 +80,7 @@ def _pieces(text: str) -> list[_Piece]:
     ]
 
 
-def _place_tags(sentence: Sentence, translation: Mapping[str, Any]) -> str:
+def _insert_tags(sentence: Sentence, translation: Mapping[str, Any]) -> str:
     """Return a translation with the tags of its source, as HTML.
 
     An element contains the longest run of words that its words were translated to.

@@ -1,13 +1,28 @@
 """The report of complete, incomplete and hostile comparisons."""
 
+import itertools
+import json
+import math
+import random
 import re
 from html.parser import HTMLParser
 
 import pytest
 
-from heedful.comparison.report import render_comparison_page
-from heedful.comparison.results import Failure
+from heedful.comparison.report import (
+    MAX_EXAMPLE_LENGTH,
+    comparison_to_json,
+    diff_words,
+    render_comparison_page,
+    render_example,
+    save_comparison,
+)
+from heedful.comparison.results import Comparison, Failure
+from heedful.comparison.tables import to_csv, to_latex, to_markdown
+from heedful.errors import StorageError
+from heedful.plotting.html import row_header
 from tests.example_comparisons import HOSTILE, bare_system, example_comparison, example_system
+from tests.unit.comparison.format_examples import comparison, score, system
 
 SECTIONS = ["table", "cost", "length", "learning", "examples", "reproduction"]
 
@@ -141,3 +156,114 @@ def test_page_has_no_external_references_or_inline_styles():
     assert page.count("<style>") == page.count("</style>") == 1
     assert not re.search(r"""\s(style|on\w+)=["']""", page)
     assert "default-src 'none'" in page
+
+
+def is_row_of(words, others):
+    """Whether the words stand in the others, in order."""
+    rest = iter(others)
+    return all(word in rest for word in words)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_diff_leaves_the_longest_common_subsequence_unmarked(seed):
+    draw = random.Random(seed)
+    words, others = ([draw.choice("abc") for _ in range(draw.randint(0, 7))] for _ in range(2))
+    result = diff_words(words, others)
+    assert [word for word, _ in result] == words
+    common = [word for word, is_other in result if not is_other]
+    assert is_row_of(common, others)
+    most = max(
+        size
+        for size in range(len(words) + 1)
+        for row in itertools.combinations(words, size)
+        if is_row_of(row, others)
+    )
+    assert len(common) == most
+
+
+def outputs_of(*outputs, reference="the girl sees the slave"):
+    systems = [example_system(i)._replace(outputs=[each]) for i, each in enumerate(outputs)]
+    comparison = example_comparison(systems=systems)
+    comparison = comparison._replace(sources=["puella"], references=[reference])
+    table = render_example(comparison, 0, [row_header(system.name) for system in systems])
+    return [row[1] for row in table.find("tbody")]
+
+
+def test_example_starts_with_source_and_reference():
+    texts = ["".join(cell.itertext()) for cell in outputs_of("a girl", "the girl sees a slave")]
+    assert texts == ["puella", "the girl sees the slave", "a girl", "the girl sees a slave"]
+
+
+def test_differing_words_marked():
+    *_, cell = outputs_of("some old girl sees the the slave")
+    assert [mark.text for mark in cell.iter("mark")] == ["some old", "the"]
+
+
+def test_equal_output_has_a_check_mark_and_empty_output_a_placeholder():
+    _, _, same, empty = outputs_of("the girl sees the slave", " ")
+    assert "".join(same.itertext()).endswith("\u2713")
+    assert list(same.iter("mark")) == []
+    assert "".join(empty.itertext()) == "nothing"
+
+
+def test_system_without_output_has_no_row():
+    comparison = example_comparison(systems=[example_system(0)._replace(outputs=[])])
+    table = render_example(comparison, 0, [row_header("system-0")])
+    assert len(table.find("tbody")) == 2
+
+
+def test_long_output_is_cut_with_an_ellipsis():
+    *_, cell = outputs_of("w " * 5000)
+    text = "".join(cell.itertext())
+    assert (text.split().count("w"), text.endswith(" ...")) == (MAX_EXAMPLE_LENGTH, True)
+
+
+def several():
+    return comparison(system("dot", score(20.25, deviation=0.5)), system("b", score(21.0, p=1.0)))
+
+
+def test_every_format_is_written(tmp_path):
+    result = several()
+    files = save_comparison(result, tmp_path / "new" / "folder")
+    assert [path.name for path in files] == [
+        "comparison.json",
+        "table.csv",
+        "table.md",
+        "table.tex",
+        "report.html",
+    ]
+    texts = {path.name: path.read_text(encoding="utf-8") for path in files}
+    assert "dot" in texts["report.html"]
+    assert texts["table.md"] == to_markdown(result)
+    assert texts["table.csv"] == to_csv(result)
+    assert texts["table.tex"] == to_latex(result)
+    assert texts["comparison.json"] == comparison_to_json(result)
+
+
+def test_json_has_every_field():
+    saved = json.loads(comparison_to_json(several()))
+    assert tuple(saved) == Comparison._fields
+    first, second = saved["systems"]
+    assert first["scores"][0]["stats"] == {"mean": 20.25, "std": 0.5}
+    assert first["scores"][0]["by_length"] == [["1-5", 3, 20.25]]
+    assert first["scores"][0]["difference"] is None
+    assert second["scores"][0]["difference"] == {"value": 1.0, "p_value": 1.0}
+    assert first["curves"][0][1] == {
+        "step": 20,
+        "seconds": None,
+        "flops": None,
+        "scores": {"loss": 1.5},
+    }
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_nonfinite_numbers_are_null(value):
+    saved = json.loads(comparison_to_json(comparison(system("one", score(value)))))
+    assert saved["systems"][0]["scores"][0]["stats"]["mean"] is None
+
+
+def test_unwritable_folder_raises(tmp_path):
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(StorageError) as caught:
+        save_comparison(several(), tmp_path / "taken")
+    assert caught.value.location == str(tmp_path / "taken")
