@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-from heedful.training.rng import get_rng_states
 from safetensors.torch import load_file
 
 from heedful.attention.auxiliary_losses import CoverageLoss
