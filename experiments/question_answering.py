@@ -22,7 +22,7 @@ import typer
 
 from experiments import LAB, heading, row, save
 from heedful.data.synthetic import get_corpus
-from heedful.data.synthetic.toy_corpora import OPERATORS
+from heedful.data.synthetic.corpus import OPERATORS
 from heedful.data.text.pair_dataset import Pair
 from heedful.evaluation.base import compute_score
 from heedful.evaluation.registry import METRICS

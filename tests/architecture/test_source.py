@@ -40,10 +40,9 @@ KEYWORD_DICTS = {
 PLURALS = {  # why a number before a plural cannot be 1, or is a text
     "src/heedful/cli/options.py": "side of a pair",
     "src/heedful/comparison/tables.py": "more than one run",
-    "src/heedful/conversion/exporting.py": "eight samples",
     "src/heedful/conversion/hf_export.py": "eight samples",
     "src/heedful/conversion/hf_language_models.py": "eight samples",
-    "src/heedful/conversion/model_card.py": "vocabularies have special tokens",
+    "src/heedful/conversion/exporting.py": "eight samples; vocabularies have special tokens",
     "src/heedful/conversion/safetensors_export.py": "eight samples; models have many tensors",
     "src/heedful/conversion/torch_export.py": "eight samples",
     "src/heedful/evaluation/score_table.py": "a thousand samples",

@@ -73,7 +73,7 @@ SECTIONS = {
     "Data and inspection": [
         "data.text.batching",
         "tokenization.tokenizer",
-        "tokenization.position",
+        "tokenization.special_texts",
         "inspection.attention_map",
         "inspection.terminal_figures",
         "inspection.attention_trace",

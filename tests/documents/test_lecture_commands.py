@@ -26,7 +26,7 @@ from experiments import question_answering
 from heedful.comparison import training as comparison_training
 from heedful.comparison.training import SPLITS, find_dataset
 from heedful.config import to_overrides
-from heedful.data.images.idx_files import write_idx
+from heedful.data.images.labeled_images import write_idx
 from heedful.data.synthetic.digits import BuiltInDigitsConfig
 from heedful.recipes import load_recipe
 from tests.commands import heedful

@@ -11,7 +11,7 @@ import yaml
 
 from heedful.comparison.budget import Budget
 from heedful.comparison.training import plan_runs, train_in_process
-from heedful.data.images.idx_files import write_idx
+from heedful.data.images.labeled_images import write_idx
 from heedful.data.synthetic.digits import BuiltInDigitsConfig
 from heedful.tasks.registry import TASKS
 from tests import captioning, commands, forecasting

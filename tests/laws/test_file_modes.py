@@ -12,8 +12,8 @@ import pytest
 import heedful
 from heedful.conversion.exporting import export_run
 from heedful.conversion.importing import import_run
-from heedful.data.images.feature_files import write_features
-from heedful.data.images.idx_files import write_idx
+from heedful.data.images.features import write_features
+from heedful.data.images.labeled_images import write_idx
 from heedful.storage.atomic import atomic_replace, write_text
 from tests.commands import write_random_run, write_recipe
 from tests.exporting import TEXTS, TRANSFORMER, UMASK, assert_modes

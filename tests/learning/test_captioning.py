@@ -8,7 +8,7 @@ import pytest
 
 import heedful
 from experiments.sentinel import measure_words
-from heedful.data.synthetic.shapes import COLORS, FORMS
+from heedful.data.synthetic.images import COLORS, FORMS
 from heedful.evaluation.registry import compute_metrics
 from heedful.recipes import load_recipe, recipe_names
 from tests.shape_checking import unchecked

@@ -66,7 +66,7 @@ def check_near_true_quantiles(forecaster, name, count=20):
         rng = config.generator(index)
         parameters, values = process.generate(rng, config.length)
         np.testing.assert_array_equal(values, forecast.series.values)
-        paths = process.sample_paths(parameters, values[:-horizon], horizon, 2000, rng)
+        paths = process.sample_paths(parameters, values[:-horizon], (2000, horizon), rng)
         for which, samples in enumerate((forecast.samples, paths)):
             errors = forecast.targets[:, None] - np.quantile(samples, levels, axis=0).T
             losses[which] += (np.maximum(levels * errors, (levels - 1) * errors)).sum()

@@ -8,10 +8,9 @@ import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from typing_extensions import override
 
-from heedful.aligners.corpus import AlignmentBatch, TranslationTable, build_corpus, iter_batches
-from heedful.aligners.hmm import HMMAligner
+from heedful.aligners.corpus import TranslationTable, build_corpus, iter_batches
 from heedful.aligners.links import Link, Symmetrization, symmetrize
-from heedful.aligners.models import DiagonalAligner, IBMModel1, WordAligner
+from heedful.aligners.models import DiagonalAligner, HMMAligner, IBMModel1, WordAligner
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
 from heedful.tokenization.ragged_array import RaggedArray
@@ -161,14 +160,10 @@ def predict_links(aligner: WordAligner, corpus: ParallelTokens) -> list[set[Link
     """
     links: list[set[Link]] = [set() for _ in range(len(corpus.source))]
     for batch in iter_batches(aligner.table, *corpus):
-        for row, best in zip(batch.rows.tolist(), best_positions(aligner, batch), strict=True):
-            links[row] = {Link(i - 1, j) for j, i in enumerate(best) if i}
+        best = aligner.expect(batch).posteriors.argmax(axis=-1).tolist()  # from 1; 0 is null
+        for row, positions in zip(batch.rows.tolist(), best, strict=True):
+            links[row] = {Link(i - 1, j) for j, i in enumerate(positions) if i}
     return links
-
-
-def best_positions(aligner: WordAligner, batch: AlignmentBatch) -> list[list[int]]:
-    """Return the most likely position of each target token, counted from 1; 0 is null."""
-    return aligner.expect(batch).posteriors.argmax(axis=-1).tolist()
 
 
 def align_corpus(

@@ -19,7 +19,7 @@ from heedful.terminal import (
 if TYPE_CHECKING:
     from heedful.data.images.image_files import Pixels
     from heedful.data.synthetic import Corpus
-    from heedful.data.synthetic.image_corpus import ImageCorpus
+    from heedful.data.synthetic.corpus import ImageCorpus
 
 Format = Literal["tsv", "jsonl"]
 _DIGITS = "digits"
@@ -186,8 +186,7 @@ def _write_digits(
     scene: tuple[int | None, int],
 ) -> None:
     """Write digits, of a file or drawn, with their labels; on canvases if a size is given."""
-    from heedful.data.images.idx_files import write_idx
-    from heedful.data.images.labeled_images import IdxImagesConfig, render_scenes
+    from heedful.data.images.labeled_images import IdxImagesConfig, render_scenes, write_idx
     from heedful.data.sources import SourceConfig
     from heedful.data.synthetic.digits import BuiltInDigitsConfig
 

@@ -64,7 +64,7 @@ def features(
     Example: heedful features photos --out photos.safetensors
     Example: heedful features photos/*.jpg --out photos.safetensors --bits 4
     """
-    from heedful.data.images.feature_files import FeatureBits, check_feature_path
+    from heedful.data.images.features import FeatureBits, check_feature_path
     from heedful.models.efficientnet import load_efficientnet
     from heedful.models.feature_extraction import (
         DecodedBatch,

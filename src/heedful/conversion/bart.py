@@ -10,10 +10,13 @@ from heedful.conversion.hf_transformer import (
     special_token_ids,
 )
 from heedful.conversion.interface import ImportedRun
-from heedful.conversion.special_tokens import VocabularyOrder
+from heedful.conversion.tensor_names import VocabularyOrder
 from heedful.errors import DataError, check, format_count
-from heedful.tokenization.bart import BartTokenizer, BartTokenizerConfig
-from heedful.tokenization.byte_level_bpe import ByteLevelBPETokenizerConfig
+from heedful.tokenization.byte_level_bpe import (
+    BartTokenizer,
+    BartTokenizerConfig,
+    ByteLevelBPETokenizerConfig,
+)
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import Vocabulary
 

@@ -17,13 +17,18 @@ from heedful.conversion.hf_tokenizers import (
     read_hf_tokenizer,
     require_special_tokens,
 )
-from heedful.conversion.hf_transformer import ACTIVATIONS
-from heedful.conversion.interface import ImportedRun, build_recipe, expected_weights
-from heedful.conversion.special_tokens import VocabularyOrder
+from heedful.conversion.hf_transformer import read_activation
+from heedful.conversion.interface import (
+    ImportedRun,
+    build_recipe,
+    expected_weights,
+    transformer_settings,
+)
 from heedful.conversion.tensor_names import (
     TensorLayout,
     TensorRule,
     TensorTable,
+    VocabularyOrder,
     affine,
     layout_of_one,
     nested,
@@ -260,38 +265,31 @@ def _normalized_names(tensors: Mapping[str, Tensor], model_type: str) -> dict[st
 
 
 def _recipe(folder: HFFolder, architecture: _Architecture, tokenizer: dict[str, Any]) -> Recipe:
-    def setting(name: str, kind: type, default: Any = None) -> Any:
-        return folder.setting(architecture.settings[name], kind, default)
+    def setting(name: str) -> int:
+        return folder.setting(architecture.settings[name], int)
 
-    activation = setting("activation", str, "gelu")
-    message = f"{architecture.settings['activation']} is {activation!r}, which is not known here"
-    hint = f"these are: {', '.join(ACTIVATIONS)}"
-    check(activation in ACTIVATIONS, str(folder.path / CONFIG), message, hint, DataError)
+    activation = read_activation(folder, architecture.settings["activation"])
     positions = folder.setting("max_position_embeddings", int)
     positions -= architecture.num_unused_positions(folder)
     has_segments = architecture.title != "DistilBERT"
-    encoder = {
-        "type": "transformer",
-        "hidden_size": setting("hidden_size", int),
-        "num_layers": setting("num_layers", int),
-        "attention": {
-            "score": {"type": "scaled-dot"},
-            "multi_head": {"num_heads": setting("num_heads", int), "bias": True},
-            "dropout": folder.config.get(architecture.settings["attention_dropout"], 0.1),
+    encoder = transformer_settings(
+        {
+            "hidden_size": setting("hidden_size"),
+            "num_layers": setting("num_layers"),
+            "norm_eps": folder.config.get("layer_norm_eps", 1e-12) if has_segments else 1e-12,
+            "dropout": folder.config.get(architecture.settings["dropout"], 0.1),
+            "positional_encoding": {"type": "learned", "max_positions": positions},
+            "scale_embeddings": False,
+            "embedding_norm": True,
+            "num_segments": folder.setting("type_vocab_size", int, 2) if has_segments else 0,
         },
-        "feed_forward": [
-            {
-                "intermediate_size": setting("intermediate_size", int),
-                "activation": ACTIVATIONS[activation],
-            }
-        ],
-        "norm_eps": folder.config.get("layer_norm_eps", 1e-12) if has_segments else 1e-12,
-        "dropout": folder.config.get(architecture.settings["dropout"], 0.1),
-        "positional_encoding": {"type": "learned", "max_positions": positions},
-        "scale_embeddings": False,
-        "embedding_norm": True,
-        "num_segments": folder.setting("type_vocab_size", int, 2) if has_segments else 0,
-    }
+        heads={"num_heads": setting("num_heads")},
+        attention_dropout=folder.config.get(architecture.settings["attention_dropout"], 0.1),
+        feed_forward={
+            "intermediate_size": setting("intermediate_size"),
+            "activation": activation,
+        },
+    )
     return build_recipe(
         {
             "info": {

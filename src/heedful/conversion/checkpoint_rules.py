@@ -12,12 +12,11 @@ import torch
 from torch import Tensor
 
 from heedful.conversion.interface import ImportedRun, build_recipe, expected_weights
-from heedful.conversion.special_tokens import VocabularyOrder
 from heedful.conversion.tensor_names import (
     TensorLayout,
     TensorRule,
     TensorTable,
-    affine,
+    VocabularyOrder,
     layout_of_one,
     tensor,
 )
@@ -61,6 +60,11 @@ class CheckpointSettings:
         message = f"{self.prefix}{name} is {shown}, which heedful has no counterpart of"
         values = ", ".join(map(repr, allowed))
         raise DataError(self.location, message, f"models with one of these can be read: {values}")
+
+    def require_off(self, *names: str) -> None:
+        """Raise DataError if one of these settings is on."""
+        for name in names:
+            self.require_one_of(name, (0, 0.0, False, "", "none", [], None))
 
 
 def find_file(folder: Path, named: str, default: str) -> Path:
@@ -164,15 +168,6 @@ def encoder_rnn_rules() -> list[TensorRule]:
     forward = rnn_rules("encoder.layers.*.forward_cell", "encoder.rnn")
     backward = rnn_rules("encoder.layers.*.backward_cell", "encoder.rnn", "l*_reverse")
     return [*forward, *backward]
-
-
-def attention_rules(ours: str, theirs: str, names: Mapping[str, str]) -> list[TensorRule]:
-    """Return the rules of multi-head attention; `names` are the names of four projections there."""
-    return [
-        rule
-        for name, foreign_name in names.items()
-        for rule in affine(f"{ours}.{name}_projection", f"{theirs}.{foreign_name}")
-    ]
 
 
 def build_run(

@@ -10,9 +10,14 @@ from pathlib import Path
 from typing_extensions import override
 
 from heedful.acceleration import ct2
-from heedful.conversion.exporting import check_equal_outputs, greedy_outputs
+from heedful.conversion.exporting import (
+    Program,
+    check_equal_outputs,
+    describe_program,
+    greedy_outputs,
+    write_program,
+)
 from heedful.conversion.interface import Exporter
-from heedful.conversion.programs import Program, describe_program, write_program
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.tasks.prediction import LoadedRun
 from heedful.tokenization.subword import SubwordTokenizer

@@ -5,21 +5,19 @@ encoder or decoder wins over one of the model. A table that is shared is in the 
 """
 
 import re
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from heedful.conversion.checkpoint_rules import CheckpointSettings, Side, attention_rules, build_run
+from heedful.conversion.checkpoint_rules import CheckpointSettings, Side, build_run
 from heedful.conversion.hf_folder import CONFIG, HFFolder, read_safetensors
-from heedful.conversion.interface import ImportedRun
+from heedful.conversion.interface import ImportedRun, transformer_settings
 from heedful.conversion.opennmt import (
     ATTENTION_NAMES,
     DECODING,
     HEAD,
     HEAD_BIAS,
-    OFF,
     embedding_sharing,
     read_dropout,
     read_side,
@@ -27,7 +25,7 @@ from heedful.conversion.opennmt import (
     recurrent_model,
     table_rules,
 )
-from heedful.conversion.tensor_names import TensorRule, affine, nested
+from heedful.conversion.tensor_names import TensorRule, affine, attention_rules, nested
 from heedful.errors import DataError, check
 from heedful.storage.json_files import read_json
 
@@ -84,8 +82,8 @@ def read_run(path: Path) -> ImportedRun:
     model, training = config.section("model"), config.section("training", is_needed=False)
     model.require_one_of("architecture", ("transformer", "rnn", "custom"))
     model.require_one_of("generator_function", ("softmax",))
-    _require_off(model, _UNSUPPORTED["model"])
-    _require_off(training, _UNSUPPORTED["training"])
+    model.require_off(*_UNSUPPORTED["model"])
+    training.require_off(*_UNSUPPORTED["training"])
     notes = [_SEARCH_NOTE]
     tensors = _read_tensors(path, model)
     sides = _read_sides(folder, config, notes)
@@ -107,11 +105,6 @@ def read_run(path: Path) -> ImportedRun:
     }
     rules += table_rules(sides, _SOURCE_TABLE, _TARGET_TABLE)
     return build_run(path, recipe, sides, rules, tensors, ignored=_IGNORED, notes=notes)
-
-
-def _require_off(settings: CheckpointSettings, names: Collection[str]) -> None:
-    for name in names:
-        settings.require_one_of(name, OFF)
 
 
 def _read_section(model: CheckpointSettings, name: str) -> CheckpointSettings:
@@ -159,7 +152,7 @@ def _read_sides(
 def _require_positions(model: CheckpointSettings, allowed: str) -> None:
     """Check the type of positions; it has a default, which null is not."""
     embeddings = model.section("embeddings", is_needed=False)
-    _require_off(embeddings, ("normalize",))
+    embeddings.require_off("normalize")
     embeddings.require_one_of("embedding_type", ("standard",))
     value = embeddings.values.get(_POSITIONS, "SinusoidalInterleaved")
     settings = {_POSITIONS: "null" if value is None else value}
@@ -209,38 +202,34 @@ def _transformer_settings(
     _check_transformer(section, head_size=hidden_size // max(num_heads, 1))
     activation, is_gated = _ACTIVATIONS[section.get("mlp_activation_fn", str, "relu")]
     dropout = read_dropout(training, default=0.3)
-    return {
-        "type": "transformer",
-        "hidden_size": hidden_size,
-        "num_layers": section.get("layers", int, 2),
-        "attention": {
-            "score": {"type": "scaled-dot"},
-            "multi_head": {
-                "num_heads": num_heads,
-                "num_kv_heads": section.get("heads_kv", int, 0) or None,
-                "bias": has_bias,
-            },
-            "dropout": read_dropout(training, "attention_dropout", 0.1),
+    return transformer_settings(
+        {
+            "hidden_size": hidden_size,
+            "num_layers": section.get("layers", int, 2),
+            "norm": "rms" if section.get("layer_norm", str, "standard") == "rms" else "layer",
+            "norm_order": "pre",
+            "norm_eps": section.get("norm_eps", (float, int), 1e-5),
+            "dropout": dropout,
+            "scale_embeddings": True,
         },
-        "feed_forward": [
-            {
-                "intermediate_size": section.get("transformer_ff", int, 2048),
-                "activation": activation,
-                "gated": is_gated,
-                "dropout": dropout,
-                "bias": section.get("add_ffnbias", bool, False),
-            }
-        ],
-        "norm": "rms" if section.get("layer_norm", str, "standard") == "rms" else "layer",
-        "norm_order": "pre",
-        "norm_eps": section.get("norm_eps", (float, int), 1e-5),
-        "dropout": dropout,
-        "scale_embeddings": True,
-    }
+        heads={
+            "num_heads": num_heads,
+            "num_kv_heads": section.get("heads_kv", int, 0) or None,
+            "bias": has_bias,
+        },
+        attention_dropout=read_dropout(training, "attention_dropout", 0.1),
+        feed_forward={
+            "intermediate_size": section.get("transformer_ff", int, 2048),
+            "activation": activation,
+            "gated": is_gated,
+            "dropout": dropout,
+            "bias": section.get("add_ffnbias", bool, False),
+        },
+    )
 
 
 def _check_transformer(section: CheckpointSettings, *, head_size: int) -> None:
-    _require_off(section, _UNSUPPORTED["side"])
+    section.require_off(*_UNSUPPORTED["side"])
     for name, allowed in (
         ("mlp_activation_fn", tuple(_ACTIVATIONS)),
         ("layer_norm", ("standard", "standardFP32", "rms")),
@@ -273,7 +262,7 @@ def _recurrent_model(
     """Return a model from the options that OpenNMT-py has for it."""
     _require_positions(model, "null")
     encoder, decoder = (_read_section(model, name) for name in ("encoder", "decoder"))
-    _require_off(decoder, _UNSUPPORTED["side"])
+    decoder.require_off(*_UNSUPPORTED["side"])
     cell = encoder.get("rnn_type", str, "LSTM")
     embeddings = model.section("embeddings", is_needed=False)
     common_size = embeddings.get("word_vec_size", int, -1)

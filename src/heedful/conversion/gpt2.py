@@ -16,14 +16,20 @@ from heedful.conversion.hf_tokenizers import (
     read_hf_tokenizer,
     require_special_tokens,
 )
-from heedful.conversion.hf_transformer import ACTIVATIONS
-from heedful.conversion.interface import ImportedRun, build_recipe, expected_weights
-from heedful.conversion.special_tokens import NO_ROW, VocabularyOrder
+from heedful.conversion.hf_transformer import read_activation
+from heedful.conversion.interface import (
+    ImportedRun,
+    build_recipe,
+    expected_weights,
+    transformer_settings,
+)
 from heedful.conversion.tensor_names import (
+    NO_ROW,
     TRANSPOSED,
     TensorLayout,
     TensorRule,
     TensorTable,
+    VocabularyOrder,
     affine,
     concatenated,
     nested,
@@ -135,31 +141,23 @@ def _with_head(folder: HFFolder, stored: Mapping[str, Tensor]) -> dict[str, Tens
 
 
 def _recipe(folder: HFFolder, tokenizer: dict[str, Any], *, is_tied: bool) -> Recipe:
-    activation = folder.setting("activation_function", str, "gelu_new")
-    message = f"activation_function is {activation!r}, which is not known here"
-    hint = f"these are: {', '.join(ACTIVATIONS)}"
-    check(activation in ACTIVATIONS, str(folder.path / CONFIG), message, hint, DataError)
+    activation = read_activation(folder, "activation_function", "gelu_new")
     size, positions = (folder.setting(name, int) for name in ("n_embd", "n_positions"))
-    dropout = folder.config.get("resid_pdrop", 0.1)
-    backbone = {
-        "type": "transformer",
-        "hidden_size": size,
-        "num_layers": folder.setting("n_layer", int),
-        "attention": {
-            "score": {"type": "scaled-dot"},
-            "multi_head": {"num_heads": folder.setting("n_head", int), "bias": True},
-            "dropout": folder.config.get("attn_pdrop", 0.1),
+    backbone = transformer_settings(
+        {
+            "hidden_size": size,
+            "num_layers": folder.setting("n_layer", int),
+            "norm_order": "pre",
+            "norm_eps": folder.config.get("layer_norm_epsilon", 1e-5),
+            "dropout": folder.config.get("resid_pdrop", 0.1),
         },
-        "feed_forward": [
-            {
-                "intermediate_size": folder.setting("n_inner", int, 4 * size),
-                "activation": ACTIVATIONS[activation],
-            }
-        ],
-        "norm_order": "pre",
-        "norm_eps": folder.config.get("layer_norm_epsilon", 1e-5),
-        "dropout": dropout,
-    }
+        heads={"num_heads": folder.setting("n_head", int)},
+        attention_dropout=folder.config.get("attn_pdrop", 0.1),
+        feed_forward={
+            "intermediate_size": folder.setting("n_inner", int, 4 * size),
+            "activation": activation,
+        },
+    )
     return build_recipe(
         {
             "info": {"name": folder.path.name, "summary": f"GPT-2 of {folder.path.name}"},

@@ -8,7 +8,7 @@ the run again, bit for bit.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ from heedful.conversion.hf_transformer import (
 )
 from heedful.conversion.importing import write_run_files
 from heedful.conversion.interface import Exporter
-from heedful.conversion.special_tokens import identity_order
+from heedful.conversion.tensor_names import identity_order
 from heedful.data.text.batching import collate_sources
 from heedful.errors import DataError, check
 from heedful.search import LengthPenalty
@@ -181,15 +181,8 @@ def _model_conditions(run: LoadedRun) -> dict[str, object]:
 # ----- settings
 
 
-class _Kind(NamedTuple):
-    model_type: str
-    architecture: str
-
-
-def _kind(run: LoadedRun) -> _Kind:
-    is_marian = isinstance(run.config.model.encoder.positional_encoding, SinusoidalEncodingConfig)
-    bart = _Kind("bart", "BartForConditionalGeneration")
-    return _Kind("marian", "MarianMTModel") if is_marian else bart
+def _is_marian(run: LoadedRun) -> bool:
+    return isinstance(run.config.model.encoder.positional_encoding, SinusoidalEncodingConfig)
 
 
 def _num_positions(run: LoadedRun) -> int:
@@ -200,8 +193,8 @@ def _num_positions(run: LoadedRun) -> int:
 
 
 def _model_config(run: LoadedRun) -> dict[str, Any]:
-    model, kind = run.config.model, _kind(run)
-    is_marian, is_shared = kind.model_type == "marian", model.embeddings == "shared"
+    model, is_marian = run.config.model, _is_marian(run)
+    is_shared = model.embeddings == "shared"
     # BART ties all tables or none.
     is_tied = is_shared or (is_marian and model.embeddings == "tied")
     sizes = {
@@ -215,8 +208,8 @@ def _model_config(run: LoadedRun) -> dict[str, Any]:
     }
     encoder = model.encoder
     return {
-        "architectures": [kind.architecture],
-        "model_type": kind.model_type,
+        "architectures": ["MarianMTModel" if is_marian else "BartForConditionalGeneration"],
+        "model_type": "marian" if is_marian else "bart",
         "is_encoder_decoder": True,
         "d_model": encoder.hidden_size,
         **sizes,
@@ -229,7 +222,7 @@ def _model_config(run: LoadedRun) -> dict[str, Any]:
         "vocab_size": len(run.tokenizers.source),
         **(marian if is_marian else {}),
         "tie_word_embeddings": is_tied,
-        **_special_tokens(),
+        **_SPECIAL_TOKENS,
         "dtype": "float32",
     }
 
@@ -242,16 +235,13 @@ def _side_sizes(config: Any) -> dict[str, int]:
     }
 
 
-def _special_tokens() -> dict[str, int]:
-    return {
-        "pad_token_id": PAD,
-        "bos_token_id": BOS,
-        "eos_token_id": EOS,
-        "decoder_start_token_id": BOS,
-        "forced_eos_token_id": EOS,
-    }
-
-
+_SPECIAL_TOKENS = {
+    "pad_token_id": PAD,
+    "bos_token_id": BOS,
+    "eos_token_id": EOS,
+    "decoder_start_token_id": BOS,
+    "forced_eos_token_id": EOS,
+}
 _EARLY_STOPPING: dict[str, bool | str] = {
     "heuristic": False,
     "first-finished": True,
@@ -268,7 +258,7 @@ def _generation_config(run: LoadedRun) -> dict[str, Any]:
     decoding = run.config.decoding
     penalty = decoding.length_penalty.build()
     settings = {
-        **_special_tokens(),
+        **_SPECIAL_TOKENS,
         "num_beams": decoding.beam_size,
         "length_penalty": penalty.alpha if penalty.formula == "power" else 0.0,
         "early_stopping": _EARLY_STOPPING[decoding.stopping.type],
@@ -292,7 +282,7 @@ def _tensors(run: LoadedRun) -> dict[str, Tensor]:
     weights = unique_weights(run.model)
     tensors = table.export_tensors(weights)
     tensors |= _zero_biases(run, tensors)
-    sharing, is_marian = run.config.model.embeddings, _kind(run).model_type == "marian"
+    sharing, is_marian = run.config.model.embeddings, _is_marian(run)
     if sharing == "shared":
         tensors[SHARED] = tensors.pop(ENCODER_TABLE)
     elif not is_marian:
@@ -363,14 +353,9 @@ def _compare_search(
         do_sample=False,
     )
     ours = [list(hypotheses[0].tokens) for hypotheses in results]
-    theirs = [_without_special(ids) for ids in outputs.tolist()]
+    # Without the first token, and without EOS and what follows it.
+    theirs = [(tokens := ids[1:])[: [*tokens, EOS].index(EOS)] for ids in outputs.tolist()]
     ended = [index for index, ids in enumerate(ours) if beam_size == 1 or len(ids) < limit]
     check_equal_outputs(
         [ours[index] for index in ended], [theirs[index] for index in ended], location=location
     )
-
-
-def _without_special(ids: list[int]) -> list[int]:
-    """Return generated tokens, without the first, and without EOS and what follows it."""
-    tokens = ids[1:]
-    return tokens[: tokens.index(EOS)] if EOS in tokens else tokens

@@ -12,12 +12,19 @@ from torch import Tensor
 
 from heedful.conversion.hf_folder import CONFIG, HFFolder
 from heedful.conversion.importing import has_run_files, read_exported_run
-from heedful.conversion.interface import ImportedRun, build_recipe, expected_weights
-from heedful.conversion.special_tokens import VocabularyOrder, identity_order
+from heedful.conversion.interface import (
+    ImportedRun,
+    build_recipe,
+    expected_weights,
+    transformer_settings,
+)
 from heedful.conversion.tensor_names import (
     TensorRule,
     TensorTable,
+    VocabularyOrder,
     affine,
+    attention_rules,
+    identity_order,
     layout_of_one,
     nested,
     tensor,
@@ -52,19 +59,16 @@ LEARNED_POSITIONS = layout_of_one(
 # ----- tensor names
 
 
-def _attention(ours: str, theirs: str) -> list[TensorRule]:
-    names = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
-    projections = [affine(f"{name}_projection", other) for name, other in names.items()]
-    return nested(f"{ours}.", f"{theirs}.", [rule for rules in projections for rule in rules])
+_ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
 
 
 def _layer(*, is_decoder: bool) -> list[TensorRule]:
     cross = [
-        *_attention("cross_attention.attention", "encoder_attn"),
+        *attention_rules("cross_attention.attention", "encoder_attn", _ATTENTION),
         *affine("cross_attention.residual.norm", "encoder_attn_layer_norm"),
     ]
     return [
-        *_attention("self_attention.attention", "self_attn"),
+        *attention_rules("self_attention.attention", "self_attn", _ATTENTION),
         *affine("self_attention_residual.norm", "self_attn_layer_norm"),
         *(cross if is_decoder else ()),
         *affine("feed_forward.input_projection", "fc1"),
@@ -204,34 +208,33 @@ def _embedding_sharing(tensors: Mapping[str, Tensor], vocabularies: Vocabularies
     return "shared" if source is target and has_one_order else "tied"
 
 
-def _side_settings(folder: HFFolder, side: str) -> dict[str, Any]:
-    activation = folder.setting("activation_function", str, "gelu")
-    message = f"activation_function is {activation!r}, which is not known here"
+def read_activation(folder: HFFolder, name: str, default: str = "gelu") -> Activation:
+    """Return the activation that a setting names."""
+    activation = folder.setting(name, str, default)
+    message = f"{name} is {activation!r}, which is not known here"
     hint = f"these are: {', '.join(ACTIVATIONS)}"
     check(activation in ACTIVATIONS, str(folder.path / CONFIG), message, hint, DataError)
-    return {
-        "type": "transformer",
-        "hidden_size": folder.setting("d_model", int),
-        "num_layers": folder.setting(f"{side}_layers", int),
-        "attention": {
-            "score": {"type": "scaled-dot"},
-            "multi_head": {
-                "num_heads": folder.setting(f"{side}_attention_heads", int),
-                "bias": True,
-            },
-            "dropout": folder.setting("attention_dropout", float, 0.0),
+    return ACTIVATIONS[activation]
+
+
+def _side_settings(folder: HFFolder, side: str) -> dict[str, Any]:
+    activation = read_activation(folder, "activation_function")
+    return transformer_settings(
+        {
+            "hidden_size": folder.setting("d_model", int),
+            "num_layers": folder.setting(f"{side}_layers", int),
+            "norm_eps": NORM_EPS,
+            "dropout": folder.setting("dropout", float, 0.1),
+            "scale_embeddings": folder.setting("scale_embedding", bool, False),
         },
-        "feed_forward": [
-            {
-                "intermediate_size": folder.setting(f"{side}_ffn_dim", int),
-                "activation": ACTIVATIONS[activation],
-                "dropout": folder.setting("activation_dropout", float, 0.0),
-            }
-        ],
-        "norm_eps": NORM_EPS,
-        "dropout": folder.setting("dropout", float, 0.1),
-        "scale_embeddings": folder.setting("scale_embedding", bool, False),
-    }
+        heads={"num_heads": folder.setting(f"{side}_attention_heads", int)},
+        attention_dropout=folder.setting("attention_dropout", float, 0.0),
+        feed_forward={
+            "intermediate_size": folder.setting(f"{side}_ffn_dim", int),
+            "activation": activation,
+            "dropout": folder.setting("activation_dropout", float, 0.0),
+        },
+    )
 
 
 # ----- decoding

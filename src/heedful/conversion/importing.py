@@ -10,8 +10,8 @@ from pathlib import Path
 from torch import Tensor
 
 from heedful.config import read_settings, to_yaml, validate_settings
+from heedful.conversion.exporting import TOKENIZERS
 from heedful.conversion.interface import ImportedRun, build_model, expected_weights
-from heedful.conversion.programs import TOKENIZERS
 from heedful.conversion.registry import read_run
 from heedful.conversion.tensor_names import TensorTable
 from heedful.errors import DataError, RunError, check

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +44,23 @@ def build_recipe(settings: Settings, *, location: str) -> Recipe:
         setting = error.location.removeprefix("recipe: ")
         message = f"describes a model that cannot be built here: {setting}: {error.message}"
         raise DataError(location, message, "use another model; nothing was written") from None
+
+
+def transformer_settings(
+    settings: Mapping[str, Any],
+    *,
+    heads: Mapping[str, Any],
+    attention_dropout: float,
+    feed_forward: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the settings of Transformer layers that are all alike, with scaled dot products."""
+    attention = {
+        "score": {"type": "scaled-dot"},
+        "multi_head": {"bias": True, **heads},
+        "dropout": attention_dropout,
+    }
+    layers = {"attention": attention, "feed_forward": [{**feed_forward}]}
+    return {"type": "transformer", **settings, **layers}
 
 
 def expected_weights(

@@ -16,7 +16,6 @@ from heedful.config import read_settings
 from heedful.conversion.checkpoint_rules import (
     CheckpointSettings,
     Side,
-    attention_rules,
     build_run,
     build_side,
     encoder_rnn_rules,
@@ -26,18 +25,18 @@ from heedful.conversion.checkpoint_rules import (
     rnn_rules,
     swapped_columns,
 )
-from heedful.conversion.interface import ImportedRun
-from heedful.conversion.tensor_names import TensorRule, affine, nested, tensor
+from heedful.conversion.interface import ImportedRun, transformer_settings
+from heedful.conversion.tensor_names import TensorRule, affine, attention_rules, nested, tensor
 from heedful.errors import DataError, check
 from heedful.tokenization.imported import (
     SentencePieceTokenizerConfig,
     SubwordNMTTokenizerConfig,
     use_only_pieces,
 )
+from heedful.tokenization.special_texts import WhitespaceTokenizerConfig
 from heedful.tokenization.standalone import SPACE_MARK
 from heedful.tokenization.tokenizer import CharacterTokenizerConfig, NormalizerConfig
 from heedful.tokenization.vocabulary import BOS, PAD, UNK
-from heedful.tokenization.whitespace import WhitespaceTokenizerConfig
 
 AnyTokenizerConfig = (
     WhitespaceTokenizerConfig
@@ -50,7 +49,7 @@ _SOURCE_TABLE, _TARGET_TABLE = "src_embed.lut.weight", "trg_embed.lut.weight"
 _HEAD = "decoder.output_layer.weight"
 _SPECIALS = {"unk": "<unk>", "pad": "<pad>", "bos": "<s>", "eos": "</s>"}
 _ATTENTION = {"query": "q_layer", "key": "k_layer", "value": "v_layer", "output": "output_layer"}
-_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish"}
+_ACTIVATIONS = ("relu", "gelu", "swish")
 
 
 def read_run(path: Path, checkpoint: Mapping[str, Any]) -> ImportedRun:
@@ -119,37 +118,30 @@ def _transformer_side(
 ) -> dict[str, Any]:
     section.require_one_of("type", ("transformer",))
     section.require_one_of("alpha", (1, 1.0))
-    section.require_one_of("activation", tuple(_ACTIVATIONS))
+    section.require_one_of("activation", _ACTIVATIONS)
     embeddings = section.section("embeddings")
     order = section.get("layer_norm", str, "pre" if side == "encoder" else "post")
     message = f"{section.prefix}layer_norm is 'pre', but there is no norm behind the last layer"
     hint = "JoeyNMT leaves it out where layer_norm is not set; heedful has no such encoder"
     check(order == "post" or has_final_norm, section.location, message, hint, DataError)
     dropout = section.get("dropout", (float, int), 0.0)
-    return {
-        "type": "transformer",
-        "hidden_size": section.get("hidden_size", int, 512),
-        "num_layers": section.get("num_layers", int, 8 if side == "encoder" else 4),
-        "attention": {
-            "score": {"type": "scaled-dot"},
-            "multi_head": {
-                "num_heads": section.get("num_heads", int, 4 if side == "encoder" else 8),
-                "bias": True,
-            },
+    return transformer_settings(
+        {
+            "hidden_size": section.get("hidden_size", int, 512),
+            "num_layers": section.get("num_layers", int, 8 if side == "encoder" else 4),
+            "norm_order": order,
+            "norm_eps": 1e-6,
+            "dropout": dropout,
+            "scale_embeddings": embeddings.get("scale", bool, False),
+        },
+        heads={"num_heads": section.get("num_heads", int, 4 if side == "encoder" else 8)},
+        attention_dropout=dropout,
+        feed_forward={
+            "intermediate_size": section.get("ff_size", int, 2048),
+            "activation": section.get("activation", str, "relu"),
             "dropout": dropout,
         },
-        "feed_forward": [
-            {
-                "intermediate_size": section.get("ff_size", int, 2048),
-                "activation": _ACTIVATIONS[section.get("activation", str, "relu")],
-                "dropout": dropout,
-            }
-        ],
-        "norm_order": order,
-        "norm_eps": 1e-6,
-        "dropout": dropout,
-        "scale_embeddings": embeddings.get("scale", bool, False),
-    }
+    )
 
 
 def _layer_rules(*, is_decoder: bool) -> list[TensorRule]:

@@ -16,7 +16,7 @@ from heedful.conversion.hf_transformer import (
     special_token_ids,
 )
 from heedful.conversion.interface import ImportedRun
-from heedful.conversion.special_tokens import VocabularyOrder
+from heedful.conversion.tensor_names import VocabularyOrder
 from heedful.errors import DataError, check, format_count
 from heedful.tokenization.imported import SentencePieceTokenizer, SentencePieceTokenizerConfig
 from heedful.tokenization.tokenizer_pair import TokenizerPair

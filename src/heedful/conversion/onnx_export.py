@@ -16,11 +16,16 @@ from torch import nn
 from typing_extensions import override
 
 from heedful.conversion import graphs, onnx_runner
-from heedful.conversion.exporting import check_equal_outputs, greedy_outputs
+from heedful.conversion.exporting import (
+    Program,
+    check_equal_outputs,
+    describe_program,
+    greedy_outputs,
+    write_program,
+)
 from heedful.conversion.graph_capture import explain_capture_errors
 from heedful.conversion.hf_folder import write_json
 from heedful.conversion.interface import Exporter
-from heedful.conversion.programs import Program, describe_program, write_program
 from heedful.models.language_model import LanguageModel
 from heedful.tasks.prediction import LoadedRun
 from heedful.tasks.task_data import VocabSizes

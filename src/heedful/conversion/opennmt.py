@@ -15,7 +15,6 @@ from torch import Tensor
 from heedful.conversion.checkpoint_rules import (
     CheckpointSettings,
     Side,
-    attention_rules,
     build_run,
     build_side,
     encoder_rnn_rules,
@@ -24,11 +23,18 @@ from heedful.conversion.checkpoint_rules import (
     rnn_rules,
 )
 from heedful.conversion.hf_folder import read_safetensors
-from heedful.conversion.interface import ImportedRun
-from heedful.conversion.tensor_names import TRANSPOSED, TensorRule, affine, nested, tensor
+from heedful.conversion.interface import ImportedRun, transformer_settings
+from heedful.conversion.tensor_names import (
+    TRANSPOSED,
+    TensorRule,
+    affine,
+    attention_rules,
+    nested,
+    tensor,
+)
 from heedful.errors import DataError, check
 from heedful.tokenization.imported import SentencePieceTokenizerConfig, SubwordNMTTokenizerConfig
-from heedful.tokenization.whitespace import WhitespaceTokenizerConfig
+from heedful.tokenization.special_texts import WhitespaceTokenizerConfig
 
 _TABLE = "{}.embeddings.make_embedding.emb_luts.0.weight"
 _SOURCE_TABLE, _TARGET_TABLE = _TABLE.format("encoder"), _TABLE.format("decoder")
@@ -45,7 +51,6 @@ _ACTIVATIONS = {  # and whether they are gated
     "silu": ("swish", True),
     "gated-gelu": ("gelu", True),
 }
-OFF: tuple[Any, ...] = (0, 0.0, False, "", "none", [], None)
 _UNSUPPORTED = (  # options that must be off
     *("copy_attn", "coverage_attn", "context_gate", "parallel_residual", "lora_layers"),
     *("quant_layers", "num_experts", "sliding_window", "n_src_feats", "max_relative_positions"),
@@ -83,11 +88,15 @@ def read_run(path: Path, checkpoint: Mapping[str, Any]) -> ImportedRun:
     options.require_one_of("model_task", ("seq2seq",))
     options.require_one_of("model_type", ("text",))
     options.require_one_of("generator_function", ("softmax",))
-    for name in _UNSUPPORTED:
-        options.require_one_of(name, OFF)
+    options.require_off(*_UNSUPPORTED)
     tensors = _read_tensors(path, checkpoint)
     notes = [_SEARCH_NOTE]
-    sides = _read_sides(path, checkpoint["vocab"], options, notes)
+    transforms, vocab = read_transforms(options, notes), checkpoint["vocab"]
+    vocab = vocab if isinstance(vocab, dict) else {}
+    source, target = (
+        read_side(path, vocab, name, options, transforms=transforms, notes=notes)
+        for name in ("src", "tgt")
+    )
     options.require_one_of("decoder_type", ("rnn", "transformer"))
     is_recurrent = options.get("decoder_type", str) == "rnn"
     read_model = recurrent_model if is_recurrent else _transformer_model
@@ -102,9 +111,9 @@ def read_run(path: Path, checkpoint: Mapping[str, Any]) -> ImportedRun:
         },
         "decoding": DECODING,
     }
-    rules += table_rules(sides, _SOURCE_TABLE, _TARGET_TABLE)
+    rules += table_rules((source, target), _SOURCE_TABLE, _TARGET_TABLE)
     ignored = [_SOURCE_TABLE, _TARGET_TABLE, HEAD, r".*\.make_embedding\.pe\.pe"]
-    return build_run(path, recipe, sides, rules, tensors, ignored=ignored, notes=notes)
+    return build_run(path, recipe, (source, target), rules, tensors, ignored=ignored, notes=notes)
 
 
 def _read_tensors(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -169,7 +178,10 @@ def _transformer_model(
     options.require_one_of("position_encoding_type", ("SinusoidalInterleaved",))
     options.require_one_of("self_attn_type", ("scaled-dot", "scaled-dot-flash"))
     options.require_one_of("layer_norm", ("standard", "rms"))
-    _rename_old_norms(tensors)
+    for name in list(tensors):  # norms of old versions
+        for old, new in ((".a_2", ".weight"), (".b_2", ".bias")):
+            if name.endswith(old):
+                tensors[name.removesuffix(old) + new] = tensors.pop(name)
     settings: dict[str, Any] = {
         side: _transformer_side(options, short, tensors)
         for side, short in (("encoder", "enc"), ("decoder", "dec"))
@@ -191,34 +203,30 @@ def _transformer_side(
     options.require_one_of("pos_ffn_activation_fn", tuple(_ACTIVATIONS))
     activation, is_gated = _ACTIVATIONS[options.get("pos_ffn_activation_fn", str, "relu")]
     dropout, num_kv = read_dropout(options), options.get("num_kv", int, 0)
-    return {
-        "type": "transformer",
-        "hidden_size": _size(options, side, "hid_size", "hidden_size"),
-        "num_layers": _size(options, side, "layers", "layers"),
-        "attention": {
-            "score": {"type": "scaled-dot"},
-            "multi_head": {
-                "num_heads": options.get("heads", int),
-                "num_kv_heads": num_kv or None,
-                "bias": any(name.endswith("linear_query.bias") for name in tensors),
-            },
-            "dropout": read_dropout(options, "attention_dropout"),
+    return transformer_settings(
+        {
+            "hidden_size": _size(options, side, "hid_size", "hidden_size"),
+            "num_layers": _size(options, side, "layers", "layers"),
+            "norm": "rms" if options.get("layer_norm", str, "standard") == "rms" else "layer",
+            "norm_order": "pre",
+            "norm_eps": options.get("norm_eps", float, 1e-6),
+            "dropout": dropout,
+            "scale_embeddings": True,
         },
-        "feed_forward": [
-            {
-                "intermediate_size": options.get("transformer_ff", int),
-                "activation": activation,
-                "gated": is_gated,
-                "dropout": dropout,
-                "bias": any(name.endswith("w_1.bias") for name in tensors),
-            }
-        ],
-        "norm": "rms" if options.get("layer_norm", str, "standard") == "rms" else "layer",
-        "norm_order": "pre",
-        "norm_eps": options.get("norm_eps", float, 1e-6),
-        "dropout": dropout,
-        "scale_embeddings": True,
-    }
+        heads={
+            "num_heads": options.get("heads", int),
+            "num_kv_heads": num_kv or None,
+            "bias": any(name.endswith("linear_query.bias") for name in tensors),
+        },
+        attention_dropout=read_dropout(options, "attention_dropout"),
+        feed_forward={
+            "intermediate_size": options.get("transformer_ff", int),
+            "activation": activation,
+            "gated": is_gated,
+            "dropout": dropout,
+            "bias": any(name.endswith("w_1.bias") for name in tensors),
+        },
+    )
 
 
 def _layer_rules(*, is_decoder: bool) -> list[TensorRule]:
@@ -234,14 +242,6 @@ def _layer_rules(*, is_decoder: bool) -> list[TensorRule]:
         rules += attention_rules("cross_attention.attention", "context_attn", ATTENTION_NAMES)
         rules += affine("cross_attention.residual.norm", "layer_norm_2")
     return rules
-
-
-def _rename_old_norms(tensors: dict[str, Tensor]) -> None:
-    """Give the norms of old versions, a_2 and b_2, the names of later ones."""
-    for name in list(tensors):
-        for old, new in ((".a_2", ".weight"), (".b_2", ".bias")):
-            if name.endswith(old):
-                tensors[name.removesuffix(old) + new] = tensors.pop(name)
 
 
 def recurrent_model(
@@ -321,18 +321,6 @@ def _recurrent_rules(options: CheckpointSettings, attention: str) -> list[Tensor
 
 
 # ----- tokenizers
-
-
-def _read_sides(
-    path: Path, vocab: Any, options: CheckpointSettings, notes: list[str]
-) -> tuple[Side, Side]:
-    transforms = read_transforms(options, notes)
-    vocab = vocab if isinstance(vocab, dict) else {}
-    source, target = (
-        read_side(path, vocab, name, options, transforms=transforms, notes=notes)
-        for name in ("src", "tgt")
-    )
-    return source, target
 
 
 def read_side(

@@ -29,7 +29,7 @@ HF_IMPORTERS = {
 }
 """By `model_type` of config.json."""
 CHECKPOINT_IMPORTERS: dict[str, str] = {
-    "checkpoints of JoeyNMT (.ckpt) and OpenNMT-py (.pt)": "heedful.conversion.nmt_checkpoints",
+    "checkpoints of JoeyNMT (.ckpt) and OpenNMT-py (.pt)": "heedful.conversion.checkpoint_files",
     "folders of Eole (config.json, vocab.json and model.00.safetensors)": "heedful.conversion.eole",
 }
 """Files and folders of other toolkits, by the name of the toolkit; the first that can reads it."""

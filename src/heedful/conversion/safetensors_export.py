@@ -11,9 +11,9 @@ import torch
 from typing_extensions import override
 
 from heedful.config import validate_settings
+from heedful.conversion.exporting import TOKENIZERS
 from heedful.conversion.hf_folder import HFFolder, write_hf_folder
 from heedful.conversion.interface import Exporter, ImportedRun, build_model
-from heedful.conversion.programs import TOKENIZERS
 from heedful.errors import DataError, check
 from heedful.recipes import Recipe
 from heedful.storage.state_dict import load_into_model, unique_weights

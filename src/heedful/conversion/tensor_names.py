@@ -1,8 +1,11 @@
-"""Two-way tables of tensor names: those of heedful and of another library.
+"""Two-way tables of tensor names, and the order of vocabularies, here and in another library.
 
 A table is written once and read in both directions, so that import and export cannot disagree. A
-name may contain `*`, a layer index. Invariant: `import_tensors(export_tensors(tensors))`
-equals `tensors`, bit for bit.
+name may contain `*`, a layer index. Our vocabularies begin with PAD, UNK, BOS and EOS; all others
+follow in their order. BOS is the token that a decoder reads first; where that is another special
+token there (PAD in Marian, EOS in BART), its row is used twice, and the copy is never predicted.
+Invariants: `import_tensors(export_tensors(tensors))` equals `tensors`, bit for bit;
+log-probabilities of all tokens are equal.
 """
 
 import re
@@ -12,8 +15,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.errors import DataError
+from heedful.errors import DataError, format_count
 from heedful.storage.state_dict import check_finite
+from heedful.tokenization.vocabulary import BOS, NUM_SPECIAL_TOKENS
 
 _AGAIN_HINT = "download or write the folder again; nothing was written"
 
@@ -25,16 +29,11 @@ class TensorLayout(NamedTuple):
     unpack: Callable[[Tensor], Sequence[Tensor]]
 
 
-def _only(tensors: Sequence[Tensor]) -> Tensor:
-    (tensor,) = tensors
-    return tensor
-
-
 def layout_of_one(
     pack: Callable[[Tensor], Tensor], unpack: Callable[[Tensor], Tensor]
 ) -> TensorLayout:
     """Return the layout of a tensor that holds one of heedful's."""
-    return TensorLayout(lambda tensors: pack(_only(tensors)), lambda tensor: [unpack(tensor)])
+    return TensorLayout(lambda tensors: pack(*tensors), lambda tensor: [unpack(tensor)])
 
 
 SAME = layout_of_one(lambda tensor: tensor, lambda tensor: tensor)
@@ -75,6 +74,15 @@ def nested(ours: str, theirs: str, rules: Iterable[TensorRule]) -> list[TensorRu
     return [
         TensorRule(tuple(ours + name for name in rule.ours), theirs + rule.theirs, rule.layout)
         for rule in rules
+    ]
+
+
+def attention_rules(ours: str, theirs: str, names: Mapping[str, str]) -> list[TensorRule]:
+    """Return the rules of multi-head attention; `names` are the names of four projections there."""
+    return [
+        rule
+        for name, foreign_name in names.items()
+        for rule in affine(f"{ours}.{name}_projection", f"{theirs}.{foreign_name}")
     ]
 
 
@@ -160,3 +168,93 @@ def _fill(pattern: str, indices: Sequence[str]) -> str:
 
 def _error(location: str, message: str) -> DataError:
     return DataError(location, message, _AGAIN_HINT)
+
+
+# ----- the order of a vocabulary
+
+NO_ROW = -1
+NEVER_LOGIT = -1e4
+"""Added to the logit of a token that is never predicted: exp(-1e4) is 0, and its loss is finite."""
+
+
+class VocabularyOrder(NamedTuple):
+    """Which row of their tables each of our ids has."""
+
+    rows: tuple[int, ...]  # by our id; NO_ROW for a token that they do not have
+    num_rows: int  # of their tables
+
+    @classmethod
+    def from_special_tokens(
+        cls,
+        size: int,
+        *,
+        pad: int,
+        unk: int | None,
+        decoder_start: int,
+        eos: int,
+        text_token: int | None = None,
+    ) -> "VocabularyOrder":
+        """Return the order of a vocabulary with these ids of special tokens.
+
+        `text_token` is part of texts, also if decoders read it first.
+        """
+        for row in (pad, unk or 0, decoder_start, eos):
+            if not 0 <= row < size:
+                raise ValueError(f"the special token {row} of {format_count(size, 'token')}")
+        special = (pad, NO_ROW if unk is None else unk, decoder_start, eos)
+        others = [row for row in range(size) if row not in special or row == text_token]
+        return cls((*special, *others), size)
+
+    def tokens(self, names: Sequence[str]) -> list[str]:
+        """Return the names of our tokens, without the special ones, of names by their id."""
+        return [names[row] for row in self.rows[NUM_SPECIAL_TOKENS:]]
+
+    def vocab_ids(self) -> dict[int, int]:
+        """Return heedful's id of each of their ids; BOS only where it is no copy."""
+        copies = set(self._copies)
+        ids = {row: index for index, row in enumerate(self.rows) if index not in copies}
+        ids.pop(NO_ROW, None)
+        return ids
+
+    @property
+    def _copies(self) -> list[int]:
+        """Our ids that are never predicted: a copy of another token, or not in their vocabulary."""
+        has_copy = self.rows.count(self.rows[BOS]) > 1
+        missing = [index for index, row in enumerate(self.rows) if row == NO_ROW]
+        return [*missing, *([BOS] if has_copy else [])]
+
+    @property
+    def table_layout(self) -> TensorLayout:
+        """The layout of an embedding table, or of the weights of an output layer."""
+        return layout_of_one(self._pack, self._pick)
+
+    @property
+    def bias_layout(self) -> TensorLayout:
+        """The layout of the bias of logits, which is (1, size) there."""
+
+        def unpack(theirs: Tensor) -> Tensor:
+            bias = self._pick(theirs.squeeze(0)).clone()
+            bias[self._copies] = NEVER_LOGIT
+            return bias
+
+        return layout_of_one(lambda ours: self._pack(ours).unsqueeze(0), unpack)
+
+    def _pick(self, theirs: Tensor) -> Tensor:
+        rows = torch.tensor(self.rows)
+        picked = theirs[rows.clamp(min=0)]
+        picked[rows == NO_ROW] = 0
+        return picked
+
+    def _pack(self, ours: Tensor) -> Tensor:
+        if self.rows == tuple(range(self.num_rows)):
+            return ours
+        theirs = ours.new_zeros(self.num_rows, *ours.shape[1:])
+        if not ours.is_meta:
+            ids = self.vocab_ids()
+            theirs[list(ids)] = ours[list(ids.values())]
+        return theirs
+
+
+def identity_order(size: int) -> VocabularyOrder:
+    """Return the order of an exported vocabulary, whose ids are the same."""
+    return VocabularyOrder(tuple(range(size)), size)

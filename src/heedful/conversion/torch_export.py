@@ -13,11 +13,10 @@ import torch
 from typing_extensions import override
 
 from heedful.conversion import graphs
-from heedful.conversion.exporting import sample_targets
+from heedful.conversion.exporting import Program, describe_program, sample_targets, write_program
 from heedful.conversion.graph_capture import explain_capture_errors
 from heedful.conversion.hf_folder import write_json
 from heedful.conversion.interface import Exporter
-from heedful.conversion.programs import Program, describe_program, write_program
 from heedful.data.text.batching import collate_sources
 from heedful.errors import DataError, check
 from heedful.models.language_model import LanguageModel

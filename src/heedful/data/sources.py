@@ -122,14 +122,14 @@ class ParallelFilesConfig(SourceConfig):
         return f"{display_name(self.source)} and {display_name(self.target)}"
 
 
-class PairFileConfig(SourceConfig):
-    """A file of pairs."""
+class FileSourceConfig(SourceConfig):
+    """A source that is one file."""
 
     type: str  # first, so that it is written first
     path: str
     """The file; also compressed, and "-" for stdin."""
 
-    row_name: ClassVar[str] = "line"
+    row_name: ClassVar[str] = "row"
 
     @property
     @override
@@ -137,18 +137,30 @@ class PairFileConfig(SourceConfig):
         return (self.path,)
 
     @override
+    def describe(self) -> str:
+        return display_name(self.path)
+
+    @override
     def locate(self, row: int) -> str:
         return f"{display_name(self.path)}, {self.row_name} {row + 1}"
+
+
+class PairFileConfig(FileSourceConfig):
+    """A file with a column of sources and one of targets."""
+
+    source_column: int | str | None
+    target_column: int | str | None
+
+    @override
+    def describe(self) -> str:
+        source, target = self.source_column, self.target_column
+        columns = f", columns {source!r} and {target!r}" if source and target else ""
+        return display_name(self.path) + columns
 
 
 def column_options(source: int | str | None, target: int | str | None) -> str:
     """Return the options that name the columns; one alone if only one column is read."""
     return "--source-column" if source and source == target else COLUMN_OPTIONS
-
-
-def describe_columns(source: int | str | None, target: int | str | None) -> str:
-    """Return ", columns 1 and 'text'"; "" if neither is chosen."""
-    return f", columns {source!r} and {target!r}" if source and target else ""
 
 
 class SyntheticConfig(SourceConfig):
@@ -157,6 +169,8 @@ class SyntheticConfig(SourceConfig):
     default_sizes: ClassVar[Mapping[str, int]] = {"train": 100_000, "dev": 500, "test": 1000}
     """Numbers of examples by split where only the name of a corpus is given; a split that is not
     here is held out from the training data."""
+    unit: ClassVar[str] = "pair"
+    """What the examples are called in messages."""
     type: str
     name: str
     """Name of the corpus."""
@@ -174,6 +188,11 @@ class SyntheticConfig(SourceConfig):
 
         return list(SYNTHETIC_CORPORA)
 
+    @override
+    def describe(self) -> str:
+        size = format_count(self.num_examples, self.unit)
+        return f"built-in {self.name}, {self.split}, {size}, seed {self.seed}"
+
     def pairs(self) -> Iterator[Pair]:
         """Generate the pairs."""
         from heedful.data.synthetic import get_corpus
@@ -189,11 +208,6 @@ class SyntheticPairsConfig(SyntheticConfig):
     @override
     def stream(self) -> Iterator[Pair]:
         return self.pairs()
-
-    @override
-    def describe(self) -> str:
-        size = format_count(self.num_examples, "pair")
-        return f"built-in {self.name}, {self.split}, {size}, seed {self.seed}"
 
 
 class TextFilesConfig(SourceConfig):

@@ -7,12 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Self
 
 from heedful.errors import check, check_choice
-from heedful.evaluation import (
-    annotation_metrics,
-    caption_metrics,
-    source_metrics,
-    text_metrics,
-)
+from heedful.evaluation import annotation_metrics, caption_metrics, text_metrics
 from heedful.evaluation.annotation_metrics import SpanF1
 from heedful.evaluation.base import (
     Metric,
@@ -72,10 +67,10 @@ NBEST_METRICS: Mapping[str, Metric] = {
 """Metrics of several outputs per text."""
 
 SOURCE_METRICS: Mapping[str, Metric] = {
-    **{f"novelty-{n}": source_metrics.NgramNovelty(f"novel {n}-grams", n) for n in range(1, 5)},
-    "fragment-coverage": source_metrics.FRAGMENT_COVERAGE,
-    "fragment-density": source_metrics.FRAGMENT_DENSITY,
-    "longest-fragment": source_metrics.MAX_FRAGMENT_LENGTH,
+    **{f"novelty-{n}": text_metrics.NgramNovelty(f"novel {n}-grams", n) for n in range(1, 5)},
+    "fragment-coverage": text_metrics.FRAGMENT_COVERAGE,
+    "fragment-density": text_metrics.FRAGMENT_DENSITY,
+    "longest-fragment": text_metrics.MAX_FRAGMENT_LENGTH,
 }
 """Metrics that compare outputs with their sources."""
 

@@ -1,7 +1,9 @@
-"""Metrics of text: exact match, error rates, ROUGE, and sacreBLEU's BLEU, chrF and TER.
+"""Metrics of text: exact match, error rates, ROUGE, sacreBLEU's BLEU, chrF and TER, and novelty.
 
-Of several references the most favorable counts. Invariant: with one reference, outputs equal to
-the references score 100, or 0 where lower is better.
+Of several references the most favorable counts. Novel n-grams and copied fragments compare outputs
+with their sources: how abstractive a system is, not how good. Invariants: with one reference,
+outputs equal to the references score 100, or 0 where lower is better; a contiguous part of its
+source has novelty 0 and coverage 100, an output that shares no word with it 100 and 0.
 """
 
 import re
@@ -9,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -301,3 +303,99 @@ TOKENIZED_BLEU = SacreBleuMetric("tokenized BLEU", partial(_legacy_bleu, tokeniz
 """BLEU before sacreBLEU: lower-cased mteval-v13a tokens (not quite those of Moses), unsmoothed."""
 MULTI_BLEU = SacreBleuMetric("multi-BLEU", partial(_legacy_bleu, tokenize="none"))
 """multi-bleu.perl -lc: lower-cased, split at white space, no smoothing."""
+
+
+# ----- outputs against their sources -----
+
+_SOURCE_SIGNATURE = "case:lc|tok:unicode_words"
+
+
+@dataclass(frozen=True)
+class NgramNovelty(SentenceMetric):
+    """Percentage of the n-grams of the outputs that their source does not have (See et al. 2017).
+
+    Every occurrence counts, over all outputs; outputs shorter than n words have no n-grams.
+    """
+
+    name: str
+    order: int
+    direction: Direction = "higher"
+    compares_with = "sources"
+
+    @override
+    def sentence_counts(self, output: str, references: Sequence[str], line: int) -> Counts:
+        known = {ngram for text in references for ngram in ngrams(unicode_words(text), self.order)}
+        output_ngrams = ngrams(unicode_words(output), self.order)
+        return sum(ngram not in known for ngram in output_ngrams), len(output_ngrams)
+
+    @override
+    def compute(self, sums: Array) -> Array:
+        return base.percentage(sums[..., 0], sums[..., 1], if_zero=0.0)
+
+    @override
+    def signature(self, references: ReferenceLists) -> str:
+        return _SOURCE_SIGNATURE
+
+
+def extractive_fragments(source: Sequence[str], summary: Sequence[str]) -> list[int]:
+    """Return the lengths of the fragments F(A, S) that a summary shares with its source.
+
+    From left to right, each is the longest run of words from here on that the source has anywhere
+    (Grusky et al. 2018, figure 2).
+    """
+    positions: dict[str, list[int]] = {}
+    for position, word in enumerate(source):
+        positions.setdefault(word, []).append(position)
+    lengths, start = [], 0
+    while start < len(summary):
+        length = 0
+        for at in positions.get(summary[start], ()):
+            pairs = zip(source[at:], summary[start:], strict=False)
+            length = max(length, sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)))
+        if length:
+            lengths.append(length)
+        start += max(length, 1)
+    return lengths
+
+
+@dataclass(frozen=True)
+class FragmentStatistic(SentenceMetric):
+    """Mean over outputs of a statistic of the fragments that they share with their source.
+
+    `statistic` takes the lengths of the fragments and the number of words of the output. An empty
+    output counts as 0.
+    """
+
+    name: str
+    unit: str
+    statistic: Callable[[Sequence[int], int], float]
+    direction: Direction = "higher"
+    compares_with = "sources"
+
+    @override
+    def sentence_counts(self, output: str, references: Sequence[str], line: int) -> Counts:
+        words = unicode_words(output)
+        fragments = extractive_fragments(unicode_words(" ".join(references)), words)
+        return self.statistic(fragments, max(len(words), 1)), 1
+
+    @override
+    def compute(self, sums: Array) -> Array:
+        return sums[..., 0] / np.maximum(sums[..., 1], 1)
+
+    @override
+    def signature(self, references: ReferenceLists) -> str:
+        return f"{_SOURCE_SIGNATURE}|unit:{self.unit}"
+
+
+FRAGMENT_COVERAGE = FragmentStatistic(
+    "fragment coverage", "percent", lambda fragments, size: 100 * sum(fragments) / size
+)
+"""Share of the words of an output that belong to a fragment (Grusky et al. 2018, equation 1)."""
+FRAGMENT_DENSITY = FragmentStatistic(
+    "fragment density", "words", lambda fragments, size: sum(n * n for n in fragments) / size
+)
+"""Mean length of the fragment of a word (Grusky et al. 2018, equation 2)."""
+MAX_FRAGMENT_LENGTH = FragmentStatistic(
+    "longest fragment", "words", lambda fragments, size: max(fragments, default=0)
+)
+"""Words of the longest fragment."""

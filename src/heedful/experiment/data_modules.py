@@ -17,7 +17,7 @@ from heedful.data.text import dataset_builder, sharded_dataset
 from heedful.data.text.corpus_passes import rows_between
 from heedful.data.text.example_formats import CHUNK_SIZE, ExampleSource
 from heedful.data.text.filtering import FilterConfig
-from heedful.data.text.mixing import MixtureConfig
+from heedful.data.text.pair_files import MixtureConfig
 from heedful.data.text.sharded_dataset import TOKENIZER_FOLDER, PreparedDataConfig, PreparedDataset
 from heedful.errors import ConfigError, DataError, check
 from heedful.experiment.pretrained_encoder import check_pretrained_tokenizer, pretrained_tokenizer

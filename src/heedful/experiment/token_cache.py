@@ -17,8 +17,7 @@ from safetensors.numpy import load_file, save
 
 from heedful.data.sources import SourceConfig
 from heedful.data.text.example_formats import ExampleSource
-from heedful.data.text.mixing import MixedDataset
-from heedful.data.text.pair_dataset import InMemoryPairDataset
+from heedful.data.text.pair_dataset import InMemoryPairDataset, MixedDataset
 from heedful.data.text.sharded_dataset import TOKENIZER_FOLDER
 from heedful.errors import CorruptRunError, DiskFullError
 from heedful.recipes import Recipe

@@ -17,8 +17,8 @@ from heedful.layers.pooling import MaxPooling
 from heedful.layers.rnn import RecurrentLayer
 from heedful.layers.rnn_cells import LSTMCell
 from heedful.shapes import Bool, Float, Int
+from heedful.tokenization.special_texts import NUM_CHARACTERS
 from heedful.tokenization.vocabulary import PAD
-from heedful.tokenization.whitespace import NUM_CHARACTERS
 
 _NO_CHARACTER = 0
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from heedful.data.images.feature_files import FeatureBits, write_features
+from heedful.data.images.features import FeatureBits, write_features
 from heedful.data.images.image_files import (
     IMAGE_SUFFIXES,
     FileListError,

@@ -20,7 +20,7 @@ from heedful.layers.pooling import AttentionPoolingConfig, Pooling
 from heedful.models.base import Encoder, EncoderOutput
 from heedful.models.recurrent.encoder import RecurrentEncoder, RecurrentEncoderConfig
 from heedful.shapes import Float, Int, Lengths, SourceTokens
-from heedful.tokenization.sentences import SENTENCE_END_ID
+from heedful.tokenization.special_texts import SENTENCE_END_ID
 from heedful.tokenization.vocabulary import PAD
 
 

@@ -22,14 +22,14 @@ from heedful.data.text.batching import (
 )
 from heedful.data.text.example_formats import PAIRS, ExampleSource, tokenize_corpora
 from heedful.data.text.filtering import FilterReport
-from heedful.data.text.mixing import MixedDataset, MixtureConfig
 from heedful.data.text.pair_dataset import (
     InMemoryPairDataset,
+    MixedDataset,
     PairDataset,
     ResegmentedDataset,
     UnkAugmentedDataset,
 )
-from heedful.data.text.pair_files import PAIR_SOURCES
+from heedful.data.text.pair_files import PAIR_SOURCES, MixtureConfig
 from heedful.data.text.sharded_dataset import PreparedDataConfig, PreparedDataset
 from heedful.errors import check
 from heedful.pytree import map_tensors

@@ -2,6 +2,6 @@
 
 Reading order: `vocabulary`, `tokenizer` (the interface; words and characters), `tokenizer_pair`
 (source and target); subwords: `subword`, `subword_regularization`; of pretrained models:
-`pretrained`, `wordpiece`, `byte_level_bpe`, `bart` and `imported`; special texts: `whitespace`,
-`sentences`, `position` and `smiles`; `standalone` (without heedful) and `ragged_array`.
+`pretrained`, `wordpiece`, `byte_level_bpe` and `imported`; `special_texts` (tagged words,
+sentences, molecules, positions); `standalone` (without heedful) and `ragged_array`.
 """

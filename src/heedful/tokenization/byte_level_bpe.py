@@ -3,7 +3,8 @@
 A text is split into words, signs and white space, each with the space before it; the UTF-8 bytes of
 each are then merged by a ranked list of pairs (Sennrich et al. 2016). A byte is written as a
 printable character. Invariant: each text can be encoded and is decoded exactly, but for a space at
-the start where `add_prefix_space` is set.
+the start where `add_prefix_space` is set. BART reads and writes <s> before each text and </s>,
+which is EOS here, after it (Lewis et al. 2020).
 """
 
 import math
@@ -162,6 +163,47 @@ class ByteLevelBPETokenizerConfig(PretrainedTokenizerConfig):
         """Load a saved tokenizer."""
         vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
         return ByteLevelBPETokenizer(vocabulary, read_merges(folder / MERGES_FILE), self)
+
+
+class BartTokenizer(ByteLevelBPETokenizer):
+    """Byte-level BPE with a token before each text; special tokens are decoded as nothing."""
+
+    config: "BartTokenizerConfig"
+
+    def __init__(
+        self, vocabulary: Vocabulary, merges: Sequence[Merge], config: "BartTokenizerConfig"
+    ) -> None:
+        super().__init__(vocabulary, merges, config)
+        names = (config.prefix_token, *config.special_tokens)
+        ids = vocabulary.tokens_to_ids(names)
+        self._prefix_id, self._special_ids = ids[0], {*ids}
+
+    @override
+    def encode_phrase(self, text: str) -> list[int]:
+        return self.encode(text)[1:]
+
+    @override
+    def _encode(self, texts: list[str]) -> list[list[int]]:
+        return [[self._prefix_id, *ids] if ids else [] for ids in super()._encode(texts)]
+
+    @override
+    def _spell(self, token: int) -> bytes:
+        return b"" if token in self._special_ids else super()._spell(token)
+
+
+class BartTokenizerConfig(ByteLevelBPETokenizerConfig):
+    """Byte-level BPE of an imported BART model, with <s> before each text."""
+
+    type: Literal["bart"] = "bart"  # type: ignore[assignment]
+    prefix_token: str = "<s>"
+    """Token before each text."""
+    special_tokens: tuple[str, ...] = ()
+    """Further tokens that are decoded as nothing, such as <mask>."""
+
+    @override
+    def load(self, folder: Path) -> BartTokenizer:
+        vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
+        return BartTokenizer(vocabulary, read_merges(folder / MERGES_FILE), self)
 
 
 def read_merges(path: Path) -> list[Merge]:

@@ -12,11 +12,10 @@ from typing import Any, ClassVar, Literal
 
 from typing_extensions import override
 
-from heedful.config import BaseConfig
 from heedful.errors import ConfigError
 from heedful.tokenization.byte_level_bpe import Merge, apply_bpe
 from heedful.tokenization.standalone import MODEL_FILE, SPACE_MARK, VOCABULARY_FILE, split_spaces
-from heedful.tokenization.tokenizer import NormalizerConfig, Tokenizer
+from heedful.tokenization.tokenizer import NormalizerConfig, Tokenizer, TokenizerConfigBase
 from heedful.tokenization.vocabulary import (
     NUM_SPECIAL_TOKENS,
     SPECIAL_TOKENS,
@@ -31,7 +30,7 @@ _LANGUAGE = re.compile(">>.*?<<")
 _WORD_END = "</w>"
 
 
-class ImportedTokenizerConfig(BaseConfig):
+class ImportedTokenizerConfig(TokenizerConfigBase):
     """Settings of tokenizers that come with an imported model."""
 
     type: str
@@ -59,9 +58,6 @@ class ImportedTokenizerConfig(BaseConfig):
             return self.build(vocabulary, read_saved_file(path))
         except (ValueError, RuntimeError) as error:
             raise corrupt_file_error(path, str(error)) from None
-
-    def build_regularizer(self, tokenizer: Tokenizer) -> None:
-        """Return None: a text has one segmentation."""
 
 
 class ImportedTokenizer(Tokenizer):

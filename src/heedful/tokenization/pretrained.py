@@ -6,21 +6,15 @@ spells; with `mark_words`, as many ids are below the size of the vocabulary as t
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from typing_extensions import override
 
-from heedful.config import BaseConfig
 from heedful.errors import ConfigError
 from heedful.tokenization.standalone import VOCABULARY_FILE, split_spaces
-from heedful.tokenization.tokenizer import (
-    Normalizer,
-    Tokenizer,
-    check_text,
-    normalize_texts,
-)
+from heedful.tokenization.tokenizer import Normalizer, Tokenizer, TokenizerConfigBase
 from heedful.tokenization.vocabulary import SPECIAL_TOKENS, UNK, Vocabulary
 
 
@@ -33,6 +27,7 @@ class PretrainedTokenizer(Tokenizer):
     """
 
     config: "PretrainedTokenizerConfig"
+    normalizes_first = False
 
     def __init__(
         self,
@@ -61,15 +56,6 @@ class PretrainedTokenizer(Tokenizer):
         return 2 * len(self) if self.mark_words else len(self)
 
     @override
-    def encode(self, text: str) -> list[int]:
-        check_text(text, location="text")
-        return self.encode_batch([text])[0]
-
-    @override
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        return self._encode(list(normalize_texts(texts, str)))
-
-    @override
     def _encode(self, texts: list[str]) -> list[list[int]]:
         to_ids = self.vocabulary.tokens_to_ids
         if not self.mark_words:
@@ -89,7 +75,7 @@ class PretrainedTokenizer(Tokenizer):
         self.vocabulary.save(folder / VOCABULARY_FILE)
 
 
-class PretrainedTokenizerConfig(BaseConfig):
+class PretrainedTokenizerConfig(TokenizerConfigBase):
     """Settings of tokenizers that come with pretrained models."""
 
     type: str
@@ -106,6 +92,3 @@ class PretrainedTokenizerConfig(BaseConfig):
         message = f"'{self.type}' comes with a pretrained model and is not trained"
         hint = "name the model in model.encoder.path, or use `type: subword`"
         raise ConfigError("tokenizers.type", message, hint)
-
-    def build_regularizer(self, tokenizer: Tokenizer) -> None:
-        """Return None: a text has one segmentation."""

@@ -94,6 +94,8 @@ class Tokenizer(ABC):
     """Whether `for_source` gives ids to tokens beyond the vocabulary."""
     has_line_breaks = False
     """Whether a line break is a token of the text; if not, running text has EOS in its place."""
+    normalizes_first: ClassVar[bool] = True
+    """Whether `_encode` gets normalized texts; if not, texts as they are."""
 
     def __init__(self, normalizer: Normalizer, displayed_tokens: Iterable[str]) -> None:
         self.normalizer = normalizer
@@ -110,7 +112,7 @@ class Tokenizer(ABC):
     def encode(self, text: str) -> list[int]:
         """Encode a text, without BOS and EOS."""
         check_text(text, location="text")
-        return self._encode([self.normalizer(text)])[0]
+        return self._encode([self.normalizer(text) if self.normalizes_first else text])[0]
 
     def encode_phrase(self, text: str) -> list[int]:
         """Encode a part of a text, without the prefix of whole texts."""
@@ -118,7 +120,8 @@ class Tokenizer(ABC):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode multiple texts."""
-        return self._encode(list(normalize_texts(texts, self.normalizer)))
+        normalizer = self.normalizer if self.normalizes_first else str
+        return self._encode(list(normalize_texts(texts, normalizer)))
 
     def for_source(self, text: str, source: "Tokenizer") -> "Tokenizer":
         """Return a tokenizer for the target of a source; with an open vocabulary, a new one."""
@@ -126,7 +129,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def _encode(self, texts: list[str]) -> list[list[int]]:
-        """Encode normalized texts."""
+        """Encode checked texts; see `normalizes_first`."""
 
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
@@ -234,10 +237,7 @@ class WordTokenizer(VocabularyTokenizer):
     # An unknown word loses the space before it, and most words have one.
     unk_token = " " + SPECIAL_TOKENS[UNK]
 
-    @staticmethod
-    @override
-    def tokenize(text: str) -> list[str]:
-        return split_words(text)
+    tokenize = staticmethod(split_words)
 
     @staticmethod
     @override
@@ -259,7 +259,14 @@ class LabelTokenizer(VocabularyTokenizer):
         return [text] if text else []
 
 
-class VocabularyTokenizerConfig(BaseConfig):
+class TokenizerConfigBase(BaseConfig):
+    """Settings of tokenizers that segment a text in one way."""
+
+    def build_regularizer(self, tokenizer: Tokenizer) -> None:
+        """Return None: only subwords can be segmented in multiple ways."""
+
+
+class VocabularyTokenizerConfig(TokenizerConfigBase):
     """Settings of tokenizers with a vocabulary."""
 
     tokenizer_class: ClassVar[type[VocabularyTokenizer]]
@@ -293,9 +300,6 @@ class VocabularyTokenizerConfig(BaseConfig):
     def _build(self, vocabulary: Vocabulary) -> VocabularyTokenizer:
         normalize, is_open = self.normalization.normalize, self.open_vocabulary
         return self.tokenizer_class(vocabulary, normalize, is_open=is_open)
-
-    def build_regularizer(self, tokenizer: Tokenizer) -> None:
-        """Return None: only subwords can be segmented in multiple ways."""
 
 
 class WordTokenizerConfig(VocabularyTokenizerConfig):

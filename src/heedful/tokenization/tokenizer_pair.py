@@ -11,15 +11,18 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from heedful.config import BaseConfig
-from heedful.tokenization.bart import BartTokenizerConfig
-from heedful.tokenization.byte_level_bpe import ByteLevelBPETokenizerConfig
+from heedful.tokenization.byte_level_bpe import BartTokenizerConfig, ByteLevelBPETokenizerConfig
 from heedful.tokenization.imported import (
     SentencePieceTokenizerConfig,
     SubwordNMTTokenizerConfig,
 )
-from heedful.tokenization.position import PositionTokenizerConfig
-from heedful.tokenization.sentences import SentenceWordTokenizerConfig
-from heedful.tokenization.smiles import SMILESTokenizerConfig
+from heedful.tokenization.special_texts import (
+    PositionTokenizerConfig,
+    SentenceWordTokenizerConfig,
+    SMILESTokenizerConfig,
+    WhitespaceTokenizerConfig,
+    WordCharacterTokenizerConfig,
+)
 from heedful.tokenization.subword import SubwordTokenizerConfig
 from heedful.tokenization.subword_regularization import SubwordRegularizer
 from heedful.tokenization.tokenizer import (
@@ -31,10 +34,6 @@ from heedful.tokenization.tokenizer import (
     WordTokenizerConfig,
 )
 from heedful.tokenization.vocabulary import Vocabulary
-from heedful.tokenization.whitespace import (
-    WhitespaceTokenizerConfig,
-    WordCharacterTokenizerConfig,
-)
 from heedful.tokenization.wordpiece import WordPieceTokenizerConfig
 
 TokenizerConfig = Annotated[

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from heedful.data.text.batching import Batch
-from heedful.evaluation.cider_d import CiderD
+from heedful.evaluation.caption_metrics import CiderD
 from heedful.models.base import Seq2SeqModel
 from heedful.pytree import select_rows
 from heedful.search.sampling import SamplingOptions, sample

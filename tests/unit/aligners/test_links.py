@@ -14,7 +14,6 @@ from heedful.aligners.links import (
     parse_alignment,
     symmetrize,
 )
-from heedful.errors import DataError
 
 some_links = st.sets(st.tuples(st.integers(0, 4), st.integers(0, 4)).map(lambda pair: Link(*pair)))
 NEIGHBORS = [(-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1)]
@@ -61,23 +60,6 @@ def test_symmetrization_equals_matrix_implementation(method, forward, backward):
     assert forward & backward <= links <= forward | backward
 
 
-def test_grow_diag_same_as_hand_calculation():
-    forward, backward = {Link(0, 0), Link(1, 1), Link(3, 4)}, {Link(0, 0), Link(1, 0), Link(2, 4)}
-    grown = {Link(0, 0), Link(1, 0), Link(1, 1)}  # 1-0 brings word 1, then 1-1 brings target 1
-    assert symmetrize(forward, backward, "grow-diag") == grown
-    assert symmetrize(forward, backward, "grow-diag-final-and") == {*grown, Link(3, 4)}
-    assert symmetrize(forward, backward, "grow-diag-final") == {*grown, Link(3, 4), Link(2, 4)}
-
-
 @given(links=some_links)
 def test_pharaoh_format_round_trips(links):
     assert parse_alignment(format_pharaoh(links)).sure == links
-
-
-def test_malformed_link_raises():
-    with pytest.raises(DataError) as caught:
-        parse_alignment("0-0 1:1", location="links.txt:3")
-    assert str(caught.value) == (
-        "links.txt:3: '1:1' is not an alignment link\n"
-        "  write 0-2 for a sure link from word 0 to word 2, 0?2 for a possible one"
-    )

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.aligners.corpus import UNSEEN_PROB, build_corpus, digamma, iter_batches
-from heedful.aligners.hmm import HMMAligner
 from heedful.aligners.links import Link
-from heedful.aligners.models import DiagonalAligner, IBMModel1, log_partition
+from heedful.aligners.models import DiagonalAligner, HMMAligner, IBMModel1, log_partition
 from heedful.aligners.training import (
     FastAlignConfig,
     HMMAlignerConfig,

@@ -3,13 +3,15 @@
 import pytest
 import torch
 
-from heedful.conversion.special_tokens import NEVER_LOGIT, VocabularyOrder, identity_order
 from heedful.conversion.tensor_names import (
+    NEVER_LOGIT,
     TRANSPOSED,
     TensorRule,
     TensorTable,
+    VocabularyOrder,
     affine,
     concatenated,
+    identity_order,
     nested,
     tensor,
 )

@@ -1,3 +1,5 @@
+"""Sources of pairs and of running text."""
+
 import gzip
 import io
 import lzma
@@ -6,7 +8,13 @@ import sys
 import pytest
 from pydantic import TypeAdapter
 
-from heedful.data.sources import ParallelFilesConfig, SyntheticPairsConfig
+from heedful.data.sources import (
+    ParallelFilesConfig,
+    SyntheticPairsConfig,
+    SyntheticTextConfig,
+    TextFilesConfig,
+)
+from heedful.data.synthetic import get_corpus
 from heedful.data.text.pair_dataset import Pair
 from heedful.data.text.pair_files import PairSourceConfig
 from heedful.errors import DataError
@@ -95,3 +103,26 @@ def test_same_file_on_both_sides_is_a_warning(store, tmp_path):
     absent = ParallelFilesConfig(source="absent", target="absent")
     assert not other.warnings
     assert not absent.warnings
+
+
+def test_text_file_keeps_empty_lines(tmp_path):
+    (tmp_path / "a.txt").write_text("one\n\n  two\u2028 \r\nthree")
+    lines = TextFilesConfig(path=str(tmp_path / "a.txt")).read()
+    assert lines == ["one", "", "  two\u2028 ", "three"]
+
+
+def test_text_files_concatenated(tmp_path):
+    (tmp_path / "a.txt").write_text("one\n")
+    with gzip.open(tmp_path / "b.gz", "wt") as file:
+        file.write("two\n")
+    source = TextFilesConfig(path=[str(tmp_path / "a.txt"), str(tmp_path / "b.gz")])
+    assert source.read() == ["one", "two"]
+    assert source.describe() == f"{tmp_path}/a.txt, {tmp_path}/b.gz"
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_synthetic_text_is_one_side_of_corpus(side):
+    source = SyntheticTextConfig(name="latin", side=side, split="dev", num_examples=3, seed=1)
+    pairs = get_corpus("latin").pairs("dev", seed=1)
+    assert source.read() == [getattr(next(pairs), side) for _ in range(3)]
+    assert source.describe() == f"built-in latin, {side}, dev, 3 lines, seed 1"

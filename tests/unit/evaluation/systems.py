@@ -3,20 +3,8 @@
 import random
 
 WORDS = [
-    "the",
-    "a",
-    "dog",
-    "cat",
-    "man",
-    "sees",
-    "runs",
-    "house",
-    "in",
-    "of",
-    "tree",
-    "small",
-    "red",
-    "near",
+    *("the", "a", "dog", "cat", "man", "sees", "runs"),
+    *("house", "in", "of", "tree", "small", "red", "near"),
 ]
 
 

@@ -1,12 +1,19 @@
-"""Invariants of every metric."""
+"""Invariants of every metric, and metrics by name."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heedful.errors import ConfigError
 from heedful.evaluation.base import MetricScore, as_multi_reference, compute_score
-from heedful.evaluation.registry import ALIGNMENT_METRICS, METRICS
+from heedful.evaluation.registry import (
+    ALIGNMENT_METRICS,
+    DEFAULT_METRICS,
+    METRICS,
+    compute_metrics,
+    get_metrics,
+)
 
 WORDS = st.lists(st.sampled_from("abcde"), min_size=4, max_size=9).map(" ".join)
 TAGS = st.lists(st.sampled_from(["O", "B-x", "I-x", "B-y", "I-y"]), max_size=6).map(" ".join)
@@ -101,3 +108,14 @@ def test_single_reference_becomes_a_list():
 def test_score_has_value_and_signature():
     result = compute_score(METRICS["exact-match"], ["a", "b"], ["a", "c"])
     assert result == MetricScore("exact match", 50.0, "case:mixed|space:kept")
+
+
+def test_metrics_selected_by_name():
+    result = compute_metrics(["a"], ["b"], ["wer", "rouge-l"])
+    assert [each.name for each in result] == ["WER", "ROUGE-L"]
+    assert get_metrics(DEFAULT_METRICS) == [METRICS[name] for name in DEFAULT_METRICS]
+
+
+def test_unknown_metric_raises():
+    with pytest.raises(ConfigError, match="no metric is called 'blue'; did you mean 'bleu'"):
+        get_metrics(["chrf", "blue"])

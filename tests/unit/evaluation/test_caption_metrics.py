@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from heedful.evaluation.base import compute_score
 from heedful.evaluation.breakdowns import LabelBreakdown
-from heedful.evaluation.caption_metrics import caption_words
+from heedful.evaluation.caption_metrics import CiderD, HashTable, NgramCounts, caption_words
 from heedful.evaluation.registry import CAPTION_METRICS
 from heedful.evaluation.significance import bootstrap_interval, compare_systems
+from heedful.tokenization.ragged_array import RaggedArray
+from tests.unit.evaluation.slow_cider_d import slow_cider_d
 
 REFERENCES = [
     ["A dog runs on the grass .", "a brown dog is running"],
@@ -129,3 +131,90 @@ def test_paired_test_tells_a_better_system_from_an_equal_one(name):
     assert compare_systems(good, equal, metric.compute, num_samples=500) == (0.0, 1.0)
     low, high, _ = bootstrap_interval(good, metric.compute, num_samples=200)
     assert low <= float(metric.compute(good.sum(axis=0))) <= high
+
+
+A, DOG, RUNS, CAT, SITS, BARKS = range(6)
+TOKENS = st.lists(st.integers(0, 5), max_size=8)
+GROUPS = st.lists(st.lists(TOKENS, min_size=1, max_size=3), min_size=1, max_size=5)
+
+
+def cider_d(groups, outputs, rows=None):
+    """The scores of outputs; the n-th belongs to the n-th group unless `rows` says otherwise."""
+    rows = range(len(outputs)) if rows is None else rows
+    sequences = RaggedArray.from_sequences(outputs)
+    return CiderD.from_groups(groups).score(sequences, np.array(rows, dtype=np.int64))
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        # Of two documents every word but "a" is in one and weighs log 2; "a" weighs nothing.
+        # "dog" of (dog, sits) and (dog, runs): 1 / 2; "a dog" of two pairs each: 1 / 2; no triple.
+        ([A, DOG, SITS], 10 / 4 * (1 / 2 + 1 / 2)),
+        # Equal: 1 for words, pairs and triples; there are no runs of four words.
+        ([A, DOG, RUNS], 10 / 4 * 3),
+        # "dog" counts once of three times: min(3, 1) * 1 / (3 sqrt(2)).
+        ([DOG, DOG, DOG], 10 / 4 / (3 * math.sqrt(2))),
+        # Two pairs of words shorter: exp(-2^2 / (2 * 6^2)).
+        ([DOG], 10 / 4 / math.sqrt(2) * math.exp(-1 / 18)),
+        # "barks" is in no reference: as rare as a word of one document.
+        ([A, DOG, BARKS], 10 / 4 * (1 / 2 + 1 / 2)),
+        ([A], 0.0),
+        ([], 0.0),
+    ],
+)
+def test_score_same_as_hand_calculation(output, expected):
+    references = [[[A, DOG, RUNS]], [[A, CAT, SITS]]]
+    assert cider_d(references, [output]) == pytest.approx([expected])
+
+
+@given(groups=GROUPS, data=st.data())
+def test_score_same_as_slow_loops(groups, data):
+    rows = data.draw(st.lists(st.integers(0, len(groups) - 1), min_size=1, max_size=6))
+    outputs = [data.draw(TOKENS) for _ in rows]
+    expected = [
+        slow_cider_d(groups, output, row) for output, row in zip(outputs, rows, strict=True)
+    ]
+    assert cider_d(groups, outputs, rows) == pytest.approx(expected)
+
+
+@given(groups=GROUPS, output=TOKENS)
+def test_no_output_scores_higher_than_a_single_reference(groups, output):
+    alone = [group[:1] for group in groups]
+    scores = cider_d(alone, [output, alone[0][0]], [0, 0])
+    assert scores[0] <= scores[1] + 1e-9
+    assert 0 <= scores[1] <= 10 + 1e-9
+
+
+def test_references_may_come_in_any_order_of_groups():
+    texts = [[A, DOG, RUNS], [A, CAT, SITS], [DOG, RUNS], [CAT]]
+    mixed = CiderD(RaggedArray.from_sequences(texts), np.array([0, 1, 0, 1]))
+    sorted_groups = CiderD.from_groups([[texts[0], texts[2]], [texts[1], texts[3]]])
+    outputs, rows = RaggedArray.from_sequences([[A, DOG], [CAT, SITS]]), np.array([0, 1])
+    assert mixed.score(outputs, rows) == pytest.approx(sorted_groups.score(outputs, rows))
+    assert (mixed.num_groups, mixed.num_ngrams) == (2, 5 + 4 + 2)
+
+
+def test_nothing_to_score_and_nothing_to_compare_with():
+    assert cider_d([[[A, DOG]]], []).shape == (0,)
+    assert cider_d([[[]], [[]]], [[A], []]).tolist() == [0.0, 0.0]
+
+
+def test_order_is_a_part_of_the_hash():
+    # Token 0 is a token: "0" and "0 0" are different n-grams.
+    ngrams = NgramCounts.from_sequences(RaggedArray.from_sequences([[0, 0, 0, 0]]))
+    assert dict(zip(ngrams.orders.tolist(), ngrams.counts.tolist(), strict=True)) == {
+        0: 4,
+        1: 3,
+        2: 2,
+        3: 1,
+    }
+
+
+@given(st.sets(st.integers(0, 2**64 - 1)), st.lists(st.integers(0, 2**64 - 1)))
+def test_hash_table_finds_what_it_has_and_nothing_else(known, others):
+    hashes = sorted(known)
+    queries = [*hashes, *others]
+    expected = [hashes.index(query) if query in known else -1 for query in queries]
+    found = HashTable(np.array(hashes, np.uint64)).find(np.array(queries, np.uint64))
+    assert found.tolist() == expected

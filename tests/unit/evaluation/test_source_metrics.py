@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from heedful.evaluation.base import compute_score
 from heedful.evaluation.registry import SOURCE_METRICS
 from heedful.evaluation.significance import bootstrap_interval
-from heedful.evaluation.source_metrics import extractive_fragments
+from heedful.evaluation.text_metrics import extractive_fragments
 
 SOURCE = "the quick brown fox jumps over the lazy dog"
 WORDS = st.lists(st.sampled_from("abcd"), max_size=9)

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from heedful.cli.main import main
 from heedful.config import to_overrides
-from heedful.data.images.idx_files import write_idx
+from heedful.data.images.labeled_images import write_idx
 from heedful.errors import ConfigError
 from heedful.experiment import build_prepared_dataset, load_training_recipe
 from heedful.experiment.flops import check_trainable

@@ -36,12 +36,6 @@ def test_subword_vocabulary_respects_vocab_size(model_type):
 
 
 @each_model_type
-def test_subwords_train_on_one_letter(model_type):
-    tokenizer = SubwordTokenizerConfig(model_type=model_type).train(["a"])
-    assert tokenizer.decode(tokenizer.encode("a b")) == "a b"
-
-
-@each_model_type
 def test_subwords_train_on_long_line(model_type):
     tokenizer = SubwordTokenizerConfig(model_type=model_type).train([*TEXTS, "zebra " * 2000])
     assert "z" in tokenizer.ids_to_tokens(range(len(tokenizer)))
@@ -61,15 +55,6 @@ def test_repeated_lines_do_not_slow_training(model_type):
 def test_subwords_train_on_sentencepiece_marks(model_type):
     tokenizer = SubwordTokenizerConfig(model_type=model_type).train([*TEXTS, "\u2585 zebra \u2581"])
     assert "z" in tokenizer.ids_to_tokens(range(len(tokenizer)))
-
-
-@each_model_type
-def test_subwords_train_on_names_of_bytes_and_special_tokens(model_type):
-    text = "<0x41><0x41> <unk><s></s><pad>"
-    tokenizer = SubwordTokenizerConfig(model_type=model_type).train(
-        [f"{text} {index}" for index in range(200)]
-    )
-    assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 def test_unseen_character_becomes_bytes():

@@ -20,9 +20,11 @@ from heedful.data.images.captions import ImageStore
 from heedful.data.images.features import ImageFeatures
 from heedful.data.images.image_files import ImageFit, ImageMode, load_pixels
 from heedful.data.text.batching import Batch, BatchStream, SourceBatch
-from heedful.data.text.pair_dataset import InMemoryPairDataset
+from heedful.data.text.example_formats import PairFormat, Rows
+from heedful.data.text.pair_dataset import InMemoryPairDataset, Pair, TextHashes, hash_texts
 from heedful.errors import ConfigError, check
 from heedful.tokenization.ragged_array import Integers
+from heedful.tokenization.tokenizer_pair import TokenizerPair
 
 ImageInputs = NDArray[Any]
 """Pixels (N, C, H, W), or features (N, S, C) or their codes."""
@@ -211,3 +213,33 @@ class CaptionBatchStream(BatchStream):
     @override
     def __iter__(self) -> Iterator[Batch]:
         return map(self.images.add_images, super().__iter__())
+
+
+class CaptionFormat(PairFormat):
+    """Images with one or more captions; its pairs are a number of an image and one caption."""
+
+    name = "images"
+    description = "captioned images"
+    has_tokens = False
+    dev_options = "--dev-captions FILE"
+    num_unshared_sides = 1
+
+    @override
+    def hash(self, examples: Sequence[Any]) -> TextHashes:
+        return hash_texts([Pair(str(example.image), "") for example in examples])
+
+    @override
+    def tokenizer_texts(self, examples: Sequence[Any]) -> tuple[list[str], list[str]]:
+        return [], [caption for example in examples for caption in example.captions]
+
+    @override
+    def encode(self, examples: Sequence[Pair], tokenizers: TokenizerPair) -> tuple[Rows, Rows]:
+        targets = tokenizers.target.encode_batch([pair.target for pair in examples])
+        return [[int(pair.source)] for pair in examples], targets
+
+    @override
+    def counted(self, sources: Rows, targets: Rows) -> tuple[Rows, Rows]:
+        return targets, targets
+
+
+CAPTIONED_IMAGES = CaptionFormat()

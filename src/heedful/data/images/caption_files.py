@@ -6,6 +6,7 @@ no image or an empty caption is an error that names it.
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from pydantic import PositiveInt
@@ -88,7 +89,7 @@ def _read_table(
     table = _Table(path, first, file_format)
     image, captions, split = table.find_columns(columns)
     if not table.has_header(columns):
-        rows = _prepend((first_line, first), rows)
+        rows = chain([(first_line, first)], rows)
     for number, row in rows:
         location = f"{display_name(path)}:{number}"
         message = f"{format_count(len(row), 'column')}, but line 1 has {len(first)}"
@@ -101,11 +102,6 @@ def _read_table(
         present = [texts[0], *(text for text in texts[1:] if text.strip())]
         split_name = "" if split is None else row[split].strip()
         yield _check_line(location, row[image], present, split_name)
-
-
-def _prepend(row: Any, rows: Iterator[Any]) -> Iterator[Any]:
-    yield row
-    yield from rows
 
 
 class _Table(NamedTuple):

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
-from heedful.data.sources import Encoding, SourceConfig
+from heedful.data.sources import Encoding, FileSourceConfig
 from heedful.data.text.table_files import read_csv_rows
-from heedful.data.text_files import UTF_8, display_name
+from heedful.data.text_files import UTF_8
 from heedful.errors import DataError, check, did_you_mean, format_count, quote_names
 
 Numbers = NDArray[np.float64]
@@ -79,7 +79,7 @@ class Series(NamedTuple):
         return self.grid.format_times(np.arange(start, stop))
 
 
-class SeriesFileConfig(SourceConfig):
+class SeriesFileConfig(FileSourceConfig):
     """A CSV file of time series, long or wide. Also compressed, and "-" for stdin."""
 
     type: Literal["series"] = "series"
@@ -106,15 +106,6 @@ class SeriesFileConfig(SourceConfig):
         """The settings that say which column is which."""
         names = ("time_column", "value_column", "id_column", "delimiter")
         return {name: getattr(self, name) for name in names}
-
-    @property
-    @override
-    def paths(self) -> Sequence[str]:
-        return (self.path,)
-
-    @override
-    def describe(self) -> str:
-        return display_name(self.path)
 
     @override
     def stream(self) -> Iterator[Series]:

@@ -1,19 +1,19 @@
 """Corpora that heedful generates itself: no files, no downloads.
 
-Reading order: `corpus` (the interface), `toy_corpora`, `latin`; `image_corpus`, `images` with
-`icons`, `shapes` and `formulas`; `digits`; `series`.
+Reading order: `corpus` (the interface, and toy corpora), `latin`; `images` (shapes and formulas)
+with `icons`; `digits`; `series`.
 """
 
-from heedful.data.synthetic.corpus import Corpus
-from heedful.data.synthetic.latin.corpus import LatinCorpus
-from heedful.data.synthetic.toy_corpora import (
+from heedful.data.synthetic.corpus import (
     ARITHMETIC_SPLITS,
     RESERVED_NUMBERS,
     ArgsortCorpus,
     ArithmeticCorpus,
+    Corpus,
     DatesCorpus,
     SequenceCorpus,
 )
+from heedful.data.synthetic.latin.corpus import LatinCorpus
 from heedful.errors import DataError, check_choice
 
 __all__ = ["SYNTHETIC_CORPORA", "Corpus", "get_corpus"]

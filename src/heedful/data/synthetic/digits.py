@@ -6,7 +6,6 @@ split, seed and index give the same image.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from hashlib import blake2b
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -16,7 +15,8 @@ from typing_extensions import override
 
 from heedful.data.images.labeled_images import LabeledImage
 from heedful.data.sources import SyntheticConfig
-from heedful.errors import DataError, check_choice, format_count
+from heedful.data.synthetic.corpus import hash_text
+from heedful.errors import DataError, check_choice
 
 Points = NDArray[np.float64]
 _NAME = "digits"
@@ -90,6 +90,7 @@ class BuiltInDigitsConfig(SyntheticConfig):
     """Digits that heedful draws."""
 
     default_sizes: ClassVar[Mapping[str, int]] = {"train": 4000, "dev": 500, "test": 500}
+    unit = "image"
     type: Literal["built-in-digits"] = "built-in-digits"
     name: str = _NAME
     """Name of the data: digits."""
@@ -108,13 +109,6 @@ class BuiltInDigitsConfig(SyntheticConfig):
         check_choice(self.name, (_NAME,), "built-in images", location="data", error=DataError)
         check_choice(self.split, _SPLITS, "split", location=self.name, error=DataError)
         for index in range(self.num_examples):
-            key = f"{self.split}/{self.seed}/{index}".encode()
-            seed = int.from_bytes(blake2b(key, digest_size=8).digest(), "big")
-            rng = np.random.default_rng(seed)
+            rng = np.random.default_rng(hash_text(f"{self.split}/{self.seed}/{index}"))
             label = int(rng.integers(NUM_CLASSES))
             yield LabeledImage(draw_digit(label, self.size, rng), label)
-
-    @override
-    def describe(self) -> str:
-        size = format_count(self.num_examples, "image")
-        return f"built-in digits, {self.split}, {size}, seed {self.seed}"

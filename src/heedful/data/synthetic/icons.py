@@ -10,7 +10,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from importlib import resources
-from itertools import combinations, islice
+from itertools import chain, combinations, islice, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from heedful.data.images.array_files import open_array_file
 from heedful.data.images.image_files import Pixels
-from heedful.data.synthetic.image_corpus import GeneratedImage, ImageCorpus
+from heedful.data.synthetic.corpus import GeneratedImage, ImageCorpus
 
 MIN_COUNT = 5
 """Training names that contain the rarest word of a name; rarer ones are left out."""
@@ -72,16 +72,12 @@ class IconCorpus(ImageCorpus):
             for icon in icons[:num_examples]:
                 yield GeneratedImage(_WHITE - ink[icon.row], " ".join(icon.words))
             return
-        for row in islice(_endless_permutations(len(icons), rng), num_examples):
+        epochs = (rng.permutation(len(icons)).tolist() for _ in repeat(None))
+        for row in islice(chain.from_iterable(epochs), num_examples):
             words, image = icons[row].words, ink[icons[row].row]
             if split == "train" and rng.random() < COMPOSITE_RATIO:
                 words, image = load_composer().draw(rng)
             yield GeneratedImage(_WHITE - shift(image, rng), " ".join(words))
-
-
-def _endless_permutations(count: int, rng: np.random.Generator) -> Iterator[int]:
-    while True:
-        yield from rng.permutation(count).tolist()
 
 
 def load_icons(split: str, min_count: int = MIN_COUNT) -> list[Icon]:

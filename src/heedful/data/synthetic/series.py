@@ -6,16 +6,17 @@ series itself is such a path. Invariant: the same name, split, seed and index gi
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from hashlib import blake2b
 from importlib import resources
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 from pydantic import Field, PositiveInt
 from typing_extensions import override
 
 from heedful.data.series.series import Numbers, Series, SeriesFileConfig, TimeGrid
 from heedful.data.sources import SyntheticConfig
+from heedful.data.synthetic.corpus import hash_text
 from heedful.errors import DataError, check_choice
 
 _HOUR, _DAY = 3600, 86_400
@@ -40,24 +41,19 @@ class SeriesProcess(ABC):
     grid: TimeGrid
 
     @abstractmethod
-    def draw_parameters(self, rng: np.random.Generator) -> SeriesParameters:
+    def draw_parameters(self, rng: Generator) -> SeriesParameters:
         """Draw the parameters of a series."""
 
     @abstractmethod
     def sample_paths(
-        self,
-        parameters: SeriesParameters,
-        history: Numbers,
-        num_steps: int,
-        num_paths: int,
-        rng: np.random.Generator,
+        self, parameters: SeriesParameters, history: Numbers, shape: tuple[int, int], rng: Generator
     ) -> Numbers:
         """Sample continuations of a history, (paths, steps): the true predictive distribution."""
 
-    def generate(self, rng: np.random.Generator, length: int) -> tuple[SeriesParameters, Numbers]:
+    def generate(self, rng: Generator, length: int) -> tuple[SeriesParameters, Numbers]:
         """Draw the parameters of a series and its values."""
         parameters = self.draw_parameters(rng)
-        return parameters, self.sample_paths(parameters, np.empty(0), length, 1, rng)[0]
+        return parameters, self.sample_paths(parameters, np.empty(0), (1, length), rng)[0]
 
 
 class SeasonalProcess(SeriesProcess):
@@ -71,25 +67,20 @@ class SeasonalProcess(SeriesProcess):
     """Growth per hour, relative to the level."""
 
     @override
-    def draw_parameters(self, rng: np.random.Generator) -> SeriesParameters:
+    def draw_parameters(self, rng: Generator) -> SeriesParameters:
         level = float(np.exp(rng.uniform(np.log(10), np.log(1000))))
         amplitude, phase, noise = rng.uniform([0.2, -0.5, 0.05], [0.6, 0.5, 0.15])
         return SeriesParameters(level, amplitude, phase, noise)
 
     @override
     def sample_paths(
-        self,
-        parameters: SeriesParameters,
-        history: Numbers,
-        num_steps: int,
-        num_paths: int,
-        rng: np.random.Generator,
+        self, parameters: SeriesParameters, history: Numbers, shape: tuple[int, int], rng: Generator
     ) -> Numbers:
         level, amplitude, phase, noise = parameters
-        times = len(history) + np.arange(num_steps)
+        times = len(history) + np.arange(shape[1])
         wave = amplitude * np.sin(2 * np.pi * times / 24 + phase)
         means = level * (1 + self.trend * times + wave)
-        return means + level * noise * rng.standard_normal((num_paths, num_steps))
+        return means + level * noise * rng.standard_normal(shape)
 
 
 class CountProcess(SeriesProcess):
@@ -103,24 +94,19 @@ class CountProcess(SeriesProcess):
     """alpha: the variance is mu + alpha mu^2."""
 
     @override
-    def draw_parameters(self, rng: np.random.Generator) -> SeriesParameters:
+    def draw_parameters(self, rng: Generator) -> SeriesParameters:
         level = float(np.exp(rng.uniform(np.log(2), np.log(200))))
         return SeriesParameters(level, float(rng.uniform(0.3, 0.8)), 0.0, self.dispersion)
 
     @override
     def sample_paths(
-        self,
-        parameters: SeriesParameters,
-        history: Numbers,
-        num_steps: int,
-        num_paths: int,
-        rng: np.random.Generator,
+        self, parameters: SeriesParameters, history: Numbers, shape: tuple[int, int], rng: Generator
     ) -> Numbers:
-        days = len(history) + np.arange(num_steps)
+        days = len(history) + np.arange(shape[1])
         is_weekend = (days + 2) % 7 >= 5  # the first day is a Wednesday
         means = parameters.level * np.where(is_weekend, parameters.amplitude, 1.0)
-        shape = 1 / parameters.noise
-        rates = rng.gamma(shape, means / shape, (num_paths, num_steps))
+        concentration = 1 / parameters.noise
+        rates = rng.gamma(concentration, means / concentration, shape)
         return rng.poisson(rates).astype(np.float64)
 
 
@@ -134,24 +120,19 @@ class HeavyTailedProcess(SeriesProcess):
     degrees_of_freedom = 4.0
 
     @override
-    def draw_parameters(self, rng: np.random.Generator) -> SeriesParameters:
+    def draw_parameters(self, rng: Generator) -> SeriesParameters:
         level, phi = rng.uniform([5, 0.5], [50, 0.8])
         return SeriesParameters(level, phi, 0.0, 0.1 * level)
 
     @override
     def sample_paths(
-        self,
-        parameters: SeriesParameters,
-        history: Numbers,
-        num_steps: int,
-        num_paths: int,
-        rng: np.random.Generator,
+        self, parameters: SeriesParameters, history: Numbers, shape: tuple[int, int], rng: Generator
     ) -> Numbers:
         level, phi, _, scale = parameters
-        shocks = scale * rng.standard_t(self.degrees_of_freedom, (num_paths, num_steps))
-        deviation = np.full(num_paths, history[-1] - level if len(history) else 0.0)
-        paths = np.empty((num_paths, num_steps))
-        for step in range(num_steps):
+        shocks = scale * rng.standard_t(self.degrees_of_freedom, shape)
+        deviation = np.full(shape[0], history[-1] - level if len(history) else 0.0)
+        paths = np.empty(shape)
+        for step in range(shape[1]):
             deviation = phi * deviation + shocks[:, step]
             paths[:, step] = level + deviation
         return paths
@@ -206,10 +187,9 @@ class BuiltInSeriesConfig(SyntheticConfig):
             _, values = process.generate(self.generator(index), self.length)
             yield Series(f"{self.name}-{index + 1}", values, process.grid, location=self.describe())
 
-    def generator(self, index: int) -> np.random.Generator:
+    def generator(self, index: int) -> Generator:
         """Return the random numbers of a series."""
-        key = f"{self.name}/{self.split}/{self.seed}/{index}".encode()
-        return np.random.default_rng(int.from_bytes(blake2b(key, digest_size=8).digest(), "big"))
+        return np.random.default_rng(hash_text(f"{self.name}/{self.split}/{self.seed}/{index}"))
 
     @override
     def describe(self) -> str:

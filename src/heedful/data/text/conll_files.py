@@ -13,11 +13,11 @@ from typing import Literal, NamedTuple
 from pydantic import PositiveInt
 from typing_extensions import override
 
-from heedful.data.sources import COLUMN_OPTIONS, Encoding, SourceConfig
+from heedful.data.sources import COLUMN_OPTIONS, Encoding, FileSourceConfig
 from heedful.data.text.pair_dataset import Pair
 from heedful.data.text_files import UTF_8, display_name, nonempty_lines
 from heedful.errors import DataError, check, did_you_mean, quote_names
-from heedful.tokenization.whitespace import join_spaces
+from heedful.tokenization.special_texts import join_spaces
 
 CONLL_U_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 ColumnChoice = int | str | None
@@ -179,12 +179,10 @@ def _read_cell(text: str, name: str, location: str) -> str:
     return text.strip()
 
 
-class ConllConfig(SourceConfig):
+class ConllConfig(FileSourceConfig):
     """A CoNLL file: a word and its tag per line, blank lines between sentences."""
 
     type: Literal["conll"] = "conll"
-    path: str
-    """The file; also compressed, and "-" for stdin."""
     source_column: PositiveInt | str | None = None
     """Column of the words: its number, counted from 1, or its name (of CoNLL-U, or in a comment
     `# global.columns`); default: FORM, else the first."""
@@ -193,10 +191,7 @@ class ConllConfig(SourceConfig):
     encoding: Encoding = UTF_8
     """Encoding of the file, such as cp1252 for files of Windows."""
 
-    @property
-    @override
-    def paths(self) -> Sequence[str]:
-        return (self.path,)
+    row_name = "sentence"
 
     @override
     def stream(self) -> Iterator[Pair]:
@@ -224,7 +219,3 @@ class ConllConfig(SourceConfig):
         columns = [str(column) for column in (self.source_column, self.target_column) if column]
         suffix = f", columns {' and '.join(columns)}" if len(columns) == 2 else ""
         return display_name(self.path) + suffix
-
-    @override
-    def locate(self, row: int) -> str:
-        return f"{display_name(self.path)}, sentence {row + 1}"

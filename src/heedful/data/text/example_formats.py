@@ -89,9 +89,9 @@ class ExampleFormat(ABC):
         hint = "train on the files; if there are too many, raise data.max_in_memory_examples"
         return ConfigError("data.train", f"{self.name} have no tokens to prepare", hint)
 
-    @abstractmethod
     def hash(self, examples: Sequence[Any]) -> TextHashes:
-        """Return the hashes that `choose_held_out` needs."""
+        """Return the hashes that `choose_held_out` needs: none where only their number counts."""
+        return np.empty((len(examples), 0), dtype=np.uint64)
 
     @abstractmethod
     def choose_held_out(self, hashes: TextHashes, *, seed: int, location: str) -> DevSplit:
@@ -233,10 +233,6 @@ class LineFormat(ExampleFormat):
     prefix_tokens = (EOS,)
 
     @override
-    def hash(self, examples: Sequence[str]) -> TextHashes:
-        return np.empty((len(examples), 0), dtype=np.uint64)  # only their number counts
-
-    @override
     def choose_held_out(self, hashes: TextHashes, *, seed: int, location: str) -> DevSplit:
         count = len(hashes)
         message = "one line is not enough: some are needed to train on and some to validate on"
@@ -269,10 +265,6 @@ class SeriesFormat(ExampleFormat):
     description = "time series"
     supports_filtering = False
     has_tokens = False
-
-    @override
-    def hash(self, examples: Sequence[Any]) -> TextHashes:
-        return np.empty((len(examples), 0), dtype=np.uint64)  # only their number counts
 
     @override
     def choose_held_out(self, hashes: TextHashes, *, seed: int, location: str) -> DevSplit:

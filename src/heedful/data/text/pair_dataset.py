@@ -8,10 +8,12 @@ of a row together, and what they return for a row does not depend on the other r
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from operator import mul
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,17 +152,12 @@ _NUM_KEYS = 2**62
 
 
 @dataclass
-class ResegmentedDataset:
-    """A dataset whose texts are segmented anew in each epoch (Kudo 2018; Provilkov et al. 2020).
-
-    A segmentation depends only on (seed, epoch, row, side). Lengths follow from it, so they
-    cost as much as the tokens; `BatchStream` caches a bucket of rows.
-    """
+class ChangingDataset:
+    """A dataset whose rows are changed anew in each epoch."""
 
     dataset: PairDataset
-    regularizers: RegularizerPair
-    seed: int
-    epoch: int = 0
+    seed: int = field(kw_only=True)
+    epoch: int = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:
         self.dataset = self.dataset.for_epoch(self.epoch)
@@ -168,9 +165,20 @@ class ResegmentedDataset:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def for_epoch(self, epoch: int) -> ResegmentedDataset:
-        """Return the same texts in the segmentation of this epoch."""
+    def for_epoch(self, epoch: int) -> Self:
+        """Return the same rows as they are in this epoch."""
         return self if epoch == self.epoch else replace(self, epoch=epoch)
+
+
+@dataclass
+class ResegmentedDataset(ChangingDataset):
+    """A dataset whose texts are segmented anew in each epoch (Kudo 2018; Provilkov et al. 2020).
+
+    A segmentation depends only on (seed, epoch, row, side). Lengths follow from it, so they
+    cost as much as the tokens; `BatchStream` caches a bucket of rows.
+    """
+
+    regularizers: RegularizerPair
 
     def sequence_lengths(self, rows: Integers) -> tuple[Integers, Integers]:
         """Return the source and target lengths of these rows."""
@@ -193,28 +201,15 @@ class ResegmentedDataset:
 
 
 @dataclass
-class UnkAugmentedDataset:
+class UnkAugmentedDataset(ChangingDataset):
     """A dataset in which some words of both sides are unknown, so that copying is learned.
 
     A word that occurs in the source and in the target of a row becomes the unknown word of an open
     vocabulary with probability `rate`; which do depends only on (seed, epoch, row).
     """
 
-    dataset: PairDataset
     vocab_size: int
     rate: float
-    seed: int
-    epoch: int = 0
-
-    def __post_init__(self) -> None:
-        self.dataset = self.dataset.for_epoch(self.epoch)
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def for_epoch(self, epoch: int) -> UnkAugmentedDataset:
-        """Return the same rows with other words hidden."""
-        return self if epoch == self.epoch else replace(self, epoch=epoch)
 
     def sequence_lengths(self, rows: Integers) -> tuple[Integers, Integers]:
         """Return the source and target lengths of these rows."""
@@ -233,3 +228,72 @@ class UnkAugmentedDataset:
             sources.append([ids.get(word, word) for word in source])
             targets.append([ids.get(word, word) for word in target])
         return InMemoryPairDataset(*map(RaggedArray.from_sequences, (sources, targets)))
+
+
+@dataclass
+class MixedDataset:
+    """Multiple datasets as one; an epoch covers each of them `weight` times.
+
+    A fractional weight takes rows in random order, and the next epoch continues where this one
+    stopped: no row repeats before all have come. Rows depend only on (seed, epoch).
+    """
+
+    datasets: Sequence[PairDataset]
+    weights: Sequence[float]
+    seed: int
+    epoch: int = 0
+
+    def __post_init__(self) -> None:
+        # As a decimal: ten epochs of weight 0.1 are one pass, not slightly more.
+        weights = [Fraction(str(weight)) for weight in self.weights]
+        rows_per_epoch = list(map(mul, map(len, self.datasets), weights))
+        self._starts = [int(self.epoch * rows) for rows in rows_per_epoch]
+        ends = [int((self.epoch + 1) * rows) for rows in rows_per_epoch]
+        self._offsets = offsets_from_lengths(np.subtract(ends, self._starts))
+
+    def __len__(self) -> int:
+        return int(self._offsets[-1])
+
+    def for_epoch(self, epoch: int) -> MixedDataset:
+        """Return the rows of this epoch."""
+        return self if epoch == self.epoch else replace(self, epoch=epoch)
+
+    def sequence_lengths(self, rows: Integers) -> tuple[Integers, Integers]:
+        """Return the source and target lengths of these rows."""
+        sources, targets = np.empty((2, len(rows)), dtype=np.int64)
+        for dataset, positions, dataset_rows in self._locate(rows):
+            sources[positions], targets[positions] = dataset.sequence_lengths(dataset_rows)
+        return sources, targets
+
+    def select(self, rows: Integers) -> InMemoryPairDataset:
+        """Return these rows, in this order."""
+        empty = RaggedArray.from_sequences([])
+        parts, order = [InMemoryPairDataset(empty, empty)], [np.empty(0, np.int64)]
+        for dataset, positions, dataset_rows in self._locate(rows):
+            parts.append(dataset.select(dataset_rows))
+            order.append(positions)
+        return concatenate_datasets(parts).select(np.argsort(np.concatenate(order)))
+
+    def fingerprint(self, fingerprints: Sequence[str]) -> str:
+        """Return a hash of the weights and of the fingerprints of the datasets."""
+        weighted = zip(self.weights, fingerprints, strict=True)
+        text = "\n".join(f"{weight} x {fingerprint}" for weight, fingerprint in weighted)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def _locate(self, rows: Integers) -> Iterator[tuple[PairDataset, Integers, Integers]]:
+        """Yield each dataset with the positions of its rows in `rows` and its own row numbers."""
+        dataset_indices = np.searchsorted(self._offsets, rows, side="right") - 1
+        for index, dataset in enumerate(self.datasets):
+            positions = np.flatnonzero(dataset_indices == index)
+            if not len(positions):
+                continue
+            # Offsets in an endless sequence of shuffled passes over the dataset.
+            offsets = self._starts[index] + rows[positions] - self._offsets[index]
+            passes, offsets = np.divmod(offsets, len(dataset))
+            dataset_rows = np.empty_like(offsets)
+            for number in np.unique(passes):
+                is_in_pass, seed = passes == number, self.seed + 1 + index  # a key of its own
+                dataset_rows[is_in_pass] = permute_indices(
+                    offsets[is_in_pass], len(dataset), seed=seed, epoch=int(number)
+                )
+            yield dataset, positions, dataset_rows

@@ -7,20 +7,22 @@ the same examples; what breaks a format is an error that names file and line.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 from typing_extensions import override
 
+from heedful.config import BaseConfig
 from heedful.data.sources import (
     COLUMN_OPTIONS,
     Encoding,
+    FileSourceConfig,
     PairFileConfig,
     ParallelFilesConfig,
     SourceConfig,
     SyntheticPairsConfig,
     column_options,
-    describe_columns,
 )
 from heedful.data.text.columnar_files import ColumnarSource
 from heedful.data.text.conll_files import ConllConfig
@@ -33,8 +35,10 @@ from heedful.storage.json_files import MAX_BYTES, parse_json
 from heedful.tokenization.tokenizer import check_text
 
 
-class JSONLConfig(PairFileConfig):
+class JSONLConfig(FileSourceConfig):
     """A file with a JSON object on each line."""
+
+    row_name = "line"
 
     type: Literal["jsonl"] = "jsonl"
     source_column: str = "source"
@@ -87,8 +91,6 @@ class ColumnarPairsConfig(PairFileConfig):
     target_column: PositiveInt | str = "target"
     """Column of the target texts: its name, or its number, counted from 1."""
 
-    row_name = "row"
-
     @property
     def columnar_source(self) -> ColumnarSource:
         """How the file is read."""
@@ -103,12 +105,6 @@ class ColumnarPairsConfig(PairFileConfig):
             yield Pair(*(_get_text(record, name, self.locate(row)) for name in names))
         location, hint = display_name(self.path), "give a file with text in it"
         check(row >= 0, location, "contains no rows", hint, DataError)
-
-    @override
-    def describe(self) -> str:
-        return (
-            f"{display_name(self.path)}{describe_columns(self.source_column, self.target_column)}"
-        )
 
 
 class ParquetConfig(ColumnarPairsConfig):
@@ -173,6 +169,42 @@ PairSourceConfig = Annotated[
     | SyntheticPairsConfig,
     Field(discriminator="type"),
 ]
+
+
+class CorpusConfig(BaseConfig):
+    """A corpus of a mixture."""
+
+    weight: PositiveFloat = 1.0
+    """Passes over the corpus per epoch; with 0.5, the next epoch has the other half."""
+    source: PairSourceConfig
+    """Where its pairs come from."""
+
+
+class MixtureConfig(SourceConfig):
+    """Multiple parallel corpora with weights."""
+
+    type: Literal["mixture"] = "mixture"
+    corpora: Annotated[list[CorpusConfig], Field(min_length=1)]
+    """The corpora."""
+
+    @property
+    def weights(self) -> list[float]:
+        """Passes over each corpus per epoch."""
+        return [corpus.weight for corpus in self.corpora]
+
+    @override
+    def stream(self) -> Iterator[Pair]:
+        """Yield the pairs of all corpora, each once."""
+        return chain.from_iterable(corpus.source.stream() for corpus in self.corpora)
+
+    @property
+    @override
+    def paths(self) -> list[str]:
+        return [path for corpus in self.corpora for path in corpus.source.paths]
+
+    @override
+    def describe(self) -> str:
+        return "; ".join(f"{part.weight:g} x {part.source.describe()}" for part in self.corpora)
 
 
 def _get_text(

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 from pydantic import Field, PositiveInt
 from typing_extensions import override
 
-from heedful.data.sources import Encoding, PairFileConfig, column_options, describe_columns
+from heedful.data.sources import Encoding, PairFileConfig, column_options
 from heedful.data.text.pair_dataset import Pair
 from heedful.data.text_files import UTF_8, display_name, nonempty_lines
 from heedful.errors import DataError, check, did_you_mean, quote_names
@@ -91,6 +91,7 @@ class TableConfig(PairFileConfig):
     encoding: Encoding = UTF_8
     """Encoding of the file, such as cp1252 for files of Windows."""
 
+    row_name = "line"
     separation: ClassVar[str]
     """How columns are separated, in messages."""
     separation_hint: ClassVar[str]
@@ -199,12 +200,6 @@ class TableConfig(PairFileConfig):
         names = next(self._rows())[1]
         columns = " and ".join(repr(names[column]) for column in layout.columns)
         return (f"{self.path}: the first line names the columns {columns}, and is no pair",)
-
-    @override
-    def describe(self) -> str:
-        return (
-            f"{display_name(self.path)}{describe_columns(self.source_column, self.target_column)}"
-        )
 
 
 class TSVConfig(TableConfig):

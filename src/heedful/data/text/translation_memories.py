@@ -13,7 +13,7 @@ from xml.parsers import expat
 
 from typing_extensions import override
 
-from heedful.data.sources import COLUMN_OPTIONS, Encoding, PairFileConfig, describe_columns
+from heedful.data.sources import COLUMN_OPTIONS, Encoding, FileSourceConfig, PairFileConfig
 from heedful.data.text.pair_dataset import Pair
 from heedful.data.text_files import (
     DECOMPRESSION_ERRORS,
@@ -32,7 +32,7 @@ _SEGMENTS = {"tuv", "trans-unit", "segment"}  # parents of texts; alternatives h
 _UNITS = {"tu", "trans-unit", "segment"}
 
 
-class TranslationFileConfig(PairFileConfig):
+class TranslationFileConfig(FileSourceConfig):
     """A file of translation units."""
 
     row_name = "unit"
@@ -153,19 +153,13 @@ def _is_language(code: str, chosen: str) -> bool:
     return code == chosen or code.startswith(f"{chosen}-")
 
 
-class XMLPairsConfig(TranslationFileConfig):
+class XMLPairsConfig(TranslationFileConfig, PairFileConfig):
     """A file of translation units in XML."""
 
     source_column: str | None = None
     """Language of the source texts, such as de; default: that of the file."""
     target_column: str | None = None
     """Language of the target texts, such as en; default: that of the file."""
-
-    @override
-    def describe(self) -> str:
-        return (
-            f"{display_name(self.path)}{describe_columns(self.source_column, self.target_column)}"
-        )
 
 
 class TMXConfig(XMLPairsConfig):
@@ -291,7 +285,3 @@ class POConfig(TranslationFileConfig):
             entry[key] = entry.get(key, "") + content
         if entry and not is_fuzzy:
             yield entry
-
-    @override
-    def describe(self) -> str:
-        return display_name(self.path)

@@ -9,9 +9,13 @@ import torch
 from torch.nn.functional import pad
 from typing_extensions import override
 
-from heedful.data.images.batching import CaptionBatchStream, CaptionDataset, open_images
+from heedful.data.images.batching import (
+    CAPTIONED_IMAGES,
+    CaptionBatchStream,
+    CaptionDataset,
+    open_images,
+)
 from heedful.data.images.captions import CAPTION_SOURCES, CaptionedImage
-from heedful.data.images.example_formats import CAPTIONED_IMAGES
 from heedful.data.images.features import ImageFeatures
 from heedful.data.shuffling import DataCursor
 from heedful.data.synthetic.images import BuiltInImagesConfig

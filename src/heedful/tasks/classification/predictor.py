@@ -29,7 +29,7 @@ from heedful.shapes import Float
 from heedful.tasks.classification.model import TextClassifier
 from heedful.tasks.labels import LabelPredictor
 from heedful.tasks.prediction import NoOptions, format_predictor
-from heedful.tokenization.sentences import SENTENCE_END_ID
+from heedful.tokenization.special_texts import SENTENCE_END_ID
 from heedful.tokenization.tokenizer import check_text
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import SPECIAL_TOKENS, UNK

@@ -21,7 +21,7 @@ from heedful.tasks.evaluation import SystemOutputs
 from heedful.tasks.labels import LabelData, LabelEvaluation, LabelTask
 from heedful.tasks.prediction import LoadedRun
 from heedful.tasks.task_data import ExperimentConfig
-from heedful.tokenization.sentences import SentenceWordTokenizerConfig
+from heedful.tokenization.special_texts import SentenceWordTokenizerConfig
 from heedful.tokenization.tokenizer import LabelTokenizerConfig
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.training.config import TrainingConfig

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from heedful.config import check_types
-from heedful.data.images.idx_files import Bytes
 from heedful.data.images.image_files import decode_base64_image
 from heedful.data.images.labeled_images import (
+    Bytes,
     IdxImagesConfig,
     LabeledImage,
     LabeledImageBatchingConfig,

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.data.images.example_formats import LABELED_IMAGES
 from heedful.data.images.labeled_images import (
+    LABELED_IMAGES,
     IdxImagesConfig,
     LabeledImage,
     LabeledImageBatch,

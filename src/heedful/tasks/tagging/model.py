@@ -22,8 +22,8 @@ from heedful.models.base import Encoder, EncoderOutput
 from heedful.models.encoder_decoder import EncoderConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.shapes import Float, Int, Lengths, Losses, TargetMask
+from heedful.tokenization.special_texts import MAX_CHARACTERS
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, UNK
-from heedful.tokenization.whitespace import MAX_CHARACTERS
 
 TagScheme = Literal["bio", "bioes"]
 

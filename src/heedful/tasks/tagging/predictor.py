@@ -32,10 +32,10 @@ from heedful.shapes import Float, TargetMask
 from heedful.tasks.labels import LabelPredictor
 from heedful.tasks.prediction import NoOptions, check_json, format_predictor
 from heedful.tasks.tagging.model import SequenceTagger, TagScheme
+from heedful.tokenization.special_texts import join_spaces
 from heedful.tokenization.standalone import split_spaces
 from heedful.tokenization.tokenizer import check_text
 from heedful.tokenization.tokenizer_pair import TokenizerPair
-from heedful.tokenization.whitespace import join_spaces
 
 _DIGITS = 6
 Sentence = str | Sequence[str]

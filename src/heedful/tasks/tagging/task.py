@@ -31,9 +31,12 @@ from heedful.tasks.tagging.command import FILE_OPTIONS
 from heedful.tasks.tagging.model import SequenceTagger, SequenceTaggerConfig, tag_indices
 from heedful.tasks.tagging.predictor import Tagger, choose_metrics
 from heedful.tasks.task_data import DataModule, ExperimentConfig, TrainData
+from heedful.tokenization.special_texts import (
+    WhitespaceTokenizerConfig,
+    WordCharacterTokenizerConfig,
+)
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import PAD
-from heedful.tokenization.whitespace import WhitespaceTokenizerConfig, WordCharacterTokenizerConfig
 from heedful.training.config import TrainingConfig
 from heedful.training.objectives import LossTerms, Objective
 

@@ -51,7 +51,7 @@ from heedful.tasks.task import Task, choose_vocab_size
 from heedful.tasks.task_data import ExperimentConfig
 from heedful.tasks.translation.guided_alignment import build_link_table
 from heedful.tasks.translation.translator import Translator
-from heedful.tokenization.position import PositionTokenizerConfig
+from heedful.tokenization.special_texts import PositionTokenizerConfig
 from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig
 from heedful.training.callbacks import LoggedSample
 from heedful.training.config import TrainingConfig

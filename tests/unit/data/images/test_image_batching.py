@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from heedful.data.images import batching as image_batching
 from heedful.data.images.batching import (
@@ -21,6 +22,7 @@ from heedful.data.images.image_files import ImageArray, ImageFiles, resize_image
 from heedful.data.text.batching import Batch, SourceBatch
 from heedful.data.text.pair_dataset import InMemoryPairDataset
 from heedful.errors import ConfigError
+from heedful.tasks.captioning.images import ImageLoader
 from heedful.tokenization.ragged_array import RaggedArray
 from tests.captioning import write_features, write_images
 
@@ -130,3 +132,27 @@ def test_collated_images_keep_their_type():
 )
 def test_images_lose_nothing_by_default_and_their_fit_is_described(shape, line):
     assert shape.describe_fit() == line
+
+
+SHAPE = ImageShape(3, 8, 8)
+
+
+def animation(path):
+    frames = [Image.new("RGB", (8, 8), color) for color in ("red", "blue")]
+    frames[0].save(path, save_all=True, append_images=frames[1:])
+    return str(path)
+
+
+def test_notes_of_a_data_set_collected_once(tmp_path):
+    path, notes = animation(tmp_path / "a.gif"), []
+    reader = open_images(ImageFiles(), [path], SHAPE, location="data.train", notes=notes)
+    expected = [f"{path}: only the first of 2 frames or pages is read"]
+    assert notes == expected
+    assert reader.read(np.array([0, 0])).shape == (2, 3, 8, 8)
+    assert notes == expected
+
+
+def test_notes_of_requested_images_collected(tmp_path):
+    path, loader = animation(tmp_path / "a.gif"), ImageLoader(SHAPE)
+    loader.load(path)
+    assert loader.notes == [f"{path}: only the first of 2 frames or pages is read"]

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from heedful.data.images.feature_files import encode, fit_scale, write_features
-from heedful.data.images.features import ImageFeatures
+from heedful.data.images.features import ImageFeatures, encode, fit_scale, write_features
 from heedful.errors import DataError
 
 RNG = np.random.default_rng(0)

@@ -132,20 +132,3 @@ def test_unknown_corpus_error_suggests_nearest_name():
         "corpus: no built-in corpus is called 'lattin'; did you mean 'latin'?\n"
         "  choose from: argsort, arithmetic, arithmetic-gaps, copy, dates, latin, reverse, sort"
     )
-
-
-def test_unknown_split_error_suggests_nearest_name():
-    with pytest.raises(DataError) as caught:
-        get_corpus("copy").pairs("tests")
-    assert str(caught.value) == (
-        "copy: no split is called 'tests'; did you mean 'test'?\n"
-        "  choose from: dev, longer, test, train"
-    )
-
-
-def test_names_split_exists_for_latin_only():
-    with pytest.raises(DataError) as caught:
-        get_corpus("dates").pairs("names")
-    assert str(caught.value) == (
-        "dates: no split is called 'names'\n  choose from: dev, test, train"
-    )

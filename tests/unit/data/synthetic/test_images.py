@@ -1,17 +1,11 @@
-"""Built-in icons and formulas."""
+"""Built-in icons, formulas and shapes."""
 
+import re
 from itertools import combinations
 
 import numpy as np
 import pytest
 
-from heedful.data.synthetic.formulas import (
-    IMAGE_SIZE,
-    TOKEN_RANGE,
-    FormulaGrammar,
-    draw_formula,
-    pad_formula,
-)
 from heedful.data.synthetic.icons import (
     IconCorpus,
     Modifier,
@@ -22,7 +16,18 @@ from heedful.data.synthetic.icons import (
     select_agreeing,
     split_style,
 )
-from heedful.data.synthetic.images import BuiltInImagesConfig, image_corpora
+from heedful.data.synthetic.images import (
+    COLORS,
+    FORMS,
+    FORMULA_SIZE,
+    SIZES,
+    TOKEN_RANGE,
+    BuiltInImagesConfig,
+    FormulaGrammar,
+    draw_formula,
+    image_corpora,
+    pad_formula,
+)
 from heedful.errors import DataError
 
 
@@ -209,7 +214,7 @@ def test_different_formulas_have_different_images():
     formulas = config("formulas", num_examples=150)
     images = formulas.open_images().read(range(150), "L")
     assert len({image.tobytes() for image in images}) == 150
-    assert {image.shape for image in images} == {(*IMAGE_SIZE, 1)}
+    assert {image.shape for image in images} == {(*FORMULA_SIZE, 1)}
 
 
 @pytest.mark.wide
@@ -242,3 +247,42 @@ def test_unknown_latex_raises():
     pytest.importorskip("matplotlib")
     with pytest.raises(DataError, match=r"^'\\\\nonsense': matplotlib cannot draw it: "):
         draw_formula(r"\nonsense")
+
+
+SHAPE = rf"a ({'|'.join(SIZES)}) ({'|'.join(COLORS)}) ({'|'.join(FORMS)})"
+CAPTION = re.compile(rf"{SHAPE} (left of|above) {SHAPE}")
+WHITE = (255, 255, 255)
+
+
+def shapes(split="train", count=120):
+    return BuiltInImagesConfig(name="shapes", split=split, num_examples=count)
+
+
+def shape_captions(source):
+    return [example.captions[0] for example in source.read()]
+
+
+def test_no_caption_belongs_to_two_splits():
+    train, dev, test = (set(shape_captions(shapes(split))) for split in ("train", "dev", "test"))
+    assert not train & dev
+    assert not train & test
+    assert not dev & test
+
+
+def test_shapes_match_the_caption():
+    images = shapes().open_images().read(range(120))
+    for caption, pixels in zip(shape_captions(shapes()), images, strict=True):
+        match = CAPTION.fullmatch(caption)
+        size, color, _, relation, other_size, other_color, _ = match.groups()
+        ink = (pixels != WHITE).any(axis=2)
+        along = ink.any(axis=0) if relation == "left of" else ink.any(axis=1)
+        steps = np.flatnonzero(np.diff(along.astype(int)))
+        assert len(steps) in (3, 4)  # two shapes with a gap between them
+        halves = np.split(pixels, [int(steps[1]) + 1], axis=1 if relation == "left of" else 0)
+        for half, (name, extent) in zip(
+            halves, ((color, size), (other_color, other_size)), strict=True
+        ):
+            drawn = half[(half != WHITE).any(axis=2)]
+            assert {tuple(pixel) for pixel in drawn.tolist()} == {COLORS[name]}
+            rows = (half != WHITE).any(axis=(1, 2)).sum()
+            assert rows == 2 * SIZES[extent] + 1

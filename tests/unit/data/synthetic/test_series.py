@@ -16,7 +16,7 @@ NUM_PATHS = 40_000
 
 def paths_of(name, parameters, history, steps):
     rng = np.random.default_rng(0)
-    return SERIES_PROCESSES[name].sample_paths(parameters, history, steps, NUM_PATHS, rng)
+    return SERIES_PROCESSES[name].sample_paths(parameters, history, (NUM_PATHS, steps), rng)
 
 
 def test_seasonal_process_is_gaussian_around_level_trend_and_wave():

@@ -1,4 +1,7 @@
-"""Formats of examples: held-out examples and tokenization."""
+"""Formats of examples: held-out examples and tokenization, also in worker processes."""
+
+import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,11 +12,15 @@ from heedful.data.text.example_formats import (
     LINES,
     PAIRS,
     ExampleSource,
+    TextChunk,
+    TokenizationJob,
     tokenize_corpora,
 )
 from heedful.data.text.filtering import FilterConfig, FilterReason
 from heedful.data.text.pair_dataset import Pair
+from heedful.data.text.pair_files import TSVConfig
 from heedful.errors import DataError
+from heedful.parallel import worker_pool
 from heedful.tokenization.tokenizer import WordTokenizerConfig
 from heedful.tokenization.tokenizer_pair import SeparateTokenizersConfig
 
@@ -107,15 +114,6 @@ def test_single_line_cannot_be_split():
     )
 
 
-def test_single_pair_cannot_be_split():
-    with pytest.raises(DataError) as caught:
-        hold_out([("a", "b")])
-    assert str(caught.value) == (
-        "a.tsv: one pair is not enough: one is needed to train on and one to validate on\n"
-        "  give more lines, or files to validate on: --dev-source FILE --dev-target FILE"
-    )
-
-
 def test_tokenize_corpora_filters_and_reports():
     pairs = [Pair("a b", "x"), Pair("", "y"), Pair("a b c d", "z")]
     tokenizers = SeparateTokenizersConfig(
@@ -127,3 +125,45 @@ def test_tokenize_corpora_filters_and_reports():
     assert len(kept) == report.num_kept == 1
     assert tokenizers.source.decode(kept.source.get(0)) == "a b"
     assert report.counts[FilterReason.EMPTY] == report.counts[FilterReason.TOO_LONG] == 1
+
+
+WORDS = SeparateTokenizersConfig(source=WordTokenizerConfig(), target=WordTokenizerConfig())
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizers")
+    WORDS.train(["a b c d"], ["x y z"]).save(folder)
+    return TokenizationJob(
+        tokenizers=WORDS,
+        folder=folder,
+        example_format=PAIRS,
+        filtering=FilterConfig(max_length=3),
+        sources=[TSVConfig(path="a.tsv"), TSVConfig(path="b.tsv")],
+    )
+
+
+def chunks(count):
+    for index in range(count):
+        pairs = [["a b", "x\n"], ["a b c d", "x"], ["\u2028 a", "z"], ["", "y"], ["a", "x"]]
+        texts = json.dumps(pairs[: 1 + index % 5], ensure_ascii=False).encode()
+        yield TextChunk(texts, 1, 10 * index, index, [0] if index % 2 else [], [4])
+
+
+def as_values(chunk):
+    return chunk.values.dtype, chunk.values.tolist(), chunk.lengths.tolist(), chunk.metadata
+
+
+def test_two_workers_tokenize_as_one_process_does(job):
+    expected = list(map(job.setup(is_shared=False), chunks(23)))
+    with worker_pool(job, num_workers=2) as tokenize:
+        results = list(tokenize(chunks(23)))
+    assert list(map(as_values, results)) == list(map(as_values, expected))
+
+
+def test_error_of_a_worker_names_the_pair(job):
+    strict = replace(job, filtering=FilterConfig(on_empty="error"))
+    with pytest.raises(DataError) as caught, worker_pool(strict, num_workers=2) as tokenize:
+        list(tokenize(chunks(9)))
+    # It is the fourth pair of the fourth chunk, of which each begins ten rows after the one before.
+    assert caught.value.location == "b.tsv, line 34"

@@ -2,15 +2,13 @@ from collections import Counter
 from fractions import Fraction
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.config import validate_settings
 from heedful.data.sources import SyntheticPairsConfig
-from heedful.data.text.mixing import CorpusConfig, MixedDataset, MixtureConfig
-from heedful.data.text.pair_dataset import InMemoryPairDataset, Pair
-from heedful.errors import ConfigError
+from heedful.data.text.pair_dataset import InMemoryPairDataset, MixedDataset, Pair
+from heedful.data.text.pair_files import CorpusConfig, MixtureConfig
 from heedful.tokenization.ragged_array import RaggedArray
 
 SIZES = st.lists(st.integers(1, 20), min_size=1, max_size=3)
@@ -47,12 +45,6 @@ def test_mixture_repeats_corpora_by_weight(data, sizes):
         times = [counts[100 * index, row] for row in range(size)]
         assert max(times) - min(times) <= 1
         assert sum(times) == int(epochs * Fraction(str(weight)) * size)
-
-
-def test_ten_epochs_of_weight_tenth_cover_corpus_once():
-    mixture = mixed([30, 5], [0.1, 1.0])
-    rows = [row for epoch in range(10) for row in epoch_rows(mixture, epoch) if row[0] == 0]
-    assert sorted(rows) == [(0, row) for row in range(30)]
 
 
 def test_second_epoch_of_weight_half_covers_other_half():
@@ -141,13 +133,3 @@ def test_mixture_config_describes_weights():
     assert config.describe() == (
         "0.5 x built-in latin, train, 5 pairs, seed 0; 1 x built-in latin, train, 5 pairs, seed 0"
     )
-
-
-@pytest.mark.parametrize(
-    "corpora",
-    [[], [{"weight": 0, "source": {"type": "synthetic", "name": "latin", "num_examples": 5}}]],
-    ids=["none", "no weight"],
-)
-def test_mixture_config_rejects_invalid_corpora(corpora):
-    with pytest.raises(ConfigError):
-        validate_settings(MixtureConfig, {"corpora": corpora}, location="test.yaml")

@@ -12,8 +12,7 @@ from heedful.data.shuffling import DataCursor
 from heedful.data.text.batching import BatchingConfig, BatchStream, epoch_batches
 from heedful.data.text.example_formats import ExampleSource, tokenize_corpora
 from heedful.data.text.filtering import FilterConfig
-from heedful.data.text.mixing import MixedDataset
-from heedful.data.text.pair_dataset import Pair, ResegmentedDataset
+from heedful.data.text.pair_dataset import MixedDataset, Pair, ResegmentedDataset
 from heedful.tokenization.subword import (
     BPEDropoutConfig,
     SubwordTokenizerConfig,

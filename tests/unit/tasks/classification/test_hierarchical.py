@@ -10,7 +10,7 @@ from heedful.errors import ConfigError
 from heedful.models.text_encoders import SentenceBatch
 from heedful.recipes import load_recipe
 from heedful.tasks.classification.model import TextClassifierConfig
-from heedful.tokenization.sentences import SENTENCE_END_ID, SentenceWordTokenizerConfig
+from heedful.tokenization.special_texts import SENTENCE_END_ID, SentenceWordTokenizerConfig
 from heedful.tokenization.tokenizer import WordTokenizerConfig
 from tests.labeled_texts import labeled_lines
 

@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 
 import heedful
 from heedful.cli.main import app
-from heedful.data.images.idx_files import read_idx, write_idx
-from heedful.data.images.labeled_images import LabeledImage
+from heedful.data.images.labeled_images import LabeledImage, read_idx, write_idx
 from heedful.errors import DataError, RunError
 from heedful.tasks.glimpse import trajectories
 

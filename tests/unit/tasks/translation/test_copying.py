@@ -21,8 +21,8 @@ from heedful.models.copying import CopyHead
 from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.recipes.recipe import load_recipe
 from heedful.tasks.translation.translator import Translator
-from heedful.tokenization.position import PositionTokenizer
 from heedful.tokenization.ragged_array import RaggedArray
+from heedful.tokenization.special_texts import PositionTokenizer
 from heedful.tokenization.tokenizer import WordTokenizerConfig
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from tests.shape_checking import unchecked
