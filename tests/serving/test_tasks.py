@@ -1,5 +1,6 @@
 """Every task over HTTP: what a server answers is what the command line and Python return."""
 
+import base64
 import json
 from pathlib import Path
 
@@ -61,6 +62,20 @@ def test_series_get_the_json_of_the_command_line(server, capsys, monkeypatch):
 def series_to_json(series):
     values = [None if value != value else value for value in series.values.tolist()]
     return {"id": series.id, "time": series.format_times(0, len(values)), "value": values}
+
+
+def test_images_get_the_json_of_the_command_line(server, capsys, monkeypatch):
+    paths = sorted((INPUTS / "images").glob("*.png"))
+    printed = heedful(
+        capsys, monkeypatch, "caption", GOLDEN / "captioning", *paths, "--json", "--device", "cpu"
+    )
+    expected = [json.loads(line) for line in printed.out.splitlines()]
+    images = [base64.b64encode(path.read_bytes()).decode() for path in paths]
+    answer = server.predict("caption", images)
+    assert answer.status == 200, answer.body
+    assert [drop(result, "image") for result in answer.json["results"]] == [
+        drop(result, "image") for result in expected
+    ]
 
 
 def drop(result, name):

@@ -8,10 +8,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Header, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
@@ -29,8 +31,8 @@ from heedful.version import VERSION
 
 Reload = Callable[[], Awaitable[None]]
 Timeout = Annotated[
-    float | None,
-    Header(alias="X-Request-Timeout", gt=0, description="seconds; may only shorten --timeout"),
+    float,
+    Header(alias="X-Request-Timeout", ge=1, description="seconds; may only shorten --timeout"),
 ]
 
 
@@ -114,9 +116,7 @@ class Health(BaseModel):
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {
         "description": description,
-        "content": {
-            "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}
-        },
+        "content": {"application/problem+json": {"schema": Problem.model_json_schema()}},
     }
     for status, description in {
         400: "no JSON",
@@ -155,11 +155,42 @@ def build_app(
     app.include_router(_task_router(service, settings))
     app.include_router(_model_router(service, reload))
     app.include_router(_health_router(service, metrics))
+    app.openapi = partial(_describe_routes, app, service, settings)  # type: ignore[method-assign]
     app.add_exception_handler(ProblemError, _answer_problem)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_exception_handler(Exception, _answer_bug)
     return app
+
+
+def _describe_routes(app: FastAPI, service: Service, settings: ServerSettings) -> dict[str, Any]:
+    """Return the OpenAPI description; requests are those of the models that are served now."""
+    schema = get_openapi(
+        title=app.title,
+        version=app.version,
+        description=app.description,
+        routes=app.routes,
+        separate_input_output_schemas=False,
+    )
+    for route in {model.route for model in service.models.values()}:
+        models = [model for model in service.models.values() if model.route == route]
+        content = schema["paths"][f"/v1/{route}"]["post"]["requestBody"]["content"]
+        content["application/json"]["schema"] = _describe_request(models, settings)
+    return schema
+
+
+def _describe_request(models: list[ModelInfo], settings: ServerSettings) -> dict[str, Any]:
+    schema = PredictRequest.model_json_schema()
+    fields = schema["properties"]
+    fields["model"]["anyOf"][0]["enum"] = [model.name for model in models]
+    fields["inputs"]["maxItems"] = settings.max_inputs
+    if all(isinstance(model.example, str) for model in models):
+        fields["inputs"]["items"] = {"type": "string", "maxLength": settings.max_characters}
+    fields["inputs"]["examples"] = [[model.example] for model in models]
+    options = [model.options for model in models if "$defs" not in model.options]
+    if len(options) == len(models):
+        fields["options"] = {"anyOf": options} if len(options) > 1 else options[0]
+    return schema
 
 
 # ----- tasks
@@ -183,7 +214,7 @@ def _task_router(service: Service, settings: ServerSettings) -> APIRouter:
 def _task_endpoint(
     service: Service, settings: ServerSettings, route: str
 ) -> Callable[..., Awaitable[Response]]:
-    async def predict(body: PredictRequest, timeout: Timeout = None) -> Response:
+    async def predict(body: PredictRequest, timeout: Timeout = 3600.0) -> Response:
         model = choose_model(service, route, body.model)
         check_inputs(settings, model, body.inputs)
         if body.stream:
@@ -233,7 +264,7 @@ def check_inputs(settings: ServerSettings, model: ModelInfo, inputs: list[Any]) 
 
 
 async def _stream(
-    service: Service, model: ModelInfo, body: PredictRequest, timeout: float | None
+    service: Service, model: ModelInfo, body: PredictRequest, timeout: float
 ) -> Response:
     """Return server-sent events; an error before the first is an answer of its own."""
     if len(body.inputs) != 1:

@@ -1,0 +1,281 @@
+"""Workers that are killed or hang, floods, signals, runs that cannot be loaded."""
+
+import os
+import random
+import shutil
+import signal
+import socket
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.serving.servers import GOLDEN, Server, running, start, wait_for
+
+pytestmark = pytest.mark.faults
+
+TIMEOUT = 4.0  # of requests
+
+
+@pytest.fixture(scope="module")
+def fragile(trained, tmp_path_factory):
+    """Serve a run whose workers are killed, stopped and replaced; it is ready after each test."""
+    folder = tmp_path_factory.mktemp("fragile")
+    run = shutil.copytree(trained, folder / "run")
+    options = ["--timeout", TIMEOUT, "--hang-timeout", 1, "--max-batch", 8]
+    with running(folder, f"letters={run}", *options) as server:
+        server.run = Path(run)
+        yield server
+
+
+@pytest.fixture
+def server(fragile):
+    fragile.wait_until_ready()
+    return fragile
+
+
+class Load:
+    """Clients that ask all the time, in threads, until the end of the block."""
+
+    def __init__(self, server, *, num_clients=8, num_inputs=1):
+        self.server, self.answers, self.failures = server, [], []
+        self._inputs = ["a b c"] * num_inputs
+        self._is_over = threading.Event()
+        self._threads = [threading.Thread(target=self._ask) for _ in range(num_clients)]
+
+    def _ask(self):
+        while not self._is_over.is_set():
+            try:
+                answer = self.server.predict("translate", self._inputs)
+            except OSError as error:
+                self.failures.append(error)
+                time.sleep(0.05)
+                continue
+            self.answers.append(answer)
+            if answer.status != 200:
+                time.sleep(0.05)
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exception):
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def count_requests(server):
+    metrics = server.metrics()
+    prefix = 'heedful_requests_total{route="/v1/translate",status="'
+    counts = {name: value for name, value in metrics.items() if name.startswith(prefix)}
+    return Counter({int(name[len(prefix) :].split('"')[0]): int(n) for name, n in counts.items()})
+
+
+def memory_and_files(pid):
+    status = Path(f"/proc/{pid}/status").read_text()
+    rss = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+    return int(rss.split()[1]), len(os.listdir(f"/proc/{pid}/fd"))
+
+
+@pytest.mark.parametrize(
+    "seconds", [12, pytest.param(60, marks=pytest.mark.slow)], ids=lambda seconds: f"{seconds} s"
+)
+def test_killed_workers_are_replaced_under_load(server, seconds):
+    before, restarts = count_requests(server), server.metrics()["heedful_worker_restarts_total"]
+    rss, num_files = memory_and_files(server.process.pid)
+    end, num_kills = time.monotonic() + seconds, 0
+    with Load(server) as load:
+        while time.monotonic() < end:
+            server.wait_until_ready()
+            time.sleep(random.uniform(0.5, 2))
+            os.kill(server.worker_pids()[0], signal.SIGKILL)
+            wait_for(lambda: server.get("/readyz").status == 503, 2)
+            num_kills += 1
+        server.wait_until_ready()
+    assert not load.failures
+    statuses = Counter(answer.status for answer in load.answers)
+    assert statuses.keys() <= {200, 429, 503, 504}
+    assert statuses[200] > 20
+    assert max(answer.seconds for answer in load.answers) < TIMEOUT + 1
+    assert {text for a in load.answers if a.status == 200 for text in a.texts} == {"a b c"}
+    assert count_requests(server) - before == statuses
+    assert server.metrics()["heedful_worker_restarts_total"] - restarts == num_kills
+    rss_after, num_files_after = memory_and_files(server.process.pid)
+    assert rss_after < 1.05 * rss + 2000
+    assert num_files_after <= num_files + 4
+
+
+def test_worker_that_hangs_is_replaced(server):
+    (worker,) = server.worker_pids()
+    os.kill(worker, signal.SIGSTOP)
+    answer = server.predict("translate", ["a"])
+    assert answer.status == 504
+    assert answer.seconds < TIMEOUT + 1
+    assert server.get("/livez").status == 200
+    wait_for(lambda: worker not in server.worker_pids(), 5)
+    server.wait_until_ready()
+    assert server.predict("translate", ["a"]).texts == ["a"]
+
+
+def test_flood_is_refused_at_once_and_what_is_admitted_is_answered(server):
+    text = " ".join("abcdefgh" * 4)
+    server.predict("translate", [text] * 8)  # shows how long such texts take
+    answers, start_time = [], time.monotonic()
+
+    def ask():
+        answer = server.predict("translate", [text] * 8)
+        answers.append((time.monotonic() - start_time, answer))
+
+    threads = [threading.Thread(target=ask) for _ in range(300)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    statuses = Counter(answer.status for _, answer in answers)
+    assert statuses.keys() == {200, 429}, statuses
+    last = max(seconds for seconds, answer in answers if answer.status == 200)
+    waits = [int(a.headers["retry-after"]) for _, a in answers if a.status == 429]
+    assert 0.5 * last < sorted(waits)[len(waits) // 2] < 1.5 * last + 1
+
+
+def test_run_is_reloaded_without_a_lost_request(server):
+    (worker,) = server.worker_pids()
+    with Load(server, num_clients=4) as load:
+        assert server.post("/v1/models/letters/reload", b"").json["id"] == "letters"
+        server.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: server.log.read_text().count("reloaded all runs") >= 2, 60)
+    assert not load.failures
+    assert {answer.status for answer in load.answers} <= {200, 429}
+    wait_for(lambda: len(server.worker_pids()) == 1, 5)
+    assert worker not in server.worker_pids()
+
+
+def test_run_that_cannot_be_loaded_leaves_the_old_one(server):
+    workers, path = server.worker_pids(), server.run / "weights.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    try:
+        answer = server.post("/v1/models/letters/reload", b"")
+    finally:
+        path.write_bytes(content)
+    assert answer.status == 409
+    assert str(server.run).encode() not in answer.body
+    assert "weights.safetensors" in server.log.read_text()
+    wait_for(lambda: server.worker_pids() == workers, 5)
+    assert server.predict("translate", ["a"]).texts == ["a"]
+    assert server.post("/v1/models/none/reload", b"").status == 404
+
+
+# ----- servers that end
+
+
+def launch(tmp_path, *arguments):
+    process = start(*arguments, log=tmp_path / "server.log")
+    line = process.stdout.readline()
+    assert line, (tmp_path / "server.log").read_text()
+    return Server(process, line.split()[0], tmp_path / "server.log")
+
+
+def test_sigterm_finishes_what_was_begun(trained, tmp_path):
+    server = launch(tmp_path, trained)
+    workers = server.worker_pids()
+    with Load(server, num_clients=8, num_inputs=64) as load:
+        wait_for(lambda: load.answers, 30)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+    assert {answer.status for answer in load.answers} == {200, 503}
+    assert {type(failure) for failure in load.failures} <= {
+        ConnectionRefusedError,
+        ConnectionResetError,
+    }
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+    with socket.socket() as other:  # the port is free
+        other.bind((server.host, int(server.port)))
+    server.process.stdout.close()
+
+
+def test_second_sigterm_ends_at_once(trained, tmp_path):
+    server = launch(tmp_path, trained)
+    os.kill(server.worker_pids()[0], signal.SIGSTOP)
+    thread = threading.Thread(
+        target=pytest.raises, args=(OSError, server.predict, "translate", ["a"])
+    )
+    thread.start()
+    wait_for(lambda: 'heedful_batch_items_count{model="run"}' in server.metrics(), 10)
+    server.process.send_signal(signal.SIGTERM)
+    wait_for(lambda: server.get("/readyz").status == 503, 10)
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(5) == 143
+    thread.join()
+    server.process.stdout.close()
+
+
+def alter(run):
+    path = run / "weights.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message", "hint"),
+    [
+        (shutil.rmtree, "no such folder", "heedful train"),
+        (lambda run: (run / "manifest.json").unlink(), "has not saved parameters", "validation"),
+        (alter, "weights.safetensors", ""),
+    ],
+    ids=["missing", "unfinished", "altered"],
+)
+def test_run_that_cannot_be_served_exits_with_a_hint(copied, tmp_path, damage, message, hint):
+    damage(copied)
+    log = tmp_path / "server.log"
+    process = start(copied, log=log, cwd=tmp_path)
+    assert process.communicate(timeout=120)[0] == ""
+    assert process.returncode == 2, log.read_text()
+    assert message in log.read_text()
+    assert hint in log.read_text().splitlines()[-1]
+
+
+def test_server_is_not_ready_before_a_prediction(tmp_path):
+    log = tmp_path / "server.log"
+    process = start(GOLDEN / "translation-recurrent", log=log)
+    try:
+        wait_for(lambda: "loading" in log.read_text(), 60)
+        url = log.read_text().split(": loading")[0]
+        server = Server(process, url, log)
+        wait_for(lambda: server.get("/livez").status == 200, 10)
+        assert server.get("/readyz").status == 503
+        assert server.predict("translate", ["a"]).status == 503
+        server.wait_until_ready()
+        assert process.stdout.readline() == f"{url} serves translation-recurrent (translation)\n"
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--host", "0.0.0.0"], "without a token"),
+        (["--timeout", "0"], "timeout"),
+        (["--languages", "de"], "is no pair"),
+        (["--languages", "other=de-en"], "no run is called 'other'"),
+    ],
+)
+def test_options_that_cannot_be_used_exit_with_a_hint(tmp_path, options, message):
+    log = tmp_path / "server.log"
+    process = start(GOLDEN / "tagging", *options, log=log)
+    process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert message in log.read_text()
+
+
+def test_port_in_use_exits_with_a_hint(server, tmp_path):
+    log = tmp_path / "server.log"
+    process = start(server.run, log=log, port=server.port)
+    process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert "--port" in log.read_text()
