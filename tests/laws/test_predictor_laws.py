@@ -216,3 +216,19 @@ def test_cancelled_request_ends_and_leaves_the_others(tmp_path, beam_size, decod
     for index in others:
         assert results[index].log_probs == pytest.approx(expected[index].log_probs, abs=1e-5)
     assert len(results[1].tokens) <= 5 < len(expected[1].tokens)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_stream_of_a_search_grows_to_its_result(tmp_path, beam_size):
+    settings = SETTINGS["translation"] | {"decoding": {"beam_size": beam_size, "max_length": 9}}
+    predictor = heedful.load(write_random_run(tmp_path / "run", settings, TEXTS, TEXTS, seed=1))
+    # two streams in turn
+    streams = [predictor.stream(text) for text in TEXTS[:2]]
+    for results, text in zip(zip(*zip(*streams, strict=True), strict=True), TEXTS, strict=False):
+        grown = [result.tokens for result in results]
+        expected = next(predictor.predict([text]))
+        assert to_text(results[-1]) == to_text(expected)
+        assert all(expected.tokens[: len(tokens)] == tokens for tokens in grown)
+        assert grown == sorted(grown, key=len)
+        assert len(grown) == 11
+        assert beam_size > 1 or [len(tokens) for tokens in grown] == [*range(10), 9]

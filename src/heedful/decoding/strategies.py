@@ -4,7 +4,7 @@ Invariant: the output of a text does not depend on the rest of its batch.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,15 @@ from heedful.data.text.batching import SourceBatch
 from heedful.decoding.config import DecodingConfig
 from heedful.decoding.requests import EncodedRequest, RequestControl
 from heedful.models.base import DecodableModel
-from heedful.search import BeamSearchOptions, Hypothesis, LogitsProcessor, Node, Trellis
+from heedful.search import (
+    FIRST_FINISHED,
+    BeamSearchOptions,
+    Hypothesis,
+    LogitsProcessor,
+    Node,
+    Trellis,
+)
+from heedful.search.beam_search import Beams, search_steps
 from heedful.search.hypotheses import drop_zero_probability
 from heedful.search.logits_processors import (
     CancelledSentences,
@@ -31,7 +39,7 @@ from heedful.search.minimum_bayes_risk import UTILITIES, count_distinct, expecte
 from heedful.search.sampling import SamplingConfig
 from heedful.shapes import Int
 from heedful.tokenization.tokenizer_pair import TokenizerPair
-from heedful.tokenization.vocabulary import EOS
+from heedful.tokenization.vocabulary import BOS, EOS
 
 
 class DecodingOutput(NamedTuple):
@@ -96,25 +104,51 @@ class DecodingStrategy:
         self, requests: Sequence[EncodedRequest], sources: SourceBatch, *, need_tree: bool
     ) -> list[DecodingOutput]:
         config, trellis = self.config, Trellis() if need_tree else None
-        constraints = [request.constraints for request in requests]
         hypotheses = self.model.search(
             sources,
             beam_size=config.beam_size,
             max_lengths=self._to_tensor([request.max_length for request in requests]),
             length_penalty=self.length_penalty,
-            options=BeamSearchOptions(
-                coverage_penalty=self.coverage_penalty,
-                stopping=config.stopping.build(),
-                diversity=config.diversity.build(),
-                pruning=config.pruning.build(),
-                processors=self._build_processors(requests),
-                constraints=constraints if any(constraints) else None,
-            ),
+            options=self._search_options(requests),
             trellis=trellis,
         )
         trees = [trellis.tree(row, eos=EOS) if trellis else None for row in range(len(requests))]
         best = [of_text[: config.n_best] for of_text in hypotheses]
         return list(map(DecodingOutput, best, trees))
+
+    def _search_options(self, requests: Sequence[EncodedRequest]) -> BeamSearchOptions:
+        config, constraints = self.config, [request.constraints for request in requests]
+        return BeamSearchOptions(
+            coverage_penalty=self.coverage_penalty,
+            stopping=config.stopping.build(),
+            diversity=config.diversity.build(),
+            pruning=config.pruning.build(),
+            processors=self._build_processors(requests),
+            constraints=constraints if any(constraints) else None,
+        )
+
+    @torch.inference_mode()
+    def stream(
+        self, request: EncodedRequest, collate: Collate, *, need_tree: bool
+    ) -> Iterator[DecodingOutput]:
+        """Yield what all hypotheses of a beam search begin with, as it grows, and its output."""
+        sources = SourceBatch(*(part.to(self.device) for part in collate([request])))
+        options = self._search_options([request])
+        if self.config.beam_size == 1:
+            options = options._replace(stopping=FIRST_FINISHED)
+        beams = Beams(
+            Trellis(),
+            options,
+            self._to_tensor([request.max_length]),
+            eos=EOS,
+            beam_size=self.config.beam_size,
+            length_penalty=self.length_penalty,
+            source_lengths=sources.lengths,
+        )
+        for _ in search_steps(self.model, self.model.initial_state(sources), beams, bos=BOS):
+            yield DecodingOutput([beams.common_prefix()])
+        best, tree = beams.hypotheses()[0][: self.config.n_best], beams.trellis.tree(0, eos=EOS)
+        yield DecodingOutput(best, tree if need_tree else None)
 
     def _sample(
         self, requests: Sequence[EncodedRequest], sources: SourceBatch, count: int

@@ -5,8 +5,8 @@ Invariants: beam size 1 is greedy search, a beam as large as the output space is
 and the result for a sentence does not depend on the rest of the batch.
 """
 
-from collections.abc import Sequence
-from itertools import chain, islice
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice, takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -91,14 +91,24 @@ def beam_search(
         length_penalty=length_penalty or LengthPenalty(),
         source_lengths=source_lengths,
     )
+    for _ in search_steps(model, state, beams, bos=bos):
+        pass
+    return beams.hypotheses()
+
+
+@torch.no_grad()
+def search_steps(
+    model: StepwiseModel[State], state: State, beams: "Beams", *, bos: int
+) -> Iterator[None]:
+    """Search until all beams are closed; yield after each step."""
     tokens = torch.full_like(beams.sentence_ids, bos)
-    if len(tokens) != len(max_lengths):
+    if len(tokens) != len(beams.max_lengths):
         state = select_rows(state, beams.sentence_ids)
     while len(tokens):
         step = model.step(tokens, state)
         parents, tokens = beams.advance(step.log_probs, step.weights)
         state = select_rows(step.state, parents)
-    return beams.hypotheses()
+        yield
 
 
 def greedy_search(
@@ -191,6 +201,22 @@ class Beams:
                 distinct.setdefault(tuple(hypothesis.tokens), hypothesis)
             results.append(drop_zero_probability(list(distinct.values())))
         return results
+
+    def common_prefix(self) -> Hypothesis:
+        """Return what all hypotheses, the finished ones too, begin with; without EOS.
+
+        The last token of open hypotheses is left out, as it has no weights yet.
+        """
+        is_open, depth = self.cumulative_log_probs.flatten() > -np.inf, self.trellis.depth - 1
+        parents = np.unique(self.trellis.parents[-1][is_open]).tolist()
+        ends = [FinishedRow(depth, row, 0.0, 0.0) for row in parents]
+        hypotheses = self.trellis.backtrack([*ends, *chain(*self.finished)])
+        columns = zip(*(hypothesis.tokens for hypothesis in hypotheses), strict=False)
+        count = len(list(takewhile(lambda column: len(set(column)) == 1, columns)))
+        tokens, log_prob, _, weights, log_probs, eos_weights = hypotheses[0]
+        log_prob = sum(log_probs[:count].tolist())
+        partial = tokens[:count], log_prob, log_prob, weights[:count], log_probs[: count + 1]
+        return Hypothesis(*partial, eos_weights)
 
     def advance(
         self, log_probs: LogProbs, weights: Float[Tensor, "R S"]

@@ -35,6 +35,7 @@ from heedful.tasks.registry import task_routes
 
 _CANCELLED = ItemError(499, "cancelled")
 _DIGITS = 6
+_INCOMPLETE_CHARACTERS = "\ufffd\ue000"  # the next token may complete them
 _MAX_EXAMPLE_LENGTH = 2_000  # characters of JSON
 
 
@@ -141,10 +142,12 @@ class ServedModel:
                 if call.item.id in cancelled:
                     yield _CANCELLED
                     return
-                if len(result.text) > len(sent):
-                    yield StreamPart(result.text[len(sent) :])
-                    sent = result.text
-            yield StreamPart("", self._to_json(result, need_layers=False))
+                text = result.text.rstrip(_INCOMPLETE_CHARACTERS)
+                if len(text) > len(sent):
+                    yield StreamPart(text[len(sent) :])
+                    sent = text
+            assert result is not None
+            yield StreamPart(result.text[len(sent) :], self._to_json(result, need_layers=False))
         except Exception as error:
             yield to_item_error(error, "input")
 

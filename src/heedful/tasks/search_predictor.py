@@ -149,6 +149,20 @@ class SearchPredictor(Predictor[RequestT, ResultT]):
             )
 
     @override
+    def stream(self, request: RequestT, options: Any = None) -> Iterator[ResultT]:
+        """Yield what a beam search has decided, as it grows; samples and scores come at once."""
+        options = options or self.options_class()
+        strategy, location = self._build_strategy(options), self.request_name
+        inputs = self.encode([request], options, location=location, start_index=1, report=warn)
+        (encoded,) = inputs.requests
+        is_search = strategy.config.sampling_setting is None and encoded.target is None
+        if not is_search or encoded.is_empty or self._copying_models:
+            yield from self._decode(inputs, inputs.requests, strategy, options.need_tree)
+            return
+        for output in strategy.stream(encoded, inputs.collate, need_tree=options.need_tree):
+            yield inputs.build(encoded, output, None, ())
+
+    @override
     def count_tokens(self, examples: Sequence[Any]) -> int:
         """Return the number of tokens of all references, EOS included."""
         texts = [text for example in examples for text in example.references]
