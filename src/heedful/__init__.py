@@ -14,18 +14,23 @@ from heedful.openmp import configure_threads
 from heedful.version import VERSION
 
 if TYPE_CHECKING:
+    from heedful.client import Client
     from heedful.experiment.evaluation import evaluate
     from heedful.experiment.train import train_or_interrupt as train
     from heedful.runs import load, load_as
 
 __version__ = VERSION
-__all__ = ["__version__", "evaluate", "load", "load_as", "train"]
+__all__ = ["Client", "__version__", "evaluate", "load", "load_as", "train"]
 
 if "torch" not in sys.modules:
     configure_threads()
 
 
 def __getattr__(name: str) -> Any:
+    if name == "Client":
+        from heedful.client import Client
+
+        return Client
     if name == "evaluate":
         from heedful.experiment.evaluation import evaluate
 

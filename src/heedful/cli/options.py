@@ -150,6 +150,11 @@ class RunPredictorLoader:
     dtype: DtypeName = "fp32"
 
     @property
+    def name(self) -> str:
+        """The name of the run folder."""
+        return self.run.name
+
+    @property
     def device_type(self) -> str:
         """The type of the device, such as cuda."""
         from heedful.runs import resolve_device

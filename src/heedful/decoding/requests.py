@@ -8,7 +8,7 @@ Invariant: whatever no output can satisfy is reported before decoding, with the 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import chain
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from warnings import warn
 
 from heedful.decoding.config import DecodingConfig, Phrases, alternatives, has_empty_phrase
@@ -42,6 +42,12 @@ class Request(NamedTuple):
     def has_constraints(self) -> bool:
         """Whether it has constraints of its own."""
         return bool(self.prefix or self.required_phrases or self.forbidden_phrases)
+
+    def to_json(self) -> str | dict[str, Any]:
+        """Return what `Translator.parse_json` reads: the text, or an object with constraints."""
+        default = Request("")._asdict() | {"text": None}
+        fields = {name: value for name, value in self._asdict().items() if value != default[name]}
+        return fields if len(fields) > 1 else self.text
 
 
 class RequestControl(NamedTuple):

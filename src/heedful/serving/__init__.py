@@ -6,5 +6,5 @@ per device loads the runs and predicts. Reading order: `protocol` (what passes b
 the front process sees it), `served_models` (what it does); then the front process: `settings`,
 `server` (sockets and signals), `supervisor` (keeps workers running), `scheduler` (queue and
 batches), `batch_speed` (how long they take), `security` (what stands before the routes), `app`
-(routes) and `metrics`.
+(routes), `metrics`, and the routes of `documents`, `libretranslate` and `completions`.
 """

@@ -19,12 +19,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
-from heedful.errors import choices_hint, format_count, shorten
+from heedful.errors import format_count, shorten
+from heedful.serving import completions, documents, libretranslate
 from heedful.serving.metrics import ServerMetrics
 from heedful.serving.problems import MAX_TEXT, ProblemError, to_problem
 from heedful.serving.protocol import ItemError, ModelInfo, StreamPart
 from heedful.serving.security import problem_headers
-from heedful.serving.service import Service
+from heedful.serving.service import Service, choose_model
 from heedful.serving.settings import ServerSettings
 from heedful.tasks.registry import task_routes
 from heedful.version import VERSION
@@ -154,6 +155,8 @@ def build_app(
         )
     app.include_router(_task_router(service, settings))
     app.include_router(_model_router(service, reload))
+    for module in (documents, libretranslate, completions):
+        app.include_router(module.build_router(service, settings))
     app.include_router(_health_router(service, metrics))
     app.openapi = partial(_describe_routes, app, service, settings)  # type: ignore[method-assign]
     app.add_exception_handler(ProblemError, _answer_problem)
@@ -233,20 +236,6 @@ def _task_endpoint(
         return JSONResponse({"model": model.name, "results": results})
 
     return predict
-
-
-def choose_model(service: Service, route: str, name: str | None) -> ModelInfo:
-    """Return the model of a request: by default the first of the route."""
-    fitting = {model.name: model for model in service.models.values() if model.route == route}
-    if not service.models:
-        raise ProblemError(503, "no worker is ready", "try again", retry_after=1.0)
-    if name is None and fitting:
-        return next(iter(fitting.values()))
-    if name in fitting:
-        return fitting[name]
-    message = "no model of this name is here" if fitting else "no model of this task is served"
-    hint = choices_hint(fitting) if fitting else "GET /v1/models lists the models"
-    raise ProblemError(404, message, hint, field="model")
 
 
 def check_inputs(settings: ServerSettings, model: ModelInfo, inputs: list[Any]) -> None:

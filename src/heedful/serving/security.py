@@ -25,8 +25,8 @@ ASGIApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 HEALTH_PATHS = ("/livez", "/readyz", "/health")
 """They need no token: load balancers have none."""
-API_KEY_PATHS = ("/translate", "/detect")
-"""Their routes check a token in the body, `api_key`, by `check_token`."""
+API_KEY_PATHS = ("/translate", "/detect", "/languages")
+"""Those that translate check a token in the body, `api_key`, by `check_token`."""
 _FORM = "application/x-www-form-urlencoded"
 _HANG_UP = 499  # as nginx counts it; nobody gets it
 _SAFE_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]

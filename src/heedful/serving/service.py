@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from heedful.errors import choices_hint
+from heedful.serving.problems import ProblemError
 from heedful.serving.protocol import ModelInfo, Result, StreamPart
 
 
@@ -47,3 +49,17 @@ class Service(Protocol):
     ) -> AsyncIterator[StreamPart]:
         """Yield the result of an input as it grows; raises as `predict`, and for an ItemError."""
         ...
+
+
+def choose_model(service: Service, route: str, name: str | None) -> ModelInfo:
+    """Return the model of a request: by default the first of the route."""
+    fitting = {model.name: model for model in service.models.values() if model.route == route}
+    if not service.models:
+        raise ProblemError(503, "no worker is ready", "try again", retry_after=1.0)
+    if name is None and fitting:
+        return next(iter(fitting.values()))
+    if name in fitting:
+        return fitting[name]
+    message = "no model of this name is here" if fitting else "no model of this task is served"
+    hint = choices_hint(fitting) if fitting else "GET /v1/models lists the models"
+    raise ProblemError(404, message, hint, field="model")

@@ -30,6 +30,8 @@ class PredictorLoader(Protocol):
     """Loads the predictor of the run that a command names; can be pickled for other processes."""
 
     @property
+    def name(self) -> str: ...
+    @property
     def device_type(self) -> str: ...
     def __call__(
         self, *, overrides: Sequence[str] = (), ensemble_with: Sequence[Path] = ()

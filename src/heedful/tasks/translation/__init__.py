@@ -1,6 +1,6 @@
 """Translation of source into target texts.
 
-Reading order: `task`, `translator` (with search by another library), `command`, `files` (lines in
-and out), `sentences`, `html_sentences` and `documents` (sentences of documents, and documents of
-their translations) and `guided_alignment`.
+Reading order: `task`, `translator` (with search by another library), `command`, `jobs` (what it
+does), `files` (lines in and out), `sentences`, `html_sentences` and `documents` (sentences of
+documents, and documents of their translations) and `guided_alignment`.
 """

@@ -7,13 +7,12 @@ Invariant: the lines of a chunk depend only on the chunk, as its start index see
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from math import ceil
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
@@ -27,6 +26,14 @@ from heedful.tasks.command_line import (
     PredictorLoader,
 )
 from heedful.tasks.text_input import SourceColumn
+from heedful.tasks.translation.jobs import (
+    WORKER_CHUNK_SIZE,
+    OutputBlock,
+    RequestChunk,
+    ServerTranslationJob,
+    TranslationJob,
+    translate_document,
+)
 from heedful.terminal import (
     Backend,
     BeamSize,
@@ -40,7 +47,6 @@ from heedful.terminal import (
 
 if TYPE_CHECKING:
     from heedful.decoding.requests import Request, TooLong
-    from heedful.decoding.word_alignment import Aligner
     from heedful.tasks.translation.files import RequestFiles
 
 OUTPUT_OPTIONS = {
@@ -50,7 +56,6 @@ OUTPUT_OPTIONS = {
     "tree": "--search-tree",
 }
 CHUNK_SIZE = 1024  # texts; sorted by length, they fill batches well
-WORKER_CHUNK_SIZE = 256  # with several processes, so that none waits long at the end
 
 TextFile = Annotated[
     str, Argument(help="texts: lines, .tsv, .csv, .jsonl or .parquet; - is standard input")
@@ -92,6 +97,17 @@ TooLongOption = Annotated[
     ),
 ]
 NumWorkers = Annotated[int, Option(min=0, help="number of processes; 0: one per core")]
+InputFormat = Annotated[
+    Literal["lines", "document", "html"],
+    Option(
+        "--format",
+        help="lines, or a document or HTML page, whose sentences are translated and the rest kept",
+    ),
+]
+ServerURL = Annotated[
+    str | None,
+    Option(metavar="URL", help="translate with the run of this name at a `heedful serve`"),
+]
 
 
 def translate(
@@ -117,6 +133,8 @@ def translate(
     num_workers: NumWorkers = 1,
     backend: Backend = None,
     overrides: Overrides = None,
+    input_format: InputFormat = "lines",
+    server: ServerURL = None,
 ) -> None:
     """Translate lines: one output line per input line, in the same order.
 
@@ -126,7 +144,9 @@ def translate(
     Example: heedful translate runs/demo sentences.txt --n-best 10 -o out.txt
     Example: heedful translate runs/demo sentences.txt --device cpu --dtype bf16
     Example: heedful translate runs/de-en sentences.txt --backend ct2 --dtype int8
+    Example: heedful translate runs/de-en page.html --format html -o page.en.html
     Example: echo "Caecilius est in horto." | heedful translate runs/demo
+    Example: heedful translate demo sentences.txt --server http://127.0.0.1:8000
     """
     from heedful.decoding.word_alignment import get_aligner
     from heedful.tasks.translation.files import RequestFiles
@@ -144,7 +164,18 @@ def translate(
         file, force_target, constraints, source_column, delimiter, encoding
     )
     output_files = {name: path for name, path in outputs.items() if path is not None}
-    job = TranslationJob(
+    used: dict[str, object] = {
+        **search_options,
+        "--force-target": force_target,
+        **{OUTPUT_OPTIONS[name]: path for name, path in output_files.items()},
+    }
+    local: dict[str, object] = {
+        "--ensemble-with": ensemble_with,
+        "--set": overrides,
+        "--backend": backend,
+    }
+    _check_server(server, used | local)
+    job = (ServerTranslationJob if server else TranslationJob)(
         load,
         ("json" if as_json else "text", *output_files),
         get_aligner(alignment_method or "argmax", location="--alignment-method"),
@@ -155,7 +186,12 @@ def translate(
         input_name=request_files.text_input.location,
         is_forced=force_target is not None,
         too_long=too_long,
+        server=server or "",
     )
+    if input_format != "lines":
+        _check_document(used | {"--json": as_json or None})
+        translate_document(job, file, encoding, input_format, output)
+        return
     _run_job(job, request_files, output_files, output=output, num_workers=num_workers)
 
 
@@ -174,86 +210,18 @@ def _check_options(
     check(alignment_method is None or save_alignments, "--alignment-method", message, hint)
 
 
-class RequestChunk(NamedTuple):
-    """Consecutive requests, and the index of the first."""
-
-    start_index: int
-    requests: list[Request]
-
-
-class OutputBlock(NamedTuple):
-    """The lines of a chunk, as one text per output type."""
-
-    num_texts: int
-    parts: list[str]
-    reports: list[str]  # of texts that are too long
+def _check_server(server: str | None, options: Mapping[str, object]) -> None:
+    """Raise ConfigError for options that a server does not have."""
+    for option in set(options) - {"--beam", "--n-best", "--constraints"}:
+        message, hint = "works only without --server", f"remove {option} or --server"
+        check(server is None or options[option] is None, option, message, hint)
 
 
-@dataclass(frozen=True)
-class TranslationJob:
-    """A `WorkerJob`: translates chunks with one run or an ensemble of runs."""
-
-    load: PredictorLoader
-    output_types: tuple[str, ...]
-    aligner: Aligner
-    ensemble_with: tuple[Path, ...] = ()
-    overrides: tuple[str, ...] = ()
-    beam_size: int | None = None
-    n_best: int | None = None
-    input_name: str = "text"
-    is_forced: bool = False  # whether every text has a given target
-    too_long: TooLong = "error"
-
-    def setup(self, *, is_shared: bool) -> Callable[[RequestChunk], OutputBlock]:
-        """Load the model; next to other processes it uses one thread."""
-        import torch
-
-        from heedful.decoding.config import check_search_tree
-        from heedful.tasks.translation.files import format_lines, to_line
-
-        if is_shared:
-            torch.set_num_threads(1)
-        translator = self.load(overrides=self.overrides, ensemble_with=self.ensemble_with)
-        need_tree = "tree" in self.output_types
-        if need_tree:
-            check_search_tree(translator.decoding, "--search-tree")
-        sizes = {"beam_size": self.beam_size, "n_best": self.n_best}
-        options = translator.options_class(too_long=self.too_long, need_tree=need_tree, **sizes)
-        n_best = 1 if self.is_forced else translator.decoding.with_beam_size(**sizes).n_best
-
-        def run(chunk: RequestChunk) -> OutputBlock:
-            start_index, requests = chunk
-            reports: list[str] = []
-            if self.output_types == ("text",) and n_best == 1 and not self.is_forced:
-                texts = translator.predict_texts(
-                    requests,
-                    options,
-                    location=self.input_name,
-                    start_index=start_index,
-                    report=reports.append,
-                )
-                lines = [f"{to_line(text)}\n" for text in texts]
-                return OutputBlock(len(lines), ["".join(lines)], reports)
-            translations = list(
-                translator.predict(
-                    requests,
-                    options,
-                    location=self.input_name,
-                    start_index=start_index,
-                    report=reports.append,
-                )
-            )
-            parts = [
-                "".join(
-                    f"{line}\n"
-                    for translation in translations
-                    for line in format_lines(output_type, translation, n_best, self.aligner)
-                )
-                for output_type in self.output_types
-            ]
-            return OutputBlock(len(translations), parts, reports)
-
-        return run
+def _check_document(options: Mapping[str, object]) -> None:
+    """Raise ConfigError for options that need lines."""
+    for option in set(options) - {"--beam"}:
+        message, hint = "works only with lines", f"remove {option} or --format"
+        check(options[option] is None, option, message, hint)
 
 
 def _run_job(

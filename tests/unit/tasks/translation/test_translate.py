@@ -440,3 +440,27 @@ def test_lines_do_not_depend_on_chunks_or_processes(trained):
     parts = zip(*(block.parts for block in blocks), strict=True)
     assert whole.parts == ["".join(texts) for texts in parts]
     assert whole.parts[0].count("\n") == whole.parts[1].count("\n") == 8
+
+
+@pytest.mark.parametrize(
+    ("document_format", "text", "expected"),
+    [
+        ("document", "a b.\n\n  c d\n", "a b\n\n  c d\n"),
+        ("html", "<p>a <b>b c</b> d</p>\n", "<p>a <b>b c</b> d</p>\n"),
+        ("html", "<hr>\n", "<hr>\n"),
+    ],
+)
+def test_document_is_translated_and_its_form_kept(translate, document_format, text, expected):
+    assert translate("--format", document_format, stdin=text).out == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--format", "html", "--json"), "--json: works only with lines"),
+        (("--server", "http://127.0.0.1:9", "--backend", "torch"), "--backend: works only without"),
+    ],
+)
+def test_options_of_lines_and_of_this_machine_are_refused(translate, options, message):
+    result = translate(*options, stdin="a\n")
+    assert (result.code, message in result.err) == (2, True)

@@ -1,0 +1,182 @@
+"""Other people's clients, documents and heedful's own client, against a real server."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import heedful
+from heedful.client import ServerError
+from tests.serving.servers import GOLDEN, running
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, trained):
+    """Serve a translator that copies letters, and a language model; clients need a token."""
+    folder = tmp_path_factory.mktemp("clients")
+    models = f"letters={trained}", f"lm={GOLDEN / 'language-modeling'}"
+    with running(folder, *models, "--languages", "letters=de-en", "--token", "secret") as server:
+        yield server
+
+
+@pytest.fixture
+def client(server):
+    with_token = heedful.Client(server.url, token="secret")
+    yield with_token
+    with_token.close()
+
+
+def post(server, path, body, **headers):
+    headers.setdefault("Authorization", "Bearer secret")
+    return server.request("POST", path, body, headers)
+
+
+FORM = "application/x-www-form-urlencoded"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "content_type"),
+    [
+        ("/translate", {"q": "a b", "source": "de", "target": "en"}, "application/json"),
+        ("/translate", b"q=a+b&source=de&target=en&format=text", FORM),
+        ("/translate?q=a%20b&source=de&target=en", b"", FORM),
+        ("/translate", b"q=a+b&source=de&target=en&alternatives=0&other=1", FORM),
+    ],
+)
+def test_translate_reads_json_form_and_query(server, path, body, content_type):
+    answer = post(server, path, body, **{"Content-Type": content_type})
+    assert (answer.status, answer.json) == (200, {"translatedText": "a b"})
+
+
+def test_translate_keeps_the_shape_of_q_and_has_alternatives(server):
+    fields = {"q": ["a b", "c\n\n d"], "source": "auto", "target": "en", "alternatives": 3}
+    answer = post(server, "/translate", fields).json
+    assert answer["translatedText"] == ["a b", "c\n\n d"]
+    assert answer["detectedLanguage"] == {"language": "de", "confidence": 0.0}
+    first, second = answer["alternatives"]
+    assert 1 <= len(first) <= 3
+    assert "a b" not in first
+    assert all(text.count("\n\n ") == 1 for text in second)
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "message"),
+    [
+        ({"alternatives": 10000}, 422, "alternatives: Input should be less than or equal to 10"),
+        ({"target": "fr"}, 422, "between these languages; choose from: de-en"),
+        ({"q": 3}, 422, "q: Input should be a valid string"),
+        ({"q": "a" * 6000}, 422, "a sentence has at most 5,000 characters"),
+    ],
+)
+def test_translate_reports_errors_as_libretranslate_does(server, fields, status, message):
+    answer = post(server, "/translate", {"q": "a", "source": "de", "target": "en"} | fields)
+    assert answer.status == status
+    assert [*answer.json] == ["error"]
+    assert message in answer.json["error"]
+
+
+def test_api_key_is_the_token(server):
+    fields = {"q": "a", "source": "de", "target": "en"}
+    body = json.dumps(fields | {"api_key": "secret"}).encode()
+    headers = {"Content-Type": "application/json"}
+    assert server.request("POST", "/translate", body, headers).status == 200
+    assert server.request("POST", "/translate", fields).status == 401
+    assert server.request("POST", "/translate", fields | {"api_key": "no"}).status == 401
+
+
+def test_detect_is_not_implemented(server):
+    answer = post(server, "/detect", b"q=a", **{"Content-Type": FORM})
+    assert answer.status == 501
+    assert [*answer.json] == ["error"]
+
+
+def test_document_keeps_its_tags(client):
+    page = "<h1>a</h1>\n<p>a <b>b c</b> d.<br><code>x</code></p>"
+    output = client.translate_document(page, "html")
+    assert output.startswith("<h1>a</h1>\n<p>a <b>b c</b> d")
+    assert output.endswith("<br><code>x</code></p>")
+    assert client.translate_document("a b\n\n\tc") == "a b\n\n\tc"
+
+
+def test_client_predicts_as_the_run_does(client, trained):
+    texts = ["a b c", "h", ""]
+    run = heedful.load(trained, device="cpu")
+    expected = [result.to_json(weights=False) for result in run.translate(texts, beam_size=3)]
+    assert client.translate(texts, options={"beam_size": 3}) == expected
+    assert client.translate("a b c")["text"] == "a b c"
+    assert [model["id"] for model in client.models()] == ["letters", "lm"]
+
+
+def test_client_streams_what_it_generates(client):
+    options = {"max_new_tokens": 30, "seed": 5}
+    parts = list(client.stream("generate", "the", options=options))
+    assert len(parts) > 10
+    assert "".join(parts) == client.generate("the", options=options)
+
+
+def test_client_reports_problems_and_a_missing_token(server, client):
+    with pytest.raises(ServerError, match="no model of this name") as error:
+        client.translate("a", model="lettres")
+    assert error.value.status == 404
+    with pytest.raises(ServerError, match="the token is missing or wrong"):
+        heedful.Client(server.url, token="other").translate("a")
+
+
+def complete(server, **fields):
+    return post(server, "/v1/completions", {"model": "lm", "prompt": "the", "seed": 3} | fields)
+
+
+def test_completion_ends_before_a_stop(server):
+    whole = complete(server, max_tokens=20).json
+    assert whole["choices"][0]["finish_reason"] == "length"
+    assert whole["usage"]["completion_tokens"] == 20
+    text = whole["choices"][0]["text"]
+    stopped = complete(server, max_tokens=20, stop=text[5:7], echo=True).json
+    (choice,) = stopped["choices"]
+    assert choice["text"] == "the" + text[: text.index(text[5:7])]
+    assert choice["finish_reason"] == "stop"
+    assert stopped["usage"]["completion_tokens"] < 20
+
+
+def test_completion_of_several_prompts_has_n_choices_each(server):
+    answer = complete(server, prompt=["a", "b"], n=2, max_tokens=8).json
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2, 3]
+    texts = [choice["text"] for choice in answer["choices"]]
+    assert len(set(texts)) == 4
+    assert (
+        complete(server, prompt="b", n=1, max_tokens=8, seed=5).json["choices"][0]["text"]
+        == (texts[2])
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "param"),
+    [({"model": "x"}, 404, "model"), ({"logprobs": 2}, 422, "logprobs"), ({"n": 3}, 422, "n")],
+)
+def test_completion_reports_errors_as_openai_does(server, fields, status, param):
+    answer = complete(server, stream="n" in fields, **fields)
+    assert (answer.status, answer.json["error"]["param"]) == (status, param)
+
+
+@pytest.mark.extras
+def test_clients_from_pypi_work_unchanged(server):
+    """libretranslatepy sends a form, deep-translator a query string, openai JSON."""
+    program = f"""
+from deep_translator import LibreTranslator
+from libretranslatepy import LibreTranslateAPI
+from openai import OpenAI
+
+libre = LibreTranslateAPI("{server.url}", api_key="secret")
+assert libre.translate("a b", "de", "en") == "a b"
+deep = LibreTranslator("de", "en", api_key="secret", custom_url="{server.url}/")
+assert deep.translate("a b") == "a b"
+assert deep.translate_batch(["a", "b"]) == ["a", "b"]
+client = OpenAI(base_url="{server.url}/v1", api_key="secret")
+assert [model.id for model in client.models.list()] == ["letters", "lm"]
+options = dict(model="lm", prompt="the", max_tokens=12, seed=3)
+text = client.completions.create(**options).choices[0].text
+parts = client.completions.create(**options, stream=True)
+assert "".join(part.choices[0].text for part in parts) == text
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
