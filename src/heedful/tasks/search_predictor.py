@@ -152,8 +152,8 @@ class SearchPredictor(Predictor[RequestT, ResultT]):
     def stream(self, request: RequestT, options: Any = None) -> Iterator[ResultT]:
         """Yield what a beam search has decided, as it grows; samples and scores come at once."""
         options = options or self.options_class()
-        strategy, location = self._build_strategy(options), self.request_name
-        inputs = self.encode([request], options, location=location, start_index=1, report=warn)
+        strategy = self._build_strategy(options)
+        inputs = self.encode(RequestWindow([request], options, self.request_name, 1, warn))
         (encoded,) = inputs.requests
         is_search = strategy.config.sampling_setting is None and encoded.target is None
         if not is_search or encoded.is_empty or self._copying_models:
