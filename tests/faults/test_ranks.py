@@ -244,9 +244,11 @@ def test_two_resumed_ranks_match_uninterrupted_bitwise(parallel, recipe, tmp_pat
     assert_same_end(whole, run)
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
-def test_run_resumes_with_another_number_of_ranks(before, after, recipe, tmp_path):
-    how = [SHARDED, "training.ema.decay=0.9"]
+@pytest.mark.parametrize(
+    ("before", "after", "parallel"), [(2, 1, "fsdp"), (1, 2, "fsdp"), (2, 1, "ddp"), (1, 2, "ddp")]
+)
+def test_run_resumes_with_another_number_of_ranks(before, after, parallel, recipe, tmp_path):
+    how = [f"training.distributed_strategy={parallel}", "training.ema.decay=0.9"]
     whole = train(recipe, tmp_path / "whole", *how, ranks=1)
     run = train(recipe, tmp_path / "run", *how, "training.max_steps=10", ranks=before)
     train(recipe, run, *how, ranks=after)
