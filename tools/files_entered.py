@@ -72,8 +72,9 @@ class Tracer:
         elif code.co_qualname == "Trainer.start_step":
             self.num_train_steps += 1
             self.path = "first_update" if self.num_train_steps == 1 else "update"
-        elif code.co_qualname == "beam_search":
-            self.search_frame, self.num_model_steps = frame, 0
+        elif code.co_qualname == "search_steps":
+            if frame is not self.search_frame:  # not the next step of a generator
+                self.search_frame, self.num_model_steps = frame, 0
         elif code.co_name == "step" and frame.f_back is self.search_frame is not None:
             self.num_model_steps += 1
             self.path = "beam_step" if self.num_model_steps == BEAM_STEP else None
@@ -82,7 +83,7 @@ class Tracer:
 
     def leave(self, code: CodeType) -> None:
         """End the path that ends with this return."""
-        is_end = code.co_qualname in {"Trainer.start_step", "beam_search"}
+        is_end = code.co_qualname in {"Trainer.start_step", "search_steps"}
         if is_end and self.path != "prediction":
             self.path = None
 

@@ -1,7 +1,7 @@
 """Routes of the server: one for each task, models, health and metrics.
 
 Answers are JSON; errors are problem details (RFC 9457) with the status of HTTP, never 200 with an
-error inside, and never have what the client sent, a path or an address in them.
+error inside, and never repeat the request, a path or an address.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class PredictRequest(_Body):
     """Inputs of one task."""
 
     inputs: Annotated[list[Any], Field(min_length=1)]
-    """Texts, or what `example` of the model shows."""
+    """Texts, or values like `example` of the model."""
     model: str | None = None
     """Name of a model; by default the first of the task."""
     options: dict[str, Any] = {}
@@ -66,7 +66,7 @@ class PredictResponse(BaseModel):
 
 
 class ModelDescription(BaseModel):
-    """What clients may know about a run."""
+    """The public description of a run."""
 
     id: str
     object: str = "model"

@@ -1,4 +1,4 @@
-"""How long a batch takes, from its cost: what admission to the queue is decided by."""
+"""Estimates of batch times from their cost, for admission to the queue."""
 
 import json
 from collections import OrderedDict
@@ -10,7 +10,7 @@ _MAX_SPEEDS = 256  # sets of options whose speed is kept
 
 
 class BatchKey(NamedTuple):
-    """What the inputs of a batch have in common."""
+    """The model, options and outputs that the inputs of a batch share."""
 
     model: str
     options: str  # JSON

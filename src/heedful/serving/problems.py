@@ -7,7 +7,7 @@ from heedful.errors import shorten
 from heedful.serving.protocol import ItemError
 
 MAX_TEXT = 250
-"""Characters of a message, so that no answer repeats what a client sent."""
+"""Characters of a message, so that no answer repeats a request."""
 
 
 class ProblemError(Exception):

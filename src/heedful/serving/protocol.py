@@ -1,4 +1,4 @@
-"""What passes between the front process and its workers; imports no torch.
+"""Messages between the front process and its workers; imports no torch.
 
 Inputs, options and results are JSON values: each predictor parses and writes them itself
 (`Predictor.parse_json`, `parse_options`, `Prediction.to_json`), so that nothing here depends on the
@@ -20,7 +20,7 @@ class ServedRun(NamedTuple):
 
 
 class ModelInfo(NamedTuple):
-    """What clients may know about a run; never where it is stored."""
+    """The public description of a run; never where it is stored."""
 
     name: str
     task: str
@@ -47,7 +47,7 @@ class Item(NamedTuple):
     """Unique in the front process; `Cancel` names it."""
     input: Any
     number: int = 1
-    """Position in its request, from 1; seeds what is sampled."""
+    """Position in its request, from 1; seeds samples."""
 
 
 class PredictCall(NamedTuple):
@@ -81,7 +81,7 @@ class ItemError(NamedTuple):
 
 
 class StreamPart(NamedTuple):
-    """What a stream has added: text that is final, and with the last part the whole result."""
+    """New text of a stream: text that is final, and with the last part the whole result."""
 
     text: str
     result: Mapping[str, Any] | None = None

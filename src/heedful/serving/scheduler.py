@@ -1,9 +1,9 @@
 """Queue, batches and deadlines: the `Service` that all routes use.
 
-A free worker gets what waits for one model with one set of options, oldest first; an input waits
-`max_wait_ms` at most for others. A request is admitted if the measured speed lets it be answered in
-time. Invariants: a request that is given up (deadline, hang-up) is not predicted any more, and no
-answer depends on what else is in its batch.
+A free worker gets the queued inputs of one model with one set of options, oldest first; an input
+waits `max_wait_ms` at most for others. A request is admitted if the measured speed lets it be
+answered in time. Invariants: a request that is given up (deadline, hang-up) is not predicted any
+more, and no answer depends on the rest of its batch.
 """
 
 import asyncio
@@ -120,7 +120,7 @@ class Scheduler:
         self._send_batches()
 
     def remove_worker(self, link: WorkerLink) -> None:
-        """Give a worker no more batches; without another, what waits is given up."""
+        """Give a worker no more batches; without another, queued inputs fail."""
         if link in self.links:
             self.links.remove(link)
         self._busy_until.pop(link, None)

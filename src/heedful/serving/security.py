@@ -1,4 +1,4 @@
-"""What stands before all routes: who may ask, how much, and what becomes of a client's hang-up.
+"""Checks before all routes: access, sizes, and clients that hang up.
 
 `Guard` is ASGI middleware around the whole application: it checks Host, Origin and token, reads the
 body within its limits, cancels the route when the client hangs up, and counts answers.
@@ -179,7 +179,7 @@ def _check_content(content_type: str, body: bytes) -> None:
 
 
 def check_json_text(body: bytes) -> None:
-    """Raise ProblemError for what is no JSON of RFC 8259, has halves of characters or inf."""
+    """Raise ProblemError unless it is JSON of RFC 8259 without lone surrogates and inf."""
     try:
         value = json.loads(
             body.decode(), parse_constant=_refuse_constant, parse_float=_finite_float

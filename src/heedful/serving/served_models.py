@@ -49,7 +49,7 @@ class ServedModel:
         self.example = self.predictor.example()
 
     def info(self) -> ModelInfo:
-        """Return what clients may know about the run."""
+        """Return the public description of the run."""
         first = Run(self.run.folders[0])
         task, predictor = first.read_recipe().task.name, self.predictor
         modules = [part for part in _models(predictor) if isinstance(part, nn.Module)]
@@ -170,14 +170,14 @@ class ServedModels:
 
 
 def control_of(items: Sequence[Item]) -> RequestControl:
-    """Return who is cancelled and what seeds samples, by index of the item from 1."""
+    """Return cancelled items and seeds of samples, by index of the item from 1."""
     return RequestControl(
         lambda index: items[index - 1].id in cancelled, lambda index: items[index - 1].number
     )
 
 
 def to_item_error(error: Exception, field: str) -> ItemError:
-    """Return what a client may know about an exception: 422 where its input is the cause."""
+    """Return the public part of an exception: 422 where its input is the cause."""
     if isinstance(error, DataError | ConfigError | ArgumentError):
         if isinstance(error, ConfigError):  # "options: beam_size" or "decoding.beam_size"
             field = f"options.{re.split('[ .]', error.location)[-1]}"

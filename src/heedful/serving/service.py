@@ -1,4 +1,4 @@
-"""What the routes of every API use: models by name, predictions and streams; imports no torch."""
+"""The interface of all routes: models by name, predictions and streams; imports no torch."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol

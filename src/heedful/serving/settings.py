@@ -19,7 +19,7 @@ class ServerSettings(BaseConfig):
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     """port to listen on; 0: any free one"""
     token: Annotated[str | None, Field(json_schema_extra={"variable": "HEEDFUL_TOKEN"})] = None
-    """what clients send as `Authorization: Bearer TOKEN`"""
+    """secret that clients send as `Authorization: Bearer TOKEN`"""
     allow_anonymous: bool = False
     """answer on other addresses without a token"""
     allowed_host: tuple[str, ...] = ()

@@ -121,7 +121,7 @@ class WorkerLink:
 
 
 def worker_lost() -> ProblemError:
-    """Return what clients get whose request was with a worker that died."""
+    """Return the error of requests whose worker died."""
     message, hint = "the process that predicts has ended; it is being restarted", "try again"
     return ProblemError(503, message, hint, retry_after=1.0)
 

@@ -77,7 +77,6 @@ def test_default_settings():
             SamplingOptions(0.5, 3, 0.9, min_p=0.1, typical_p=0.8),
         ),
     ],
-    ids=str,
 )
 def test_section_builds_its_part_of_the_search(name, value, built):
     beam_size = {"beam_size": 5} if name == "diversity" else {}

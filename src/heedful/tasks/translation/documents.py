@@ -24,7 +24,7 @@ class Document(NamedTuple):
 
     @property
     def sentences(self) -> list[Sentence]:
-        """What is to be translated, in order."""
+        """The sentences to translate, in order."""
         return [part for part in self.parts if isinstance(part, Sentence)]
 
     def join(self, translations: Iterable[Mapping[str, Any]]) -> str:

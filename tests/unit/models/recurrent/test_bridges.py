@@ -120,7 +120,7 @@ def test_incompatible_sizes_raise(kind, final_states, message):
 
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
 @pytest.mark.parametrize(
-    ("activation", "bend"), [("tanh", torch.tanh), ("linear", torch.nn.Identity())], ids=str
+    ("activation", "bend"), [("tanh", torch.tanh), ("linear", torch.nn.Identity())]
 )
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_mlp_bridge_computes_hidden_and_cell_states_of_all_layers(

@@ -52,7 +52,7 @@ FORMULAS = {
 }
 
 
-@pytest.mark.parametrize(("config", "formula"), FORMULAS.items(), ids=str)
+@pytest.mark.parametrize(("config", "formula"), FORMULAS.items(), ids=map(str, FORMULAS))
 def test_pre_output_same_as_formula(config, formula):
     state_size = 3 if isinstance(config, SumPreOutputConfig) else 2
     output = config.build(PARTS, {**PART_SIZES, "state": state_size}, 0.0)
