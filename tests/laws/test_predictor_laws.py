@@ -2,10 +2,13 @@
 
 import json
 from base64 import b64encode
+from contextlib import suppress
 from itertools import count
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import heedful
 from heedful.data.images.labeled_images import LabeledImage
@@ -160,6 +163,22 @@ def image_case(request, tmp_path_factory):
     return Case(
         request.param, write_random_run(folder, SETTINGS[request.param], TEXTS, TEXTS, seed=1)
     )
+
+
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+FIELDS = st.sampled_from(["text", "tokens", "tags", "id", "time", "value", "image", "target", "x"])
+JSON_VALUES = st.recursive(
+    LEAVES,
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(FIELDS, values, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(value=JSON_VALUES)
+def test_any_json_value_is_a_request_or_a_data_error(case, value):
+    with suppress(DataError):
+        case.predictor.parse_json(value)
 
 
 def test_images_in_base64_are_their_pixels(image_case):

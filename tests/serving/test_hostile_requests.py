@@ -55,6 +55,7 @@ BODIES = {
         422,
     ),
     "many keys": (json.dumps({str(i): i for i in range(100_000)}).encode(), JSON, 422),
+    "wide beam": (b'{"inputs": ["a"], "options": {"beam_size": 100000}}', JSON, 422),
     "long key": (b'{"inputs": ["a"], "' + b"k" * 100_000 + b'": 1}', JSON, 422),
 }
 

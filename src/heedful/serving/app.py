@@ -30,6 +30,7 @@ from heedful.serving.settings import ServerSettings
 from heedful.tasks.registry import task_routes
 from heedful.version import VERSION
 
+_OUTPUT_COUNTS = {"beam_size", "n_best", "num_samples"}  # options whose memory grows with them
 Reload = Callable[[], Awaitable[None]]
 Timeout = Annotated[
     float,
@@ -220,6 +221,7 @@ def _task_endpoint(
     async def predict(body: PredictRequest, timeout: Timeout = 3600.0) -> Response:
         model = choose_model(service, route, body.model)
         check_inputs(settings, model, body.inputs)
+        _check_options(settings, body.options)
         if body.stream:
             return await _stream(service, model, body, timeout)
         results = await service.predict(
@@ -250,6 +252,15 @@ def check_inputs(settings: ServerSettings, model: ModelInfo, inputs: list[Any]) 
         if any(isinstance(text, str) and len(text) > settings.max_characters for text in texts):
             message = f"a text has at most {format_count(settings.max_characters, 'character')}"
             raise ProblemError(422, message, "split it", field=f"inputs.{index}")
+
+
+def _check_options(settings: ServerSettings, options: Mapping[str, Any]) -> None:
+    """Raise ProblemError for more outputs of an input than the server computes."""
+    for name in _OUTPUT_COUNTS & options.keys():
+        value, limit = options[name], settings.max_outputs
+        if isinstance(value, int) and value > limit:
+            message = f"is at most {limit} on this server"
+            raise ProblemError(422, message, "lower it", field=f"options.{name}")
 
 
 async def _stream(

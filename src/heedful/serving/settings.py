@@ -50,6 +50,8 @@ class ServerSettings(BaseConfig):
     """inputs of a request"""
     max_characters: PositiveInt = 5000
     """characters of a text"""
+    max_outputs: PositiveInt = 100
+    """hypotheses, outputs or samples of an input"""
     max_connections: PositiveInt = 1024
     """connections at a time"""
     header_timeout: PositiveFloat = 10.0

@@ -177,7 +177,10 @@ class Forecaster(Predictor[Series, Forecast]):
         """Return the series of an object with an `id` and lists of times, values and covariates."""
         example = '{"id": "a", "time": ["2013-01-01", "2013-01-02"], "value": [1.5, null]}'
         columns = dict(check_json(value, dict, "an object with columns of a series", example))
-        return parse_series(str(columns.pop("id", "")), columns)
+        series_id = str(columns.pop("id", ""))
+        for column in columns.values():
+            check_json(column, list, "an object whose columns are lists", example)
+        return parse_series(series_id, columns)
 
     @override
     def example(self) -> dict[str, Any]:
