@@ -10,12 +10,7 @@ from typer import Option
 
 from heedful.errors import DataError, check, format_count
 from heedful.tasks.command_line import COLUMN_OPTIONS, PARALLEL_FILES, Delimiter, EncodingName
-from heedful.terminal import (
-    Quiet,
-    echo,
-    handle_stdout_errors,
-    stderr_console,
-)
+from heedful.terminal import Quiet, echo, handle_stdout_errors, stderr_console
 
 if TYPE_CHECKING:
     from heedful.aligners.training import ParallelTokens

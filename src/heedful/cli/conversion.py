@@ -7,14 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from heedful.terminal import (
-    Quiet,
-    RunFolder,
-    echo,
-    print_message,
-    program_name,
-    stderr_console,
-)
+from heedful.terminal import Quiet, RunFolder, echo, print_message, program_name, stderr_console
 
 ModelToImport = Annotated[
     Path, Argument(metavar="FOLDER|FILE", help="model folder (Hugging Face, Eole), or a checkpoint")

@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from typer import Argument, Option
 
 from heedful.errors import format_count
-from heedful.terminal import (
-    Device,
-    echo,
-    program_name,
-    stderr_console,
-)
+from heedful.terminal import Device, echo, program_name, stderr_console
 
 if TYPE_CHECKING:
     from heedful.tasks.captioning.caption import Caption

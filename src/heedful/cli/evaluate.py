@@ -298,11 +298,7 @@ def _load(run: str, options: EvaluationOptions, *others: Path) -> tuple[Recipe, 
     beam = [f"decoding.beam_size={options.beam_size}"] if options.beam_size else []
     overrides = [*options.overrides, *beam]
     predictor = load(
-        run,
-        device=options.device,
-        dtype=options.dtype,
-        settings=overrides,
-        ensemble_with=others,
+        run, device=options.device, dtype=options.dtype, settings=overrides, ensemble_with=others
     )
     return Run(run).read_recipe(overrides), predictor
 

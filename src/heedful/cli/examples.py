@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typer import Argument, Option
 
 from heedful.errors import check, format_count
-from heedful.terminal import (
-    echo,
-    handle_stdout_errors,
-)
+from heedful.terminal import echo, handle_stdout_errors
 
 if TYPE_CHECKING:
     from heedful.data.images.image_files import Pixels

@@ -7,14 +7,7 @@ from typing import Annotated, Literal, cast
 from typer import Argument, Option
 
 from heedful.errors import format_count
-from heedful.terminal import (
-    Device,
-    Quiet,
-    echo,
-    print_message,
-    stderr_console,
-    with_progress,
-)
+from heedful.terminal import Device, Quiet, echo, print_message, stderr_console, with_progress
 
 Images = Annotated[list[str], Argument(help="images, and folders of them")]
 FeatureFile = Annotated[

@@ -35,12 +35,7 @@ from heedful.cli.train import average, bench, prepare, train
 from heedful.errors import ConfigError, HeedfulError, StorageError, printable, shorten
 from heedful.storage.atomic import DISK_ERRORS, storage_error
 from heedful.tasks.registry import data_table, task_commands
-from heedful.terminal import (
-    OutputClosedError,
-    echo,
-    handle_stdout_errors,
-    open_standard_streams,
-)
+from heedful.terminal import OutputClosedError, echo, handle_stdout_errors, open_standard_streams
 
 try:
     import resource

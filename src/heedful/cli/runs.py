@@ -13,11 +13,7 @@ from typing import Annotated, Any, NamedTuple
 from typer import Argument
 
 from heedful.errors import ConfigError, check, format_count
-from heedful.terminal import (
-    AsJSON,
-    echo,
-    handle_stdout_errors,
-)
+from heedful.terminal import AsJSON, echo, handle_stdout_errors
 
 FoldersOfRuns = Annotated[Path, Argument(help="folder with runs, or with folders of them")]
 _MAX_DEPTH = 3  # a run, a folder of runs, a comparison with its folder of runs

@@ -24,8 +24,7 @@ from heedful.terminal import (
 )
 
 Runs = Annotated[
-    list[str],
-    Argument(metavar="RUN", help="runs; NAME=RUN names one, NAME=RUN,RUN an ensemble"),
+    list[str], Argument(metavar="RUN", help="runs; NAME=RUN names one, NAME=RUN,RUN an ensemble")
 ]
 Languages = Annotated[
     list[str] | None,
@@ -100,13 +99,7 @@ def parse_runs(runs: Sequence[str], languages: Sequence[str]) -> list[ServedRun]
     served: dict[str, ServedRun] = {}
     for argument in runs:
         name, is_named, folders = (
-            argument.rpartition("=")
-            if not Path(argument).exists()
-            else (
-                "",
-                "",
-                argument,
-            )
+            argument.rpartition("=") if not Path(argument).exists() else ("", "", argument)
         )
         paths = folders.split(",") if is_named else [folders]
         name = name or Path(folders).resolve().name

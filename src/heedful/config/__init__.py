@@ -26,12 +26,7 @@ from heedful.config.loading import (
     validate_settings,
     wrong_type_error,
 )
-from heedful.config.yaml_files import (
-    read_settings,
-    read_yaml,
-    to_commented_yaml,
-    to_yaml,
-)
+from heedful.config.yaml_files import read_settings, read_yaml, to_commented_yaml, to_yaml
 
 __all__ = [
     "BaseConfig",

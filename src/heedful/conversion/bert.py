@@ -12,11 +12,7 @@ import torch
 from torch import Tensor
 
 from heedful.conversion.hf_folder import CONFIG, HFFolder
-from heedful.conversion.hf_tokenizers import (
-    HFTokenizer,
-    read_hf_tokenizer,
-    require_special_tokens,
-)
+from heedful.conversion.hf_tokenizers import HFTokenizer, read_hf_tokenizer, require_special_tokens
 from heedful.conversion.hf_transformer import read_activation
 from heedful.conversion.interface import (
     ImportedRun,
@@ -285,10 +281,7 @@ def _recipe(folder: HFFolder, architecture: _Architecture, tokenizer: dict[str, 
         },
         heads={"num_heads": setting("num_heads")},
         attention_dropout=folder.config.get(architecture.settings["attention_dropout"], 0.1),
-        feed_forward={
-            "intermediate_size": setting("intermediate_size"),
-            "activation": activation,
-        },
+        feed_forward={"intermediate_size": setting("intermediate_size"), "activation": activation},
     )
     return build_recipe(
         {

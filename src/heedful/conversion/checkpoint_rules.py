@@ -110,13 +110,7 @@ def build_side(
 
 
 def order_vocabulary(
-    tokens: Sequence[str],
-    *,
-    pad: str,
-    unk: str,
-    bos: str,
-    eos: str,
-    location: str,
+    tokens: Sequence[str], *, pad: str, unk: str, bos: str, eos: str, location: str
 ) -> tuple[VocabularyOrder, list[str]]:
     """Return the order of their tokens, and those without the special ones."""
     ids = {token: index for index, token in enumerate(tokens)}

@@ -96,11 +96,7 @@ def read_run(path: Path) -> ImportedRun:
     summary = f"Eole, {'recurrent' if is_recurrent else 'Transformer'}"
     recipe = {
         "info": {"name": path.resolve().name, "summary": summary},
-        "model": {
-            **settings,
-            "embeddings": embedding_sharing(model, notes),
-            "source_eos": False,
-        },
+        "model": {**settings, "embeddings": embedding_sharing(model, notes), "source_eos": False},
         "decoding": {**DECODING, "max_length_ratio": 2.0},
     }
     rules += table_rules(sides, _SOURCE_TABLE, _TARGET_TABLE)

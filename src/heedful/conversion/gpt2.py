@@ -11,11 +11,7 @@ import torch
 from torch import Tensor
 
 from heedful.conversion.hf_folder import CONFIG, HFFolder
-from heedful.conversion.hf_tokenizers import (
-    HFTokenizer,
-    read_hf_tokenizer,
-    require_special_tokens,
-)
+from heedful.conversion.hf_tokenizers import HFTokenizer, read_hf_tokenizer, require_special_tokens
 from heedful.conversion.hf_transformer import read_activation
 from heedful.conversion.interface import (
     ImportedRun,

@@ -18,14 +18,7 @@ from heedful.tokenization.imported import SentencePieceTokenizer
 from heedful.tokenization.subword import SubwordTokenizer
 from heedful.tokenization.tokenizer import NormalizerConfig, Tokenizer, VocabularyTokenizer
 from heedful.tokenization.tokenizer_pair import TokenizerPair
-from heedful.tokenization.vocabulary import (
-    BOS,
-    EOS,
-    NUM_SPECIAL_TOKENS,
-    PAD,
-    SPECIAL_TOKENS,
-    UNK,
-)
+from heedful.tokenization.vocabulary import BOS, EOS, NUM_SPECIAL_TOKENS, PAD, SPECIAL_TOKENS, UNK
 
 TARGET_FOLDER = "target_tokenizer"
 _NAMES = {PAD: "pad_token", UNK: "unk_token", BOS: "bos_token", EOS: "eos_token"}

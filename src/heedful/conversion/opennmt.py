@@ -78,7 +78,7 @@ _WITHOUT_EFFECT = {  # transforms that change training data alone
         "tokenmask",
         "bart",
         "fuzzymatch",
-    ),
+    )
 }
 
 
@@ -104,11 +104,7 @@ def read_run(path: Path, checkpoint: Mapping[str, Any]) -> ImportedRun:
     summary = f"OpenNMT-py, {'recurrent' if is_recurrent else 'Transformer'}"
     recipe = {
         "info": {"name": path.stem, "summary": summary},
-        "model": {
-            **settings,
-            "embeddings": embedding_sharing(options, notes),
-            "source_eos": False,
-        },
+        "model": {**settings, "embeddings": embedding_sharing(options, notes), "source_eos": False},
         "decoding": DECODING,
     }
     rules += table_rules((source, target), _SOURCE_TABLE, _TARGET_TABLE)

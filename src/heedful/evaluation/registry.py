@@ -9,13 +9,7 @@ from typing import NamedTuple, Self
 from heedful.errors import check, check_choice
 from heedful.evaluation import annotation_metrics, caption_metrics, text_metrics
 from heedful.evaluation.annotation_metrics import SpanF1
-from heedful.evaluation.base import (
-    Metric,
-    MetricScore,
-    ReferenceLists,
-    References,
-    compute_score,
-)
+from heedful.evaluation.base import Metric, MetricScore, ReferenceLists, References, compute_score
 
 ALIGNMENT_METRICS: Mapping[str, Metric] = {
     "aer": annotation_metrics.AlignmentErrorRate(),
@@ -74,12 +68,7 @@ SOURCE_METRICS: Mapping[str, Metric] = {
 }
 """Metrics that compare outputs with their sources."""
 
-ALL_METRICS: Mapping[str, Metric] = {
-    **METRICS,
-    **SOURCE_METRICS,
-    **MODEL_METRICS,
-    **NBEST_METRICS,
-}
+ALL_METRICS: Mapping[str, Metric] = {**METRICS, **SOURCE_METRICS, **MODEL_METRICS, **NBEST_METRICS}
 
 DEFAULT_METRICS = ("bleu", "chrf", "exact-match")
 

@@ -11,10 +11,4 @@ from heedful.experiment.plan import load_training_recipe
 from heedful.experiment.train import train
 from heedful.training.state import TrainingResult
 
-__all__ = [
-    "TrainingResult",
-    "build_prepared_dataset",
-    "load_data",
-    "load_training_recipe",
-    "train",
-]
+__all__ = ["TrainingResult", "build_prepared_dataset", "load_data", "load_training_recipe", "train"]

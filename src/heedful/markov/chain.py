@@ -127,9 +127,7 @@ def length_mask(lengths: Int[Tensor, "B"], size: int) -> Bool[Tensor, "B T"]:
     return torch.arange(size, device=lengths.device) < lengths.unsqueeze(1)
 
 
-def _normalize(
-    scores: Float[Tensor, "B N"],
-) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B"]]:
+def _normalize(scores: Float[Tensor, "B N"]) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B"]]:
     log_norms = log_sum_exp(scores, -1)
     return scores - _finite(log_norms).unsqueeze(-1), log_norms
 

@@ -40,12 +40,7 @@ class Service(Protocol):
         ...
 
     def stream(
-        self,
-        model: str,
-        value: Any,
-        options: Mapping[str, Any],
-        *,
-        timeout: float | None = None,
+        self, model: str, value: Any, options: Mapping[str, Any], *, timeout: float | None = None
     ) -> AsyncIterator[StreamPart]:
         """Yield the result of an input as it grows; raises as `predict`, and for an ItemError."""
         ...

@@ -12,10 +12,7 @@ from typer import Option
 from heedful.data.text.columnar_files import columnar_format
 from heedful.data.text_files import ALSO_COMPRESSED, COMPRESSION_SUFFIXES, file_suffix
 from heedful.errors import ConfigError, check
-from heedful.terminal import (
-    echo,
-    handle_stdout_errors,
-)
+from heedful.terminal import echo, handle_stdout_errors
 
 Split = Literal["train", "dev", "test"]
 Files = Mapping[str, Any]

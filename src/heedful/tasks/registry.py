@@ -17,12 +17,7 @@ from typing import TYPE_CHECKING, Any
 from heedful.config import Override
 from heedful.errors import ArgumentError, ConfigError, check, choices_hint, did_you_mean
 from heedful.parallel import call_in_workers
-from heedful.tasks.command_line import (
-    COLUMN_OPTIONS,
-    PARALLEL_FILES,
-    READING_OPTIONS,
-    column_flag,
-)
+from heedful.tasks.command_line import COLUMN_OPTIONS, PARALLEL_FILES, READING_OPTIONS, column_flag
 
 if TYPE_CHECKING:
     from heedful.evaluation.registry import MetricSpec

@@ -70,10 +70,7 @@ class ByteLevelBPETokenizer(PretrainedTokenizer):
     has_line_breaks = True
 
     def __init__(
-        self,
-        vocabulary: Vocabulary,
-        merges: Sequence[Merge],
-        config: "ByteLevelBPETokenizerConfig",
+        self, vocabulary: Vocabulary, merges: Sequence[Merge], config: "ByteLevelBPETokenizerConfig"
     ) -> None:
         self.config = config
         self.merges = merges

@@ -16,13 +16,7 @@ from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.errors import ConfigError, format_count
-from heedful.tokenization.standalone import (
-    MODEL_FILE,
-    RESERVED_MARK,
-    escape,
-    join_pieces,
-    unescape,
-)
+from heedful.tokenization.standalone import MODEL_FILE, RESERVED_MARK, escape, join_pieces, unescape
 from heedful.tokenization.subword_regularization import (
     BPEDropout,
     Segmenter,

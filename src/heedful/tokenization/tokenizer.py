@@ -22,12 +22,7 @@ from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.errors import ArgumentError, DataError, check
-from heedful.tokenization.standalone import (
-    VOCABULARY_FILE,
-    join_words,
-    normalize,
-    split_words,
-)
+from heedful.tokenization.standalone import VOCABULARY_FILE, join_words, normalize, split_words
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, SPECIAL_TOKENS, UNK, Vocabulary
 
 Normalizer = Callable[[str], str]

@@ -12,10 +12,7 @@ from pydantic import Field, model_validator
 
 from heedful.config import BaseConfig
 from heedful.tokenization.byte_level_bpe import BartTokenizerConfig, ByteLevelBPETokenizerConfig
-from heedful.tokenization.imported import (
-    SentencePieceTokenizerConfig,
-    SubwordNMTTokenizerConfig,
-)
+from heedful.tokenization.imported import SentencePieceTokenizerConfig, SubwordNMTTokenizerConfig
 from heedful.tokenization.special_texts import (
     PositionTokenizerConfig,
     SentenceWordTokenizerConfig,

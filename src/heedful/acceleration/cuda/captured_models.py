@@ -22,13 +22,7 @@ from heedful.acceleration.cuda.static_cache import StaticCacheDecoder
 from heedful.data.text.batching import SourceBatch
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.models.prefix_lm import PrefixLanguageModel
-from heedful.search import (
-    BeamSearchOptions,
-    Hypothesis,
-    LengthPenalty,
-    StepOutput,
-    Trellis,
-)
+from heedful.search import BeamSearchOptions, Hypothesis, LengthPenalty, StepOutput, Trellis
 from heedful.search.beam_search import Beams
 from heedful.search.logits_processors import MinLength
 from heedful.shapes import Lengths, StepTokens

@@ -73,11 +73,7 @@ def weight_gradients(
 
 
 def attention_options(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    dropout: float,
-    max_tile: tuple[int, int],
+    queries: Tensor, keys: Tensor, values: Tensor, dropout: float, max_tile: tuple[int, int]
 ) -> dict[str, Any]:
     """Return the constants of a kernel with tiles of at most so many queries and keys."""
     # Few sizes, as each is compiled.

@@ -154,7 +154,7 @@ class RealSeries(NamedTuple):
 REAL_SERIES = {
     "el-nino": RealSeries(
         "el-nino.csv", "monthly: sea surface temperature of the region Nino 1+2, 1950-2010", 120
-    ),
+    )
 }
 
 

@@ -31,11 +31,7 @@ from heedful.data.text.corpus_passes import (
     iter_blocks,
     rows_between,
 )
-from heedful.data.text.example_formats import (
-    CHUNK_SIZE,
-    ExampleFormat,
-    TokenizationJob,
-)
+from heedful.data.text.example_formats import CHUNK_SIZE, ExampleFormat, TokenizationJob
 from heedful.data.text.filtering import DuplicateFinder, FilterConfig, check_not_empty
 from heedful.data.text.held_out import DevSplit
 from heedful.data.text.pair_dataset import TextHashes, combine_hashes

@@ -20,11 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.config import BaseConfig
-from heedful.data.text.example_formats import (
-    ExampleFormat,
-    ExampleSource,
-    TokenizedChunk,
-)
+from heedful.data.text.example_formats import ExampleFormat, ExampleSource, TokenizedChunk
 from heedful.data.text.filtering import FilterConfig, FilterReport, merge_reports
 from heedful.data.text.pair_dataset import InMemoryPairDataset, deinterleave
 from heedful.errors import CorruptRunError, DataError, check

@@ -14,11 +14,7 @@ from numpy.typing import NDArray
 
 from heedful.decoding.requests import EncodedRequest
 from heedful.decoding.strategies import DecodingOutput
-from heedful.decoding.translation import (
-    EOS_LABEL,
-    TokenTextMapper,
-    token_axis,
-)
+from heedful.decoding.translation import EOS_LABEL, TokenTextMapper, token_axis
 from heedful.inspection.attention_layers import (
     AttentionLayer,
     AttentionSelection,

@@ -11,13 +11,7 @@ from typer import Argument, Option
 
 from heedful.data.text_files import ALSO_COMPRESSED
 from heedful.errors import RunError, check
-from heedful.tasks.command_line import (
-    EnsembleWith,
-    FileOption,
-    FileOptions,
-    PredictorLoader,
-    Split,
-)
+from heedful.tasks.command_line import EnsembleWith, FileOption, FileOptions, PredictorLoader, Split
 from heedful.terminal import (
     BeamSize,
     Overrides,

@@ -78,11 +78,7 @@ class CaptionDataModule(DataModule):
     def train_batches(self, cursor: DataCursor) -> CaptionBatchStream:
         config = self.recipe.training
         return CaptionBatchStream(
-            self.train.captions,
-            config.batching,
-            seed=config.seed,
-            cursor=cursor,
-            images=self.train,
+            self.train.captions, config.batching, seed=config.seed, cursor=cursor, images=self.train
         )
 
     @override

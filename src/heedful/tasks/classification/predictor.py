@@ -60,11 +60,7 @@ class Classification(NamedTuple):
         if self.weights is None:
             return None
         return AttentionMap(
-            self.source_tokens,
-            [self.text],
-            self.weights[None],
-            title=self.source,
-            output=self.text,
+            self.source_tokens, [self.text], self.weights[None], title=self.source, output=self.text
         )
 
     def to_json(self) -> dict[str, Any]:

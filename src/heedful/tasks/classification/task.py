@@ -9,10 +9,7 @@ from typing_extensions import override
 from heedful.data.text.batching import Batch
 from heedful.data.text.example_formats import LABELED_TEXTS
 from heedful.errors import check
-from heedful.evaluation.confusion import (
-    ConfusionMatrix,
-    confusion_sums,
-)
+from heedful.evaluation.confusion import ConfusionMatrix, confusion_sums
 from heedful.pytree import to_float64
 from heedful.tasks.classification.command import FILE_OPTIONS
 from heedful.tasks.classification.model import TextClassifier, TextClassifierConfig, label_indices

@@ -16,13 +16,7 @@ from heedful.tasks.command_line import (
     PredictorLoader,
     Split,
 )
-from heedful.terminal import (
-    echo,
-    figure_option,
-    handle_stdout_errors,
-    page_option,
-    with_progress,
-)
+from heedful.terminal import echo, figure_option, handle_stdout_errors, page_option, with_progress
 
 _COLUMNS = {
     "time_column": "column of the times; default: time, timestamp, date or ds, else the first",

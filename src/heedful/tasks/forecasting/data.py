@@ -8,11 +8,7 @@ import numpy as np
 import torch
 from typing_extensions import override
 
-from heedful.data.series.batching import (
-    SeriesBatch,
-    SeriesBatchStream,
-    SeriesDataset,
-)
+from heedful.data.series.batching import SeriesBatch, SeriesBatchStream, SeriesDataset
 from heedful.data.series.series import Series, SeriesFileConfig, TimeGrid
 from heedful.data.shuffling import DataCursor
 from heedful.data.synthetic.series import BuiltInSeriesConfig

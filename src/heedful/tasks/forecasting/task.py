@@ -9,10 +9,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.data.series.batching import (
-    SeriesBatch,
-    series_key,
-)
+from heedful.data.series.batching import SeriesBatch, series_key
 from heedful.data.series.series import Series, SeriesFileConfig
 from heedful.errors import check, format_count
 from heedful.evaluation.base import Direction
@@ -22,12 +19,7 @@ from heedful.tasks.evaluation import DevEvaluator, Evaluation
 from heedful.tasks.forecasting.data import SeriesData, SeriesDataModule, choose_settings
 from heedful.tasks.forecasting.model import ForecastingModel, ForecastingModelConfig
 from heedful.tasks.forecasting.pages import render_forecast_page
-from heedful.tasks.forecasting.predictor import (
-    SCORE_NAMES,
-    Forecast,
-    Forecaster,
-    score_forecasts,
-)
+from heedful.tasks.forecasting.predictor import SCORE_NAMES, Forecast, Forecaster, score_forecasts
 from heedful.tasks.prediction import LoadedRun
 from heedful.tasks.task import DefaultRecipe, Task
 from heedful.training.callbacks import LoggedSample

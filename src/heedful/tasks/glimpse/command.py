@@ -7,19 +7,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from heedful.tasks.command_line import (
-    EnsembleWith,
-    FileOption,
-    FileOptions,
-    PredictorLoader,
-    Split,
-)
-from heedful.terminal import (
-    echo,
-    figure_option,
-    handle_stdout_errors,
-    page_option,
-)
+from heedful.tasks.command_line import EnsembleWith, FileOption, FileOptions, PredictorLoader, Split
+from heedful.terminal import echo, figure_option, handle_stdout_errors, page_option
 
 _HELP: Mapping[Split, str] = {
     "train": "images for a glimpse model: an idx file as of MNIST, with its labels beside it",

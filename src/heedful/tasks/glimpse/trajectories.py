@@ -126,10 +126,7 @@ def _paint(prediction: GlimpsePrediction, scale: int) -> NDArray[np.uint8]:
 
 
 def _outline(
-    rgb: NDArray[np.uint8],
-    box: NDArray[np.float32],
-    color: NDArray[np.float64],
-    thickness: int,
+    rgb: NDArray[np.uint8], box: NDArray[np.float32], color: NDArray[np.float64], thickness: int
 ) -> None:
     """Draw the outline of a box; what lies outside of the image is cut off."""
     size = len(rgb)

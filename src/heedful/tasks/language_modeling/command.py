@@ -6,10 +6,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from heedful.tasks.command_line import TEXT_FILES, OutputFile, PredictorLoader
-from heedful.terminal import (
-    echo,
-    handle_stdout_errors,
-)
+from heedful.terminal import echo, handle_stdout_errors
 
 _SEPARATOR = "\n----\n"
 
@@ -45,11 +42,7 @@ def generate(
     from heedful.tasks.language_modeling.generator import GenerationOptions
 
     options = GenerationOptions(
-        max_new_tokens=max_new_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
+        max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
     )
     generator = load()
     if num_samples == 1 and output is None:

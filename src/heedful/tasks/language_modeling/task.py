@@ -9,11 +9,7 @@ from typing_extensions import override
 
 from heedful.models.language_model import BoundedContextModel, LanguageModel, LanguageModelConfig
 from heedful.search.sampling import sample
-from heedful.tasks.language_modeling.generator import (
-    GenerationOptions,
-    TextGenerator,
-    stream_text,
-)
+from heedful.tasks.language_modeling.generator import GenerationOptions, TextGenerator, stream_text
 from heedful.tasks.prediction import LoadedRun
 from heedful.tasks.task import choose_vocab_size
 from heedful.tasks.text_task import NoDevPredictions, TextEvaluation, TextTask, display_tokens

@@ -145,10 +145,7 @@ def _largest_run(flags: Sequence[bool]) -> tuple[int, int] | None:
 
 
 def _position_before(
-    first: int,
-    aligned: Sequence[int],
-    parent: tuple[int, int],
-    siblings: Iterable[tuple[int, int]],
+    first: int, aligned: Sequence[int], parent: tuple[int, int], siblings: Iterable[tuple[int, int]]
 ) -> int:
     """Return where a tag by itself is: before the translation of the word that follows it."""
     after = [index for index in range(*parent) if aligned[index] >= first]
