@@ -29,6 +29,7 @@ SECTIONS = {
         "training.callbacks",
         "errors",
     ],
+    "Use a server": ["client"],
     "Predictors and their results": [
         "tasks.prediction: Prediction Predictor BatchPredictor",
         "tasks.translation.translator",

@@ -59,7 +59,7 @@ def check_close_to_fp32(name, precision):
     assert narrow_gradient.isfinite().all()
     assert narrow_loss == pytest.approx(loss, rel=0.01)
     cosine = torch.nn.functional.cosine_similarity(gradient, narrow_gradient, dim=0)
-    assert cosine > 0.99
+    assert cosine > 0.98  # a ReLU near zero may flip in the eight bits of bf16
 
 
 @all_systems
