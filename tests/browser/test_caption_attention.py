@@ -263,7 +263,7 @@ def test_page_with_maps_over_texts_and_images_draws_both(show):
     over_text = AttentionMap(["x", "y"], ["u"], np.array([[0.25, 0.75]]), title="x y")
     cells = [str(cell) for cell in range(12)]
     over_image = AttentionMap(cells, WORDS, WEIGHTS.reshape(4, 12), grid=(3, 4), image=PIXELS)
-    page = show(figures.render_captions([over_text, over_image], title="Both"))
+    page = show(figures.render_html([over_text, over_image], title="Both"))
     page.locator("#caption-1 .word").nth(2).click()
     assert page.locator("#caption-1 .figure").get_attribute("data-word") == "2"
     page.locator("#sentence-1 .target .word").first.hover()
