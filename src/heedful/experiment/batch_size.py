@@ -34,6 +34,7 @@ CPU_MEMORY_FRACTION = 0.8  # of the free memory: other processes need some too
 _OUT_OF_MEMORY = (  # "memoryerror" is in the traceback of a worker
     *("out of memory", "allocate memory", "not enough memory"),
     *("alloc_failed", "bad_alloc", "memoryerror"),
+    *("enforce fail", "error return without exception set"),  # cut short for want of memory
 )
 GPU_ROWS_FRACTION = 0.9  # of the largest batch: memory is more fragmented later
 
@@ -200,6 +201,8 @@ class MemoryTrial:
         del is_shared
         torch.set_num_threads(self.num_threads)
         device = torch.device(self.device)
+        with torch.device("meta"):
+            torch.nn.Embedding(1, 1)  # imports what models need: with little memory imports fail
         # What every such process needs is not charged.
         self._baseline = 0 if device.type == "cuda" else environment.resident_memory()
         if self.max_bytes is not None:
