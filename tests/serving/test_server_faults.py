@@ -138,8 +138,8 @@ def test_flood_is_refused_at_once_and_what_is_admitted_is_answered(server):
     statuses = Counter(answer.status for _, answer in answers)
     assert statuses.keys() == {200, 429}, statuses
     waits = [int(a.headers["retry-after"]) for _, a in answers if a.status == 429]
-    assert 1 <= min(waits)
-    assert sorted(waits)[len(waits) // 2] <= 60
+    assert min(waits) >= 1
+    assert max(waits) <= 60
 
 
 def test_run_is_reloaded_without_a_lost_request(server):
