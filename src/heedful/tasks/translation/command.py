@@ -55,6 +55,8 @@ OUTPUT_OPTIONS = {
     "scores": "--save-scores",
     "tree": "--search-tree",
 }
+_SEARCH_OPTIONS = ("--beam", "--n-best", "--constraints", "--search-tree")
+_SERVER_OPTIONS = ("--beam", "--n-best", "--constraints", "--json")
 CHUNK_SIZE = 1024  # texts; sorted by length, they fill batches well
 
 TextFile = Annotated[
@@ -151,30 +153,26 @@ def translate(
     from heedful.decoding.word_alignment import get_aligner
     from heedful.tasks.translation.files import RequestFiles
 
-    sizes = {"--beam": beam, "--n-best": n_best}
-    search_options = {**sizes, "--constraints": constraints, "--search-tree": search_tree}
-    _check_options(force_target, search_options, alignment_method, save_alignments)
-    outputs = {
-        "attention": save_attention,
-        "alignments": save_alignments,
-        "scores": save_scores,
-        "tree": search_tree,
+    used: dict[str, object] = {
+        "--beam": beam,
+        "--n-best": n_best,
+        "--constraints": constraints,
+        "--search-tree": search_tree,
+        "--force-target": force_target,
+        "--save-attention": save_attention,
+        "--save-alignments": save_alignments,
+        "--save-scores": save_scores,
+        "--json": as_json or None,
     }
+    local = {"--ensemble-with": ensemble_with, "--set": overrides, "--backend": backend}
+    _check_options(used, alignment_method)
+    _check_server(server, used | local)
+    _check_format(input_format, used)
+    paths = {name: used[option] for name, option in OUTPUT_OPTIONS.items()}
+    output_files = {name: path for name, path in paths.items() if isinstance(path, Path)}
     request_files = RequestFiles(
         file, force_target, constraints, source_column, delimiter, encoding
     )
-    output_files = {name: path for name, path in outputs.items() if path is not None}
-    used: dict[str, object] = {
-        **search_options,
-        "--force-target": force_target,
-        **{OUTPUT_OPTIONS[name]: path for name, path in output_files.items()},
-    }
-    local: dict[str, object] = {
-        "--ensemble-with": ensemble_with,
-        "--set": overrides,
-        "--backend": backend,
-    }
-    _check_server(server, used | local)
     job = (ServerTranslationJob if server else TranslationJob)(
         load,
         ("json" if as_json else "text", *output_files),
@@ -189,39 +187,36 @@ def translate(
         server=server or "",
     )
     if input_format != "lines":
-        _check_document(used | {"--json": as_json or None})
         translate_document(job, file, encoding, input_format, output)
         return
     _run_job(job, request_files, output_files, output=output, num_workers=num_workers)
 
 
-def _check_options(
-    force_target: str | None,
-    search_options: Mapping[str, object],
-    alignment_method: str | None,
-    save_alignments: Path | None,
-) -> None:
+def _check_options(options: Mapping[str, object], alignment_method: str | None) -> None:
     """Raise ConfigError for options that would have no effect."""
-    for option, value in search_options.items():
+    for option in _SEARCH_OPTIONS:
         message = "has no effect, because --force-target gives the outputs"
         hint = f"remove {option} or --force-target"
-        check(force_target is None or value is None, option, message, hint)
+        is_unused = options["--force-target"] is None or options[option] is None
+        check(is_unused, option, message, hint)
     message, hint = "has no effect without --save-alignments", "add --save-alignments FILE"
-    check(alignment_method is None or save_alignments, "--alignment-method", message, hint)
+    is_used = alignment_method is None or options["--save-alignments"]
+    check(is_used, "--alignment-method", message, hint)
 
 
 def _check_server(server: str | None, options: Mapping[str, object]) -> None:
     """Raise ConfigError for options that a server does not have."""
-    for option in set(options) - {"--beam", "--n-best", "--constraints"}:
+    for option, value in options.items():
         message, hint = "works only without --server", f"remove {option} or --server"
-        check(server is None or options[option] is None, option, message, hint)
+        check(server is None or option in _SERVER_OPTIONS or value is None, option, message, hint)
 
 
-def _check_document(options: Mapping[str, object]) -> None:
+def _check_format(input_format: str, options: Mapping[str, object]) -> None:
     """Raise ConfigError for options that need lines."""
-    for option in set(options) - {"--beam"}:
+    for option, value in options.items():
         message, hint = "works only with lines", f"remove {option} or --format"
-        check(options[option] is None, option, message, hint)
+        is_valid = input_format == "lines" or option == "--beam" or value is None
+        check(is_valid, option, message, hint)
 
 
 def _run_job(
