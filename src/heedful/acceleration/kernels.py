@@ -204,6 +204,11 @@ def single_query_context(
     return functional.dropout(weights, dropout) @ memory.values
 
 
+def has_queries(queries: Tensor, *_: object) -> bool:
+    """Whether there is a row: torch 2.11 divides by zero, and the process ends, if there is none."""
+    return queries.numel() > 0
+
+
 def sdpa_context(queries: Queries, memory: Memory, temperature: float, dropout: float) -> Context:
     """Kernel of `softmax_context` by torch's SDPA, which never holds the weights (*B, T, S).
 
@@ -384,7 +389,7 @@ additive_score.register("chunked", chunked_attention.chunked_additive_score, nee
 attend_at_positions.register("chunked", chunked_attention.attend_in_chunks, exceeds_query_chunk)
 softmax_context.register("single-query", single_query_context, has_single_cpu_query)
 cpu_training.register()
-softmax_context.register("sdpa", sdpa_context, lambda *_: True)
+softmax_context.register("sdpa", sdpa_context, has_queries)
 sinusoids.register("table", lookup_sinusoids, can_look_up)
 write_rows.register("append", append_rows, is_eager_on_cpu)
 find_candidates.register("numpy", find_candidates_with_numpy, can_rank_with_numpy)
