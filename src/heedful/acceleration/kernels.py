@@ -205,7 +205,7 @@ def single_query_context(
 
 
 def has_queries(queries: Tensor, *_: object) -> bool:
-    """Whether there is a row: torch 2.11 divides by zero, and the process ends, if there is none."""
+    """Whether there is one: without, torch 2.11 divides by zero, which ends the process."""
     return queries.numel() > 0
 
 
