@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tests.serving.servers import GOLDEN, Server, running, start, wait_for
 pytestmark = pytest.mark.faults
 
 TIMEOUT = 4.0  # of requests
+NUM_PREDICTED = 'heedful_batch_items_sum{model="letters"}'
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +88,7 @@ def memory_and_files(pid):
 )
 def test_killed_workers_are_replaced_under_load(server, seconds):
     before, restarts = count_requests(server), server.metrics()["heedful_worker_restarts_total"]
+    predicted = server.metrics().get(NUM_PREDICTED, 0)
     rss, num_files = memory_and_files(server.process.pid)
     end, num_kills = time.monotonic() + seconds, 0
     with Load(server) as load:
@@ -103,10 +106,29 @@ def test_killed_workers_are_replaced_under_load(server, seconds):
     assert max(answer.seconds for answer in load.answers) < TIMEOUT + 1
     assert {text for a in load.answers if a.status == 200 for text in a.texts} == {"a b c"}
     assert count_requests(server) - before == statuses
-    assert server.metrics()["heedful_worker_restarts_total"] - restarts == num_kills
+    metrics = server.metrics()
+    assert metrics["heedful_worker_restarts_total"] - restarts == num_kills
+    num_predicted = metrics[NUM_PREDICTED] - predicted
+    assert statuses[200] <= num_predicted <= statuses[200] + statuses[504]
     rss_after, num_files_after = memory_and_files(server.process.pid)
     assert rss_after < 1.05 * rss + 2000
     assert num_files_after <= num_files + 4
+
+
+def test_requests_of_a_worker_that_dies_are_answered_by_the_next(trained, tmp_path):
+    with running(tmp_path, f"letters={trained}", "--max-batch", 2, "--timeout", 120) as server:
+        (worker,) = server.worker_pids()
+        os.kill(worker, signal.SIGSTOP)
+        texts = [f"{first} {second}" for first in "abcd" for second in "efg"]
+        with ThreadPoolExecutor(len(texts)) as clients:
+            answers = clients.map(lambda text: server.predict("translate", [text]), texts)
+            wait_for(lambda: server.metrics()["heedful_queue_items"] >= len(texts) - 2, 30)
+            os.kill(worker, signal.SIGKILL)
+            assert [answer.texts for answer in answers] == [[text] for text in texts]
+        metrics = server.metrics()
+        assert metrics["heedful_worker_restarts_total"] == 1
+        assert metrics['heedful_batch_items_sum{model="letters"}'] == len(texts)
+        assert count_requests(server) == {200: len(texts)}
 
 
 def test_worker_that_hangs_is_replaced(server):
@@ -124,6 +146,7 @@ def test_worker_that_hangs_is_replaced(server):
 def test_flood_is_refused_at_once_and_what_is_admitted_is_answered(server):
     text = " ".join("abcdefgh" * 4)
     server.predict("translate", [text] * 8)  # shows how long such texts take
+    before, counted = server.metrics(), count_requests(server)
     answers, start_time = [], time.monotonic()
 
     def ask():
@@ -140,6 +163,11 @@ def test_flood_is_refused_at_once_and_what_is_admitted_is_answered(server):
     waits = [int(a.headers["retry-after"]) for _, a in answers if a.status == 429]
     assert min(waits) >= 1
     assert max(waits) <= 60
+    after = server.metrics()
+    assert count_requests(server) - counted == statuses
+    rejected = 'heedful_rejected_total{reason="deadline"}'
+    assert after[rejected] - before.get(rejected, 0) == statuses[429]
+    assert after[NUM_PREDICTED] - before[NUM_PREDICTED] == 8 * statuses[200]
 
 
 def test_run_is_reloaded_without_a_lost_request(server):
@@ -203,7 +231,7 @@ def test_second_sigterm_ends_at_once(trained, tmp_path):
         target=pytest.raises, args=(OSError, server.predict, "translate", ["a"])
     )
     thread.start()
-    wait_for(lambda: 'heedful_batch_items_count{model="run"}' in server.metrics(), 10)
+    wait_for(lambda: server.metrics()["heedful_queue_seconds_count"], 30)
     server.process.send_signal(signal.SIGTERM)
     wait_for(lambda: server.get("/readyz").status == 503, 10)
     server.process.send_signal(signal.SIGTERM)

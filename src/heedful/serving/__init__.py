@@ -4,7 +4,8 @@ A front process (asyncio, FastAPI, no torch) checks requests and batches them; o
 per device loads the runs and predicts. Reading order: `protocol` (messages between both),
 `service` (the interface of routes), `problems` (errors that clients get), `worker` (a process as
 the front process sees it), `served_models` (its predictions); then the front process: `settings`,
-`server` (sockets and signals), `supervisor` (keeps workers running), `scheduler` (queue and
-batches), `batch_speed` (how long they take), `security` (checks before the routes), `app`
-(routes), `metrics`, and the routes of `documents`, `libretranslate` and `completions`.
+`server` (sockets and signals), `supervisor` (keeps workers running), `queued_inputs` and
+`scheduler` (queue and batches), `batch_speed` (how long they take), `security` (checks before the
+routes), `app` (routes), `metrics`, and the routes of `documents`, `libretranslate` and
+`completions`.
 """

@@ -72,6 +72,9 @@ class BatchSpeeds:
         """Set costs and seconds of batches of a model with its default options."""
         self._examples[model] = BatchSpeed(examples)
 
+    def __contains__(self, model: str) -> bool:
+        return model in self._examples
+
     def __getitem__(self, key: BatchKey) -> BatchSpeed:
         return self._measured.get(key) or self._examples.get(key.model) or BatchSpeed()
 

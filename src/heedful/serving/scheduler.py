@@ -2,16 +2,16 @@
 
 A free worker gets the queued inputs of one model with one set of options, oldest first; an input
 waits `max_wait_ms` at most for others. A request is admitted if the measured speed lets it be
-answered in time. Invariants: a request that is given up (deadline, hang-up) is not predicted any
-more, and no answer depends on the rest of its batch.
+answered in time. Inputs whose worker dies are predicted again by the next one, the second time
+each alone, so that one that kills workers takes no other with it. Invariants: a request that is
+given up (deadline, hang-up) is not predicted any more, and no answer depends on the rest of its
+batch.
 """
 
 import asyncio
 import json
 import math
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from typing import Any
@@ -29,56 +29,17 @@ from heedful.serving.protocol import (
     StreamCall,
     StreamPart,
 )
+from heedful.serving.queued_inputs import BatchGroup, QueuedInput, QueuedRequest
 from heedful.serving.settings import ServerSettings
-from heedful.serving.supervisor import WorkerLink, worker_lost
+from heedful.serving.supervisor import WorkerLink
 
 _ADMITTED_SHARE = 0.5  # of the time until the deadline that an estimate may fill
 _MEASURED_BATCH = 8  # examples, besides one alone, that show the speed of a model
+_DEADLY = ItemError(
+    500, "the process that predicts ended each time with this input", "the log has the cause"
+)
 
 _item_ids = count(1)
-
-
-@dataclass(eq=False)
-class _Request:
-    future: asyncio.Future[list[Result]]
-    results: list[Any]
-    num_missing: int = 0
-
-    def add(self, index: int, result: Result) -> None:
-        self.results[index] = result
-        self.num_missing -= 1
-        if not self.num_missing and not self.future.done():
-            self.future.set_result(self.results)
-
-
-@dataclass(eq=False)
-class _Entry:
-    """One input, and where its result goes."""
-
-    item: Item
-    request: _Request
-    cost: int
-    arrival: float
-    link: WorkerLink | None = None  # while it is predicted
-    batch: "Sequence[_Entry]" = ()
-
-    @property
-    def index(self) -> int:
-        return self.item.number - 1
-
-    @property
-    def is_abandoned(self) -> bool:
-        return self.request.future.done()
-
-
-@dataclass(eq=False)
-class _Group:
-    """Inputs that may share a batch, in the order of their arrival."""
-
-    options: Mapping[str, Any]
-    entries: deque[_Entry] = field(default_factory=deque)
-    num_items: int = 0  # without those that were given up
-    cost: int = 0
 
 
 class Scheduler:
@@ -89,7 +50,7 @@ class Scheduler:
         self._models: dict[str, ModelInfo] = {}
         self.links: list[WorkerLink] = []  # workers that are ready
         self._busy_until: dict[WorkerLink, float] = {}
-        self._groups: dict[BatchKey, _Group] = {}
+        self._groups: dict[BatchKey, BatchGroup] = {}
         self._num_queued = self._num_active = 0
         self._speeds = BatchSpeeds()
         self._timer: asyncio.TimerHandle | None = None
@@ -120,16 +81,11 @@ class Scheduler:
         self._send_batches()
 
     def remove_worker(self, link: WorkerLink) -> None:
-        """Give a worker no more batches; without another, queued inputs fail."""
+        """Give a worker no more batches; without another, queued inputs wait for the next."""
         if link in self.links:
             self.links.remove(link)
         self._busy_until.pop(link, None)
         self._metrics.workers.set(len(self.links))
-        if not self.links:
-            for group in self._groups.values():
-                for entry in group.entries:
-                    if not entry.is_abandoned:
-                        entry.request.future.set_exception(worker_lost())
 
     async def drain_worker(self, link: WorkerLink) -> None:
         """Give a worker no more batches, and wait until it has finished those it has."""
@@ -138,10 +94,13 @@ class Scheduler:
             await asyncio.sleep(0.01)
 
     async def measure(self, link: WorkerLink) -> None:
-        """Predict the example of each model, alone and in a batch, to learn its speed."""
+        """Predict the example of each new model, alone and in a batch, to learn its speed.
+
+        The worker must not be in use yet.
+        """
         loop = asyncio.get_running_loop()
         for model in link.ready.result():
-            if model.example is None:  # too long to be shown
+            if model.example is None or model.name in self._speeds:  # None: too long to be shown
                 continue
             examples = []
             for size in sorted({1, min(_MEASURED_BATCH, self._settings.max_batch)}):
@@ -171,17 +130,19 @@ class Scheduler:
         """Return a result or an error for each input, in order; see `Service`."""
         self._check_model(model)
         loop = asyncio.get_running_loop()
-        deadline = self._deadline(timeout)
+        now, deadline = loop.time(), self._deadline(timeout)
         key = BatchKey(model, json.dumps(options, sort_keys=True), need_layers, text_only)
-        self._admit(key, inputs, deadline - loop.time())
-        request = _Request(loop.create_future(), [None] * len(inputs), len(inputs))
-        group = self._groups.setdefault(key, _Group(options))
+        self._admit(key, inputs, deadline - now)
+        request = QueuedRequest(loop.create_future(), [None] * len(inputs), len(inputs))
+        group = self._groups.setdefault(key, BatchGroup(options))
         entries = [
-            _Entry(Item(next(_item_ids), value, number), request, input_cost(value), loop.time())
+            QueuedInput(
+                Item(next(_item_ids), value, number), request, group, input_cost(value), now
+            )
             for number, value in enumerate(inputs, start=1)
         ]
         group.entries.extend(entries)
-        self._count(group, entries, +1)
+        self._count(entries, +1)
         self._begin()
         try:
             self._send_batches()
@@ -190,7 +151,7 @@ class Scheduler:
         except TimeoutError:
             raise _too_late() from None
         finally:
-            self._give_up(key, group, entries)
+            self._give_up(key, entries)
             self._end()
 
     async def stream(
@@ -278,7 +239,7 @@ class Scheduler:
             self._timer = None
         loop = asyncio.get_running_loop()
         for link in [link for link in self.links if link.is_idle]:
-            waiting = [key for key, group in self._groups.items() if self._first(group)]
+            waiting = [key for key, group in self._groups.items() if group.first()]
             if not waiting:
                 return
             key = min(waiting, key=lambda key: self._groups[key].entries[0].arrival)
@@ -289,33 +250,19 @@ class Scheduler:
                 return
             self._send(link, key, group)
 
-    @staticmethod
-    def _first(group: _Group) -> _Entry | None:
-        """Return the first entry that is still wanted."""
-        while group.entries and group.entries[0].is_abandoned:
-            group.entries.popleft()
-        return group.entries[0] if group.entries else None
-
-    def _send(self, link: WorkerLink, key: BatchKey, group: _Group) -> None:
-        loop, limits = asyncio.get_running_loop(), self._settings
-        batch: list[_Entry] = []
-        longest = 0
-        while (entry := self._first(group)) and len(batch) < limits.max_batch:
-            longest = max(longest, entry.cost)
-            if batch and longest * (len(batch) + 1) > limits.max_batch_characters:
-                break
-            batch.append(group.entries.popleft())
+    def _send(self, link: WorkerLink, key: BatchKey, group: BatchGroup) -> None:
+        loop = asyncio.get_running_loop()
+        batch = group.take_batch(self._settings)
+        for entry in batch:
             entry.link, entry.batch = link, batch
             self._metrics.queue_seconds.observe(loop.time() - entry.arrival)
-        self._count(group, batch, -1)
+        self._count(batch, -1)
         if not group.entries:
             del self._groups[key]
         items = [entry.item for entry in batch]
         call = PredictCall(key.model, items, group.options, key.need_layers, key.text_only)
         cost = sum(entry.cost for entry in batch)
         self._busy_until[link] = loop.time() + self._speeds[key].seconds(cost, 1)
-        self._metrics.batch_items.labels(key.model).observe(len(batch))
-        self._metrics.characters.labels(key.model).inc(cost - ITEM_COST * len(batch))
         answer = link.predict(call)
         answer.add_done_callback(partial(self._receive, link, key, batch, loop.time()))
 
@@ -323,42 +270,59 @@ class Scheduler:
         self,
         link: WorkerLink,
         key: BatchKey,
-        batch: Sequence[_Entry],
+        batch: Sequence[QueuedInput],
         start: float,
         answer: asyncio.Future[Sequence[Result]],
     ) -> None:
         self._busy_until.pop(link, None)
+        for entry in batch:
+            entry.link = None
         if answer.exception() is not None:
-            for entry in batch:
-                entry.link = None
-                if not entry.is_abandoned:
-                    entry.request.future.set_exception(worker_lost())
+            self._retry(key, batch)
         else:
             seconds = asyncio.get_running_loop().time() - start
+            cost = sum(entry.cost for entry in batch)
             self._metrics.batch_seconds.labels(key.model).observe(seconds)
+            self._metrics.batch_items.labels(key.model).observe(len(batch))
+            self._metrics.characters.labels(key.model).inc(cost - ITEM_COST * len(batch))
             if not any(entry.is_abandoned for entry in batch):  # a batch cut short says nothing
-                self._speeds.add(key, sum(entry.cost for entry in batch), seconds)
+                self._speeds.add(key, cost, seconds)
             for entry, result in zip(batch, answer.result(), strict=True):
-                entry.link = None
                 entry.request.add(entry.index, result)
         self._send_batches()
 
+    def _retry(self, key: BatchKey, batch: Sequence[QueuedInput]) -> None:
+        """Queue the inputs of a worker that died, before all others; fail one that was alone."""
+        waiting = [entry for entry in batch if not entry.is_abandoned]
+        retried = [entry for entry in waiting if not entry.is_suspect]
+        for entry in waiting:
+            if entry.is_suspect:
+                entry.request.add(entry.index, _DEADLY)
+        if retried:
+            group = self._groups.setdefault(key, BatchGroup(batch[0].group.options))
+            for entry in reversed(retried):
+                entry.group, entry.batch = group, ()
+                entry.num_deaths += 1
+                group.entries.appendleft(entry)
+            self._count(retried, +1)
+
     # ----- giving up
 
-    def _give_up(self, key: BatchKey, group: _Group, entries: Sequence[_Entry]) -> None:
+    def _give_up(self, key: BatchKey, entries: Sequence[QueuedInput]) -> None:
         """Forget the inputs of a request that has ended, and cancel those that are predicted."""
         request = entries[0].request
         if not request.num_missing:
             return
         request.future.cancel()
         missing = [entry for entry in entries if request.results[entry.index] is None]
-        self._count(group, [entry for entry in missing if not entry.batch], -1)
-        if self._groups.get(key) is group and not self._first(group):
+        self._count([entry for entry in missing if not entry.batch], -1)
+        group = self._groups.get(key)
+        if group is not None and not group.first():
             del self._groups[key]
         self._metrics.canceled.inc(len(missing))
         for entry in missing:
             if (link := entry.link) is not None:
-                self._cancel(link, entry.item.id, is_running=partial(_is_batch_abandoned, entry))
+                self._cancel(link, entry.item.id, is_running=entry.is_batch_abandoned)
 
     def _cancel(self, link: WorkerLink, item_id: int, *, is_running: Callable[[], bool]) -> None:
         """Cancel an item in a worker; kill it if that still runs after `hang_timeout`."""
@@ -370,9 +334,10 @@ class Scheduler:
 
         asyncio.get_running_loop().call_later(self._settings.hang_timeout, kill_if_running)
 
-    def _count(self, group: _Group, entries: Sequence[_Entry], sign: int) -> None:
-        group.num_items += sign * len(entries)
-        group.cost += sign * sum(entry.cost for entry in entries)
+    def _count(self, entries: Sequence[QueuedInput], sign: int) -> None:
+        for entry in entries:
+            entry.group.num_items += sign
+            entry.group.cost += sign * entry.cost
         self._num_queued += sign * len(entries)
         self._metrics.queue_items.set(self._num_queued)
 
@@ -384,11 +349,6 @@ class Scheduler:
         self._num_active -= 1
         if not self._num_active:
             self._idle.set()
-
-
-def _is_batch_abandoned(entry: _Entry) -> bool:
-    """Return whether nobody waits any more for a batch that is still predicted."""
-    return entry.link is not None and all(other.is_abandoned for other in entry.batch)
 
 
 def _too_late() -> ProblemError:

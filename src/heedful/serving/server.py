@@ -83,7 +83,7 @@ class Server:
             Supervisor(
                 job,
                 f"worker {number}" if len(jobs) > 1 else "worker",
-                on_ready=self._scheduler.add_worker,
+                on_ready=self._use_worker,
                 on_lost=self._lose_worker,
                 report=report,
                 max_restarts=settings.max_restarts,
@@ -135,13 +135,16 @@ class Server:
                 await asyncio.wait([link.died for link in links], timeout=_CLOSING_SECONDS)
 
     async def _run_workers(self) -> None:
-        links = await asyncio.gather(*(supervisor.start() for supervisor in self._supervisors))
-        await self._scheduler.measure(links[0])
+        await asyncio.gather(*(supervisor.start() for supervisor in self._supervisors))
         names = ", ".join(
             f"{model.name} ({model.task})" for model in self._scheduler.models.values()
         )
         self._announce(f"{self.url} serves {names}")
         await asyncio.gather(*(supervisor.keep_alive() for supervisor in self._supervisors))
+
+    async def _use_worker(self, link: WorkerLink) -> None:
+        await self._scheduler.measure(link)
+        self._scheduler.add_worker(link)
 
     def _lose_worker(self, link: WorkerLink) -> None:
         if link in self._scheduler.links:

@@ -5,7 +5,7 @@ done once its process has ended.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from typing import Any
 
@@ -134,7 +134,7 @@ class Supervisor:
         job: ServingJob,
         name: str,
         *,
-        on_ready: Callable[[WorkerLink], None],
+        on_ready: Callable[[WorkerLink], Awaitable[None]],
         on_lost: Callable[[WorkerLink], None],
         report: Callable[[str], None],
         max_restarts: int = 0,
@@ -146,7 +146,7 @@ class Supervisor:
         self._starting: set[WorkerLink] = set()
         self._lock = asyncio.Lock()
 
-    async def start(self) -> WorkerLink:
+    async def start(self) -> None:
         """Start a worker and use it once it is ready; raises HeedfulError if it does not get so.
 
         It replaces the worker that is there, which is returned to the caller's `on_lost` only if
@@ -156,6 +156,7 @@ class Supervisor:
         self._starting.add(link)
         try:
             await link.ready
+            await self._on_ready(link)
         except BaseException:
             link.kill()
             raise
@@ -163,8 +164,6 @@ class Supervisor:
             self._starting.discard(link)
         self._link = link
         link.died.add_done_callback(lambda _: self._on_lost(link))
-        self._on_ready(link)
-        return link
 
     async def reload(self, drain: Callable[[WorkerLink], Any]) -> None:
         """Load the runs again in a new worker, then let the old one finish; raises as `start`."""
