@@ -1,143 +1,395 @@
 """Requests per second, latency and memory of `heedful serve`, batched and not, and of CTranslate2.
 
-The last is a plain FastAPI route that translates each request by itself. Servers take turns, each
-in a process of its own; the clients are threads of this one and keep their connections.
+The last is a plain FastAPI route that calls the program of `heedful export --to ct2` for each
+request. Models have the sizes of recipes and random parameters; outputs are two tokens longer
+than sources of 5 to 12 words. One server runs at a time; all clients are coroutines of this
+process, each with a connection of its own, and ask again as soon as they are answered.
 """
 
 import argparse
+import asyncio
+import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from itertools import cycle
 from pathlib import Path
 from random import Random
+from typing import Any, NamedTuple
 
 import heedful
 from benchmarks.harness import Table, describe_machine
+from heedful.acceleration import ct2
 from heedful.client import ServerError
+from heedful.conversion.exporting import export_run
+from heedful.recipes import load_recipe
+from heedful.runs import Run
+from heedful.storage.state_dict import read_weights
+from heedful.tokenization.vocabulary import EOS
 
-NUM_CLIENTS = (1, 8, 32)
+RECIPES = {
+    "small": {"GRU": "bahdanau-2015-multi30k", "Transformer": "transformer-2017-small"},
+    "tiny": {"GRU": "bahdanau-2015-small", "Transformer": "transformer-2017-tiny"},
+}
+NUM_WORDS = 8000
+NUM_TEXTS = 200
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+DIRECT_CALLS = """
+import json, sys, time
+import heedful
+
+run, device, backend, seconds, texts = json.loads(sys.argv[1])
+translator = heedful.load(run, device=device, settings=[f"decoding.backend={backend}"])
+list(translator.predict_texts(texts[:1]))
+times, end, index = [], time.monotonic() + seconds, 0
+while time.monotonic() < end or index < 20:
+    start = time.perf_counter()
+    list(translator.predict_texts([texts[index % len(texts)]]))
+    times.append(time.perf_counter() - start)
+    index += 1
+print(json.dumps(times[10:]))
+"""
 PLAIN_SERVER = """
 import sys
-import fastapi, uvicorn, heedful
+sys.path.insert(0, sys.argv[1])
+import fastapi, uvicorn
+from translate import translate
 
-translator = heedful.load(sys.argv[1], device="cpu", settings=["decoding.backend=ct2"])
 app = fastapi.FastAPI()
 
 @app.post("/v1/translate")
-def translate(body: dict) -> dict:
-    return {"results": [{"text": text} for text in translator.predict_texts(body["inputs"])]}
+def predict(body: dict) -> dict:
+    return {"results": [{"text": translate(text)} for text in body["inputs"]]}
 
 @app.get("/readyz")
 def ready() -> dict:
     return {}
 
-list(translator.predict_texts(["a b c"]))
 uvicorn.run(app, port=int(sys.argv[2]), log_level="warning")
 """
 
 
+class System(NamedTuple):
+    """What answers requests: a server, or without `command` calls of `predict_texts`."""
+
+    model: str
+    name: str
+    device: str
+    backend: str
+    command: Sequence[str] = ()
+
+
+class Measurement(NamedTuple):
+    """The requests of some seconds."""
+
+    times: Sequence[float]
+    num_errors: int
+    seconds: float
+    client_cpu: float  # seconds of a core per second: 1 would mean that clients are the limit
+
+    def percentile(self, percent: int) -> float:
+        """Return milliseconds."""
+        return statistics.quantiles(self.times, n=100, method="inclusive")[percent - 1] * 1000
+
+
+# ----- runs
+
+
+def write_texts(count: int, seed: int) -> list[str]:
+    random = Random(seed)
+    return [
+        " ".join(f"w{random.randrange(NUM_WORDS)}" for _ in range(random.randint(5, 12)))
+        for _ in range(count)
+    ]
+
+
+def train_run(recipe: str, folder: Path) -> Path:
+    """Make a run with random parameters that never ends an output by itself."""
+    texts = write_texts(8000, seed=1)
+    sides = {"separate": ("source", "target"), "shared": ("tokenizer",)}
+    settings = [
+        *(
+            f"tokenizers.{side}={{type: word}}"
+            for side in sides[load_recipe(recipe).tokenizers.type]
+        ),
+        *("training.batching.max_tokens=512", "decoding.beam_size=1"),
+        *("decoding.max_length_ratio=1", "decoding.max_length_offset=1"),
+    ]
+    pairs = list(zip(texts, texts, strict=True))
+    with redirect_stdout(sys.stderr):
+        heedful.train(recipe, folder, data=pairs, steps=1, settings=settings, device="cpu")
+    weights = read_weights(folder / "weights.safetensors")
+    weights["decoder.output_head.projection.bias"][EOS] = -1e4
+    Run(folder).save_model(weights, step=1)
+    return folder
+
+
+# ----- processes
+
+
+class Cores:
+    """Which cores run servers; the others run the clients."""
+
+    def __init__(self, server: Collection[int]) -> None:
+        every = os.sched_getaffinity(0)
+        self.server = {*server} or every
+        self.clients = every - {*server} or every
+        os.sched_setaffinity(0, self.clients)
+
+    def start(self, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Start a process on the cores of the server."""
+        environment = {**os.environ, "OMP_NUM_THREADS": str(len(self.server))}
+        os.sched_setaffinity(0, self.server)
+        try:
+            return subprocess.Popen(command, env=environment, **options)
+        finally:
+            os.sched_setaffinity(0, self.clients)
+
+
 @contextmanager
-def running(command: Sequence[str], port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server until the end of the block."""
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+def running(cores: Cores, command: Sequence[str], port: int) -> Iterator[int]:
+    """Run a server until the end of the block; yield its process id."""
+    with cores.start(command, stdout=subprocess.DEVNULL) as process:
         try:
             client = heedful.Client(f"http://127.0.0.1:{port}")
             while not client.is_ready():
                 if process.poll() is not None:
-                    raise RuntimeError(f"{command[0]} ended with {process.returncode}")
+                    raise RuntimeError(f"the server ended with {process.returncode}")
                 time.sleep(0.2)
-            yield process
+            yield process.pid
         finally:
             process.terminate()
 
 
-def measure(port: int, texts: Sequence[str], num_clients: int, seconds: float) -> list[float]:
-    """Return the seconds of every request of clients that send one after another."""
-    end = time.monotonic() + seconds
-
-    def send(number: int) -> list[float]:
-        client, times = heedful.Client(f"http://127.0.0.1:{port}"), []
-        for text in cycle(Random(number).sample(texts, len(texts))):
-            start = time.monotonic()
-            if start > end:
-                break
-            client.predict("translate", [text], text_only=True)
-            times.append(time.monotonic() - start)
-        client.close()
-        return times
-
-    with ThreadPoolExecutor(num_clients) as pool:
-        return [time_ for times in pool.map(send, range(num_clients)) for time_ in times]
-
-
 def memory_mb(pid: int) -> list[int]:
     """Return the memory in MB of a process and of all that it started."""
-    statuses = [path.read_text().rsplit(")", 1) for path in Path("/proc").glob("[0-9]*/stat")]
-    parents = {int(name.split()[0]): int(rest.split()[1]) for name, rest in statuses}
     pids = [pid]
     for process in pids:
-        pids += [child for child, parent in parents.items() if parent == process]
+        for children in Path(f"/proc/{process}/task").glob("*/children"):
+            pids += map(int, children.read_text().split())
     pages = [int(Path(f"/proc/{process}/statm").read_text().split()[1]) for process in pids]
     return [count * PAGE_BYTES // 2**20 for count in pages]
 
 
-def servers(run: Path, port: int) -> dict[str, list[str]]:
-    """Return the commands that start the servers."""
-    serve = [sys.executable, "-m", "heedful", "serve", str(run), "--port", str(port), "--quiet"]
-    return {
-        "heedful": serve,
-        "heedful --max-batch 1": [*serve, "--max-batch", "1"],
-        "heedful, torch": [*serve, "--backend", "torch"],
-        "CTranslate2, plain route": [sys.executable, "-c", PLAIN_SERVER, str(run), str(port)],
-    }
+# ----- clients
 
 
-def add_rows(
-    table: Table, name: str, texts: Sequence[str], *, port: int, seconds: float, pid: int
-) -> None:
-    """Measure a server with each number of clients."""
-    measure(port, texts, max(NUM_CLIENTS), min(2.0, seconds))  # warm up
-    for num_clients in NUM_CLIENTS:
-        times = measure(port, texts, num_clients, seconds)
-        percentiles = statistics.quantiles(times, n=100, method="inclusive")
-        cells = [
-            f"{len(times) / seconds:,.1f}",
-            *(f"{percentiles[p] * 1000:,.0f}" for p in (49, 98)),
-        ]
-        table.add(name, str(num_clients), *cells, " + ".join(map(str, memory_mb(pid))))
+def cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+async def ask(port: int, requests: Sequence[bytes], end: float) -> list[tuple[int, float]]:
+    """Send requests one after another until the end; return status and seconds of each."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    answers = []
+    for request in cycle(requests):
+        start = time.perf_counter()
+        if start > end:
+            break
+        writer.write(request)
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
+        await reader.readexactly(int(length))
+        answers.append((int(head.split(maxsplit=2)[1]), time.perf_counter() - start))
+    writer.close()
+    return answers
+
+
+async def measure(port: int, texts: Sequence[str], num_clients: int, seconds: float) -> Measurement:
+    """Measure clients that send one request after another."""
+    start, cpu = time.perf_counter(), cpu_seconds()
+    random = Random(num_clients)
+    clients = [
+        ask(port, [encode(text) for text in random.sample(texts, len(texts))], start + seconds)
+        for _ in range(num_clients)
+    ]
+    answers = [answer for client in await asyncio.gather(*clients) for answer in client]
+    elapsed = time.perf_counter() - start
+    times = [taken for status, taken in answers if status == 200]
+    load = (cpu_seconds() - cpu) / elapsed
+    return Measurement(times, len(answers) - len(times), elapsed, load)
+
+
+def encode(text: str) -> bytes:
+    """Return the request for a translation."""
+    body = json.dumps({"inputs": [text], "text_only": True}).encode()
+    head = f"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+    return head.encode() + b"Content-Type: application/json\r\n\r\n" + body
+
+
+# ----- what is compared
+
+
+def list_systems(runs: dict[str, Path], devices: Sequence[str], exported: Path) -> list[System]:
+    """Return what is measured, in this order."""
+    systems = []
+    for model, run in runs.items():
+        serve = [sys.executable, "-m", "heedful", "serve", str(run), "--quiet"]
+        for device in devices:
+            backends = ["torch"]
+            if device == "cpu" and model == "Transformer" and ct2.is_installed():
+                backends = ["ct2", "torch"]
+            for backend in backends:
+                choices = ["--device", device, "--backend", backend]
+                rest = device, backend
+                systems += [
+                    System(model, "direct call", *rest),
+                    System(model, "heedful serve", *rest, [*serve, *choices]),
+                    System(model, "--max-batch 1", *rest, [*serve, *choices, "--max-batch", "1"]),
+                ]
+            if "ct2" in backends:
+                plain = [sys.executable, "-c", PLAIN_SERVER, str(exported)]
+                systems.append(System(model, "plain FastAPI route", device, "ct2", plain))
+    return systems
+
+
+class Benchmark:
+    """Measures systems, prints their rows and keeps them."""
+
+    def __init__(self, options: argparse.Namespace, runs: dict[str, Path]) -> None:
+        self.options, self.runs = options, runs
+        self.cores = Cores(options.server_cores)
+        self.texts = write_texts(NUM_TEXTS, seed=2)
+        if options.texts:
+            self.texts = options.texts.read_text(encoding="utf-8").splitlines()
+        self.rows: list[dict[str, Any]] = []
+        self.table = Table(
+            *("model", "backend", "system", "clients", "requests/s", "p50 ms", "p99 ms"),
+            *("memory, MB", "clients' CPU"),
+        )
+
+    def measure(self, system: System) -> None:
+        """Measure a system; say so if it cannot run."""
+        try:
+            if system.command:
+                self.measure_server(system)
+            else:
+                self.measure_calls(system)
+        except (RuntimeError, ServerError, OSError, EOFError) as error:
+            print(f"left out: {system.model}, {system.name}: {error}")
+
+    def measure_server(self, system: System) -> None:
+        port, seconds = self.options.port, self.options.seconds
+        suffix = [str(port)] if system.name.startswith("plain") else ["--port", str(port)]
+        with running(self.cores, [*system.command, *suffix], port) as pid:
+            asyncio.run(measure(port, self.texts, max(self.options.clients), self.options.warmup))
+            for num_clients in self.options.clients:
+                result = asyncio.run(measure(port, self.texts, num_clients, seconds))
+                self.add(system, num_clients, result, memory_mb(pid))
+
+    def measure_calls(self, system: System) -> None:
+        run = str(self.runs[system.model])
+        seconds = self.options.seconds
+        task = json.dumps([run, system.device, system.backend, seconds, self.texts])
+        command = [sys.executable, "-c", DIRECT_CALLS, task]
+        with self.cores.start(command, stdout=subprocess.PIPE) as process:
+            output = process.communicate()[0]
+        if process.returncode:
+            raise RuntimeError(f"the process ended with {process.returncode}")
+        times = json.loads(output)
+        self.add(system, 1, Measurement(times, 0, sum(times), 0.0), [])
+
+    def add(
+        self, system: System, num_clients: int, result: Measurement, memory: Sequence[int]
+    ) -> None:
+        row = {
+            **{name: getattr(system, name) for name in ("model", "name", "device", "backend")},
+            "clients": num_clients,
+            "requests_per_second": round(len(result.times) / result.seconds, 1),
+            "p50_ms": round(result.percentile(50), 2),
+            "p99_ms": round(result.percentile(99), 2),
+            "num_requests": len(result.times),
+            "num_errors": result.num_errors,
+            "memory_mb": list(memory),
+            "client_cpu": round(result.client_cpu, 2),
+        }
+        self.rows.append(row)
+        backend = system.backend if system.device == "cpu" else system.device
+        name = f"{system.name} ({result.num_errors} errors)" if result.num_errors else system.name
+        self.table.add(
+            *(system.model, backend, name, num_clients, f"{row['requests_per_second']:,.1f}"),
+            *(f"{row['p50_ms']:,.1f}", f"{row['p99_ms']:,.1f}"),
+            *(" + ".join(map(str, memory)), f"{result.client_cpu:.0%}"),
+        )
+
+    def compare(self) -> list[dict[str, Any]]:
+        """Return what batches gain with most clients, and what a server adds with one."""
+        found = {
+            (row["model"], row["device"], row["backend"], row["name"], row["clients"]): row
+            for row in self.rows
+        }
+        most, comparisons = max(self.options.clients), []
+        for model, device, backend in dict.fromkeys(key[:3] for key in found):
+            key = model, device, backend
+            batched, single = (
+                found.get((*key, name, most)) for name in ("heedful serve", "--max-batch 1")
+            )
+            alone, direct = (
+                found.get((*key, name, 1)) for name in ("heedful serve", "direct call")
+            )
+            if batched and single and alone and direct:
+                speed = batched["requests_per_second"] / single["requests_per_second"]
+                comparisons.append(
+                    {
+                        **{"model": model, "device": device, "backend": backend},
+                        "batching_speedup": round(speed, 1),
+                        "p99_ratio": round(batched["p99_ms"] / single["p99_ms"], 3),
+                        "added_ms": round(alone["p50_ms"] - direct["p50_ms"], 2),
+                    }
+                )
+        return comparisons
+
+
+def parse_options() -> argparse.Namespace:
+    def cores(text: str) -> list[int]:
+        return [int(part) for part in text.split(",")]
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    models = [*RECIPES["small"]]
+    parser.add_argument("--model", nargs="+", choices=models, default=models)
+    parser.add_argument("--size", choices=RECIPES, default="small", help="of the models")
+    parser.add_argument("--device", nargs="+", default=["cpu"], help="cpu, cuda, or both")
+    parser.add_argument("--clients", nargs="+", type=int, default=[1, 8, 32])
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each measurement")
+    parser.add_argument("--warmup", type=float, default=2.0, help="seconds before each server")
+    parser.add_argument(
+        "--server-cores", type=cores, default=[], help="such as 0,1; clients get the others"
+    )
+    parser.add_argument("--run", type=Path, help="a translator to serve, instead of both models")
+    parser.add_argument("--texts", type=Path, help="lines to translate, for --run")
+    parser.add_argument("--port", type=int, default=8765)
+    return parser.parse_args()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--run", type=Path, help="a translator; default: reverse-tiny is trained")
-    parser.add_argument("--texts", type=Path, help="lines; default: letters")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
-    parser.add_argument("--port", type=int, default=8765)
-    arguments = parser.parse_args()
-    print(describe_machine())
+    options, start = parse_options(), time.monotonic()
+    machine = describe_machine()
+    print(machine, flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        run = arguments.run or Path(folder) / "run"
-        if arguments.run is None:
-            heedful.train("reverse-tiny", run)
-        random = Random(0)
-        letters = [" ".join(random.choices("abcdefgh", k=random.randint(3, 8))) for _ in range(200)]
-        texts = arguments.texts.read_text().splitlines() if arguments.texts else letters
-        table = Table("server", "clients", "requests/s", "p50 ms", "p99 ms", "memory, MB")
-        for name, command in servers(run, arguments.port).items():
-            try:
-                with running(command, arguments.port) as process:
-                    options = {"port": arguments.port, "seconds": arguments.seconds}
-                    add_rows(table, name, texts, **options, pid=process.pid)
-            except (RuntimeError, ServerError) as error:
-                print(f"{name} is left out: {error}")
+        if options.run:
+            runs = {"run": options.run}
+        else:
+            recipes = RECIPES[options.size]
+            runs = {name: train_run(recipes[name], Path(folder) / name) for name in options.model}
+        exported = Path(folder) / "ct2"
+        if "Transformer" in runs and ct2.is_installed():
+            export_run(runs["Transformer"], "ct2", exported)
+        benchmark = Benchmark(options, runs)
+        for system in list_systems(runs, options.device, exported):
+            benchmark.measure(system)
+    result = {
+        **{"machine": machine, "server_cores": options.server_cores, "size": options.size},
+        **{"minutes": round((time.monotonic() - start) / 60, 1)},
+        **{"rows": benchmark.rows, "comparisons": benchmark.compare()},
+    }
+    print("\n" + json.dumps(result))
 
 
 if __name__ == "__main__":

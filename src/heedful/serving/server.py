@@ -78,7 +78,7 @@ class Server:
         self._settings, self._announce, self._report = settings, announce, report
         self._metrics = ServerMetrics()
         self._scheduler = Scheduler(settings, self._metrics)
-        self._socket = _listen(settings)
+        self._socket = listen(settings)
         self._supervisors = [
             Supervisor(
                 job,
@@ -202,10 +202,11 @@ class Server:
         self._http.should_exit = True
 
 
-def _listen(settings: ServerSettings) -> socket.socket:
+def listen(settings: ServerSettings) -> socket.socket:
     """Return a listening socket; raises ConfigError if the address cannot be used."""
     version = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listening = socket.socket(version, socket.SOCK_STREAM)
+    # asyncio turns off Nagle's algorithm, which adds 40 ms, only where the protocol is named.
+    listening = socket.socket(version, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((settings.host, settings.port))
