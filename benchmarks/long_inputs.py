@@ -17,6 +17,7 @@ import torch
 
 from benchmarks.harness import Table, describe_machine, parse_no_options
 from benchmarks.memory_use import peak_bytes, resident_mebibytes
+from heedful.acceleration.registry import accelerate_for_training
 from heedful.models.language_model import CausalBackbone, TransformerBackboneConfig
 
 WIDTH, NUM_HEADS = 64, 2
@@ -44,7 +45,7 @@ def build_backbone(name: str) -> CausalBackbone:
             "attention_types": ATTENTION_TYPES[name],
         }
     )
-    return config.build(input_size=WIDTH)
+    return accelerate_for_training(config.build(input_size=WIDTH), "cpu")
 
 
 def forward_backward(module: CausalBackbone, length: int) -> None:

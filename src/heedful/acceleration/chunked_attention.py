@@ -3,7 +3,7 @@
 Invariant: values and gradients equal the reference, up to rounding.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import compress, product
 from typing import Any
 
@@ -11,11 +11,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import get_device_states, set_device_states
+from typing_extensions import override
 
 from heedful.acceleration import tuning
-from heedful.layers.self_attention import AttendFunction
+from heedful.attention.attention import AttentionOutput
+from heedful.layers.self_attention import CompressedSelfAttention, KVCache
 from heedful.pytree import map_tensors, tensors_of
 from heedful.shapes import Float, HiddenStates, Positions, Scores
+
+AttendFunction = Callable[[Tensor, Tensor, Any], Tensor]
 
 
 def chunked_additive_score(
@@ -100,6 +104,28 @@ def _hidden(
     return (queries.unsqueeze(2) + keys.unsqueeze(1)).tanh_()
 
 
+class ChunkedCompressedSelfAttention(CompressedSelfAttention):
+    """Compressed self-attention of many queries, chunk by chunk: their masks would be large."""
+
+    @override
+    def attend(
+        self,
+        queries: HiddenStates,
+        positions: Positions,
+        kv_cache: KVCache,
+        *,
+        need_weights: bool = False,
+    ) -> AttentionOutput:
+        attend = super().attend
+        if need_weights or queries.size(1) <= tuning.QUERY_CHUNK_SIZE:
+            return attend(queries, positions, kv_cache, need_weights=need_weights)
+        parameters = list(self.attention.parameters())
+        context = attend_in_chunks(
+            lambda *chunk: attend(*chunk).context, queries, positions, kv_cache, parameters
+        )
+        return AttentionOutput(context, None, None, None)
+
+
 def attend_in_chunks(
     attend: AttendFunction,
     queries: HiddenStates,
@@ -107,12 +133,12 @@ def attend_in_chunks(
     memory: Any,
     parameters: Sequence[Tensor],
 ) -> HiddenStates:
-    """Kernel of `attend_at_positions` for `QUERY_CHUNK_SIZE` queries at a time.
+    """Return attend(queries, positions, memory), for `QUERY_CHUNK_SIZE` queries at a time.
 
-    Chunks are computed again for the gradient, so that memory does not grow with the product of
-    queries and positions. `torch.utils.checkpoint` would keep a little of each chunk, which
-    fragments a CPU's heap: 16,384 queries over 5,461 positions of size 64 would take 400 MiB, not
-    95.
+    `parameters` are all that `attend` can learn. Chunks are computed again for the gradient, so
+    that memory does not grow with the product of queries and positions. `torch.utils.checkpoint`
+    would keep a little of each chunk, which fragments a CPU's heap: 16,384 queries over 5,461
+    positions of size 64 would take 400 MiB, not 95.
     """
     memory_tensors = list(tensors_of(memory))
 

@@ -5,7 +5,6 @@ reference up to rounding; candidates may differ in the order of equal scores.
 """
 
 import math
-from functools import lru_cache
 from importlib.util import find_spec
 from itertools import zip_longest
 from typing import Any, cast
@@ -34,11 +33,9 @@ from heedful.attention.attention import (
     softmax_context,
 )
 from heedful.attention.memory import AttentionState, Memory
-from heedful.attention.positional_encoding import sinusoids
 from heedful.attention.readouts import WeightedSumReadout
 from heedful.attention.scores import ScoreFunction
 from heedful.layers.rnn import unroll_outputs, unroll_states, unroll_with_final_state
-from heedful.layers.self_attention import attend_at_positions, write_rows
 from heedful.search.candidates import Candidates, find_candidates, rank_all, to_candidates
 from heedful.shapes import Context, Float, Int, Queries, Scores
 
@@ -181,11 +178,6 @@ def _num_hidden_elements(queries: Tensor, keys: Tensor) -> int:
     return math.prod((*map(max, leading), queries.size(-2), *keys.shape[-2:]))
 
 
-def exceeds_query_chunk(attend: object, queries: Tensor, *_: object) -> bool:
-    """Whether there are so many queries that their masks would be large."""
-    return queries.size(1) > tuning.QUERY_CHUNK_SIZE
-
-
 def has_single_cpu_query(queries: Tensor, memory: Memory, *_: object) -> bool:
     """Whether there is one query per row, on a CPU, and no values are shared by multiple heads."""
     is_shared = queries.shape[:-2] != memory.values.shape[:-2]
@@ -236,43 +228,6 @@ def sdpa_context(queries: Queries, memory: Memory, temperature: float, dropout: 
 
 def _to_4d(inputs: Tensor) -> Tensor:
     return inputs[None, None].flatten(0, -4)
-
-
-def can_look_up(positions: Tensor, *_: object) -> bool:
-    """Whether positions are on a CPU; a GPU would have to be waited for to check their range."""
-    is_eager = not torch.compiler.is_compiling()
-    return positions.device.type == "cpu" and type(positions) is Tensor and is_eager
-
-
-def lookup_sinusoids(
-    positions: Int[Tensor, "*B T"], size: int, dtype: torch.dtype
-) -> Float[Tensor, "*B T E"]:
-    """Kernel of `sinusoids` that looks small positions up in a table."""
-    try:
-        return functional.embedding(positions, _sinusoid_table(size, dtype))
-    except IndexError:
-        return sinusoids.reference(positions, size, dtype)
-
-
-@lru_cache(maxsize=16)
-def _sinusoid_table(size: int, dtype: torch.dtype) -> Float[Tensor, "positions E"]:
-    with torch.inference_mode(mode=False):
-        positions = torch.arange(tuning.NUM_TABULATED_POSITIONS, device="cpu")
-        return sinusoids.reference(positions, size, dtype)
-
-
-def is_eager_on_cpu(cached: Tensor, new: Tensor, positions: Tensor) -> bool:
-    """Whether positions can be read without waiting for a GPU or breaking a graph."""
-    return positions.device.type == "cpu" and not torch.compiler.is_compiling()
-
-
-def append_rows(
-    cached: Float[Tensor, "B *H S X"], new: Float[Tensor, "B *H N X"], positions: Int[Tensor, "B N"]
-) -> Float[Tensor, "B *H R X"]:
-    """Kernel of `write_rows` that concatenates where each row continues behind the cache."""
-    if bool((positions[:, 0] == cached.size(-2)).all()):
-        return torch.cat([cached, new], dim=-2)
-    return write_rows.reference(cached, new, positions)
 
 
 # The kernels of `find_candidates` do not sort a whole vocabulary. The tokens of a row are split
@@ -386,12 +341,9 @@ if find_spec("triton") is not None:
     masked_score.register("triton", score_unmasked_with_triton, can_score_unmasked_with_triton)
     additive_score.register("triton", triton_additive_score, can_score_with_triton)
 additive_score.register("chunked", chunked_attention.chunked_additive_score, needs_chunks)
-attend_at_positions.register("chunked", chunked_attention.attend_in_chunks, exceeds_query_chunk)
 softmax_context.register("single-query", single_query_context, has_single_cpu_query)
 cpu_training.register()
 softmax_context.register("sdpa", sdpa_context, has_queries)
-sinusoids.register("table", lookup_sinusoids, can_look_up)
-write_rows.register("append", append_rows, is_eager_on_cpu)
 find_candidates.register("numpy", find_candidates_with_numpy, can_rank_with_numpy)
 find_candidates.register("chunked", find_candidates_in_chunks, can_rank_in_chunks)
 unroll_outputs.register("torch", rnn_layers.torch_outputs, rnn_layers.has_kernel_for_outputs)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 import heedful.acceleration.kernels  # noqa: F401 - registers the kernels of all ops
+from heedful.acceleration import chunked_attention
 from heedful.acceleration.cpu import decoding_state, packed_linear, transformer_stack
 from heedful.acceleration.cpu import training as cpu_training
 from heedful.acceleration.cpu.training import can_defer_on_cpu
@@ -25,8 +26,10 @@ from heedful.acceleration.cuda import training as cuda_training
 from heedful.acceleration.cuda.training import can_defer_on_gpu
 from heedful.acceleration.deferred_log_probs import DeferredLogProbs
 from heedful.acceleration.precision import Int8Linear
+from heedful.attention.positional_encoding import SinusoidalEncoding
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.rnn import RecurrentLayerWrapper, StackedCells
+from heedful.layers.self_attention import CompressedSelfAttention
 from heedful.layers.sublayers import FeedForward, SublayerConnection
 from heedful.layers.transformer import TransformerStack
 from heedful.models.encoder_decoder import EncoderDecoderModel
@@ -108,6 +111,15 @@ FUSED_NORMS = (
     Acceleration(SublayerConnection, cuda_training.FusedSublayerConnection, ("cuda",)),
 )
 
+FOR_POSITIONS = (
+    Acceleration(SinusoidalEncoding, cpu_training.TabulatedSinusoids),
+    Acceleration(
+        CompressedSelfAttention,
+        chunked_attention.ChunkedCompressedSelfAttention,
+        ("cpu", "cuda", "mps"),
+    ),
+)
+
 FOR_TRAINING: tuple[Acceleration, ...] = (
     Acceleration(
         nn.Dropout,
@@ -130,6 +142,7 @@ FOR_TRAINING: tuple[Acceleration, ...] = (
     Acceleration(PrefixLanguageModel, DeferredPrefixLanguageModel, ("cpu", "cuda")),
     Acceleration(FeedForward, cuda_training.FusedFeedForward, ("cuda",)),
     *FUSED_NORMS,
+    *FOR_POSITIONS,
 )
 """Replacements for training."""
 
@@ -173,6 +186,7 @@ FOR_INFERENCE: tuple[Acceleration, ...] = (
         supports=lambda head: type(head.projection) in {nn.Linear, Int8Linear},
     ),
     *FUSED_NORMS,
+    *FOR_POSITIONS,
 )
 """Replacements for inference, in order of preference: the first that matches a module is used."""
 

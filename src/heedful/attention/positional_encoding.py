@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.config import BaseConfig
-from heedful.ops import op
 from heedful.pytree import widest_float
 from heedful.shapes import Float, Int
 
@@ -51,18 +50,12 @@ class SinusoidalEncoding(PositionalEncoding):
 
     @override
     def forward(self, positions: Positions, dtype: torch.dtype = torch.float32) -> Vectors:
-        encodings = sinusoids(positions, self.size, dtype)
+        angles = rotary_angles(positions, self.size)  # (*B, T, (E + 1) / 2)
+        pairs = torch.stack([angles.sin(), angles.cos()], dim=-1)
+        encodings = pairs.flatten(-2)[..., : self.size].to(dtype)
         if self.layout == "split":
             return torch.cat([encodings[..., 0::2], encodings[..., 1::2]], dim=-1)
         return encodings
-
-
-@op
-def sinusoids(positions: Positions, size: int, dtype: torch.dtype) -> Vectors:
-    """Compute the sinusoidal encoding of positions."""
-    angles = rotary_angles(positions, size)  # (*B, T, (E + 1) / 2)
-    pairs = torch.stack([angles.sin(), angles.cos()], dim=-1)
-    return pairs.flatten(-2)[..., :size].to(dtype)
 
 
 def rotary_angles(positions: Positions, size: int, *, base: float = DEFAULT_BASE) -> Vectors:

@@ -7,8 +7,7 @@ lies at or before it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from pydantic import Field, PositiveInt
@@ -22,7 +21,6 @@ from heedful.attention.memory import AttentionState, Memory, PreparedKeys
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
 from heedful.errors import check
-from heedful.ops import op
 from heedful.pytree import Nested, map_pairs
 from heedful.shapes import AnyMask, Bool, Float, HiddenStates, Int, Lengths, Positions, TargetMask
 
@@ -159,17 +157,16 @@ class FullSelfAttention(SelfAttention):
 
 def write_to_cache(cached: Nested, added: Nested, positions: Positions) -> Nested:
     """Write nested tensors (B, ..., T, X) into a cache, at each row's own positions."""
-    return map_pairs(lambda old, new: write_rows(old, new, positions), cached, added)
+    return map_pairs(lambda old, new: _write_rows(old, new, positions), cached, added)
 
 
-@op
-def write_rows(
+def _write_rows(
     cached: Float[Tensor, "B *H S X"], new: Float[Tensor, "B *H T X"], positions: Positions
 ) -> Float[Tensor, "B *H R X"]:
     """Lengthen a tensor by T positions, then write each row at its own positions."""
     grown = pad(cached, (0, 0, 0, new.size(-2)))
     index = positions[(slice(None), *(None,) * (new.dim() - 3), slice(None), None)]
-    return grown.scatter(-2, index.expand(new.shape), new)
+    return grown.scatter_(-2, index.expand(new.shape), new)
 
 
 def as_memory(kv_cache: KVCache, visible: PositionMask) -> Memory:
@@ -248,21 +245,6 @@ class BlockSelfAttentionConfig(BaseConfig):
         return BlockSelfAttention(attention, block_size=self.block_size)
 
 
-AttendFunction = Callable[[Tensor, Tensor, Any], Tensor]
-
-
-@op
-def attend_at_positions(
-    attend: AttendFunction,
-    queries: HiddenStates,
-    positions: Positions,
-    memory: Any,
-    parameters: Sequence[Tensor],
-) -> Float[Tensor, "B T V"]:
-    """Return attend(queries, positions, memory); `parameters` are all that it can learn."""
-    return attend(queries, positions, memory)
-
-
 class CompressedSelfAttention(SelfAttention):
     """attend(q, conv_k(x), conv_v(x)), with convolutions as wide as their stride.
 
@@ -303,31 +285,29 @@ class CompressedSelfAttention(SelfAttention):
         device, starts = inputs.device, positions.start_positions.unsqueeze(1)
         recent_and_new = torch.cat([cache.recent, inputs], dim=1)  # from start - stride + 1 on
         kv_cache = self._append(recent_and_new, cache.kv_cache, starts)
-        segments = torch.arange(1, kv_cache.values.size(-2) + 1, device=device)
-        segment_ends = segments * self.stride - 1
         query_positions = starts + torch.arange(inputs.size(1), device=device)
-
-        def attend(queries: Tensor, positions: Tensor, kv_cache: KVCache) -> AttentionOutput:
-            memory = as_memory(kv_cache, segment_ends <= positions.unsqueeze(-1))
-            return self.attention(queries, memory, need_weights=need_weights)
-
+        attended = self.attend(inputs, query_positions, kv_cache, need_weights=need_weights)
         weights = None
         if need_weights:
-            attended = attend(inputs, query_positions, kv_cache)
             assert attended.weights is not None
             weights = attended.weights.repeat_interleave(self.stride, dim=-1) / self.stride
-            outputs = attended.context
-        else:
-            outputs = attend_at_positions(
-                lambda *args: attend(*args).context,
-                inputs,
-                query_positions,
-                kv_cache,
-                list(self.attention.parameters()),
-            )
         last = positions.lengths.unsqueeze(1) + torch.arange(self.stride - 1, device=device)
         recent = _gather(recent_and_new, last)
-        return SelfAttentionOutput(outputs, weights, SelfAttentionCache(kv_cache, recent=recent))
+        next_cache = SelfAttentionCache(kv_cache, recent=recent)
+        return SelfAttentionOutput(attended.context, weights, next_cache)
+
+    def attend(
+        self,
+        queries: HiddenStates,
+        positions: Positions,
+        kv_cache: KVCache,
+        *,
+        need_weights: bool = False,
+    ) -> AttentionOutput:
+        """Attend from queries at these positions to the segments that end there or before."""
+        segments = torch.arange(1, kv_cache.values.size(-2) + 1, device=queries.device)
+        memory = as_memory(kv_cache, segments * self.stride - 1 <= positions.unsqueeze(-1))
+        return self.attention(queries, memory, need_weights=need_weights)
 
     def _append(
         self,

@@ -54,7 +54,7 @@ def test_plain_model_is_not_changed():
 def test_modules_without_replacement_are_the_same_objects():
     model = build("transformer")
     accelerated = accelerate_for_inference(model, CPU)
-    assert accelerated.decoder.embedding is model.decoder.embedding
+    assert accelerated.decoder.embedding.embedding is model.decoder.embedding.embedding
     linear = nn.Sequential(nn.Linear(2, 2))
     assert accelerate_for_inference(linear, CPU) is linear
 

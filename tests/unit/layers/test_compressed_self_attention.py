@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-import heedful.acceleration.kernels  # noqa: F401
 from heedful.acceleration import tuning
+from heedful.acceleration.registry import accelerate_for_training
 from heedful.attention.config import AttentionConfig
 from heedful.layers.self_attention import BatchPositions, CompressedSelfAttention
 
@@ -87,7 +87,8 @@ def compare(module, inputs, actual, expected):
 def test_causal_compressed_attention_same_as_a_loop(stride, chunk, need_weights, monkeypatch):
     monkeypatch.setattr(tuning, "QUERY_CHUNK_SIZE", chunk)
     module, inputs = build(stride), vectors()
-    actual = read(module, inputs, need_weights=need_weights).outputs
+    accelerated = accelerate_for_training(module, "cpu")
+    actual = read(accelerated, inputs, need_weights=need_weights).outputs
     expected = torch.stack([slowly(module, row, forward_bidirectional=False) for row in inputs])
     compare(module, inputs, actual, expected)
 
@@ -112,7 +113,7 @@ def test_weight_of_a_segment_is_spread_evenly_over_its_positions():
 
 def test_chunks_repeat_their_dropout_in_backward(monkeypatch):
     monkeypatch.setattr(tuning, "QUERY_CHUNK_SIZE", 4)
-    module, inputs = build(dropout=0.5), vectors()
+    module, inputs = accelerate_for_training(build(dropout=0.5), "cpu"), vectors()
 
     def ask(words):
         torch.manual_seed(1)

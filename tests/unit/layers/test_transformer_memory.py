@@ -8,6 +8,7 @@ import torch
 
 from benchmarks.memory_use import PeakMemory
 from heedful.acceleration import tuning
+from heedful.acceleration.registry import accelerate_for_training
 from heedful.models.language_model import TransformerBackboneConfig
 
 SIZE, SHORT, LONG = 64, 512, 2048
@@ -26,7 +27,7 @@ def bytes_per_token(attention_types, length):
             "attention_types": attention_types,
         }
     )
-    backbone = config.build(input_size=SIZE)
+    backbone = accelerate_for_training(config.build(input_size=SIZE), "cpu")
     inputs = torch.randn(1, length, SIZE, requires_grad=True)
     with PeakMemory() as memory:
         output = backbone(inputs, torch.tensor([length]), backbone.initial_state(inputs))

@@ -25,7 +25,7 @@ from heedful.attention.multi_head import MultiHeadAttention
 from heedful.layers.self_attention import KVCache
 from heedful.layers.sublayers import FeedForward, SublayerConnection
 from heedful.layers.transformer import TransformerLayer
-from heedful.pytree import map_tensors, select_rows
+from heedful.pytree import map_pairs, map_tensors, select_rows
 from heedful.shapes import Bool, Float, Int
 
 RowVectors = Float[Tensor, "R D"]
@@ -106,27 +106,30 @@ class BeamSharedState(NamedTuple):
         return memories, kv_caches
 
 
-def append_with_capacity(
-    cached: Float[Tensor, "B H S X"], new: Float[Tensor, "B H N X"]
-) -> Float[Tensor, "B H S+N X"]:
-    """Concatenate along the positions, writing into spare capacity where there is some.
+class GrowingCache(KVCache):
+    """A cache that may own a buffer of which it is the start, with spare positions behind it.
 
-    The result is a view of a larger buffer, which it carries as an attribute until it is appended
-    to. Rows that were selected are another tensor without that attribute: they are copied. Only a
-    tensor that comes back as it was returned gets spare capacity.
+    Appending passes the buffer on to the longer cache, so that nothing is written twice. A cache
+    that was appended to before, or whose rows were selected, owns none: it is copied.
     """
-    buffer: Tensor | None = vars(cached).pop("_buffer", None)
-    size, new_size = cached.size(-2), cached.size(-2) + new.size(-2)
-    if buffer is None:
-        buffer = torch.cat([cached, new], dim=-2)
-    else:
-        if buffer.size(-2) < new_size:
-            growth = max(tuning.CACHE_GROWTH_FACTOR * new.size(-2), size // 2)
-            buffer = pad(cached, (0, 0, 0, growth))
-        buffer[..., size:new_size, :] = new
-    grown = buffer[..., :new_size, :]
-    vars(grown)["_buffer"] = buffer
-    return grown
+
+    buffers: KVCache | None = None
+
+    def append(self, new: KVCache) -> Self:
+        """Return the cache with new positions behind it."""
+        size, new_size = self.values.size(-2), self.values.size(-2) + new.values.size(-2)
+        buffers, self.buffers = self.buffers, None
+        if buffers is None:
+            buffers = map_pairs(lambda *parts: torch.cat(parts, dim=-2), KVCache(*self), new)
+        else:
+            if buffers.values.size(-2) < new_size:
+                growth = max(tuning.CACHE_GROWTH_FACTOR * (new_size - size), size // 2)
+                buffers = KVCache(*(pad(part, (0, 0, 0, growth)) for part in self))
+            for buffer, added in zip(buffers, new, strict=True):
+                buffer[..., size:new_size, :] = added
+        grown = type(self)(*(buffer[..., :new_size, :] for buffer in buffers))
+        grown.buffers = buffers
+        return grown
 
 
 class PackedConnection(NamedTuple):
@@ -201,12 +204,13 @@ class PackedAttention(NamedTuple):
         head_size = projected.size(1) // (3 * self.num_heads)
         split_heads = projected.view(num_sentences, -1, 3, self.num_heads, head_size)
         queries, keys, values = split_heads.permute(2, 0, 3, 1, 4)  # (F, H, K, head size) each
+        cache = GrowingCache(values, keys)
         if kv_cache is not None:
-            values = append_with_capacity(kv_cache.values, values)
-            keys = append_with_capacity(kv_cache.keys, keys)
-        scores = _batched_product(queries, keys.mT)
+            owner = kv_cache if isinstance(kv_cache, GrowingCache) else GrowingCache(*kv_cache)
+            cache = owner.append(cache)
+        scores = _batched_product(queries, cache.keys.mT)
         weights = (scores if visible is None else mask_scores(scores, visible)).softmax(dim=-1)
-        return self._read(inputs, weights, values), weights, KVCache(values, keys)
+        return self._read(inputs, weights, cache.values), weights, cache
 
     def cross_attention_step(
         self, inputs: RowVectors, memory: Memory
