@@ -34,7 +34,6 @@ ALLOWED = {
     r"(zip_)?longest(_first)?|_longest_shape": "an element of a batch, not a length",
     r"_?(optional_)?places?|_PLACES|prepositions_by_place": "adverbials of place in Latin clauses",
     r"siblings": "children of one node of a tree, or folders of one folder",
-    r"can_look_up": "whether a table lookup is possible",
     r"FileNotFoundError|connection_made|tell": "names of Python",
     r"found_inf": "what torch.amp.GradScaler gives an optimizer",
 }
