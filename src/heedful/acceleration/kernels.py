@@ -1,10 +1,12 @@
-"""Registration of the kernels of all ops, and those that decoding steps use.
+"""Registration of the kernels of all ops, and what decoding steps use of them.
 
 Importing this module is all that it takes to use the kernels. Invariant: a kernel matches its
 reference up to rounding; candidates may differ in the order of equal scores.
 """
 
 import math
+from contextlib import suppress
+from functools import lru_cache
 from importlib.util import find_spec
 from itertools import zip_longest
 from typing import Any, cast
@@ -14,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
+from typing_extensions import override
 
 from heedful.acceleration import chunked_attention, rnn_layers, tuning
 from heedful.acceleration.cpu import training as cpu_training
@@ -33,11 +36,12 @@ from heedful.attention.attention import (
     softmax_context,
 )
 from heedful.attention.memory import AttentionState, Memory
+from heedful.attention.positional_encoding import SinusoidalEncoding, SinusoidLayout
 from heedful.attention.readouts import WeightedSumReadout
 from heedful.attention.scores import ScoreFunction
 from heedful.layers.rnn import unroll_outputs, unroll_states, unroll_with_final_state
 from heedful.search.candidates import Candidates, find_candidates, rank_all, to_candidates
-from heedful.shapes import Context, Float, Int, Queries, Scores
+from heedful.shapes import Context, Float, Int, Positions, Queries, Scores
 
 LogProbs = Float[Tensor, "R N"]
 CumulativeLogProbs = NDArray[np.float64]
@@ -228,6 +232,31 @@ def sdpa_context(queries: Queries, memory: Memory, temperature: float, dropout: 
 
 def _to_4d(inputs: Tensor) -> Tensor:
     return inputs[None, None].flatten(0, -4)
+
+
+class TabulatedSinusoids(SinusoidalEncoding):
+    """Sinusoids of small positions from a table; a GPU would have to wait to check their range."""
+
+    @override
+    def forward(
+        self, positions: Positions, dtype: torch.dtype = torch.float32
+    ) -> Float[Tensor, "*B T E"]:
+        is_eager = type(positions) is Tensor and not torch.compiler.is_compiling()
+        if positions.device.type == "cpu" and is_eager:
+            with suppress(IndexError):
+                return functional.embedding(
+                    positions, _sinusoid_table(self.size, self.layout, dtype)
+                )
+        return super().forward(positions, dtype)
+
+
+@lru_cache(maxsize=16)
+def _sinusoid_table(
+    size: int, layout: SinusoidLayout, dtype: torch.dtype
+) -> Float[Tensor, "positions E"]:
+    with torch.inference_mode(mode=False):
+        positions = torch.arange(tuning.NUM_TABULATED_POSITIONS, device="cpu")
+        return SinusoidalEncoding(size, layout=layout)(positions, dtype)
 
 
 # The kernels of `find_candidates` do not sort a whole vocabulary. The tokens of a row are split

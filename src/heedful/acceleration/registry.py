@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-import heedful.acceleration.kernels  # noqa: F401 - registers the kernels of all ops
-from heedful.acceleration import chunked_attention
+from heedful.acceleration import chunked_attention, kernels
 from heedful.acceleration.cpu import decoding_state, packed_linear, transformer_stack
 from heedful.acceleration.cpu import training as cpu_training
 from heedful.acceleration.cpu.training import can_defer_on_cpu
@@ -112,7 +111,7 @@ FUSED_NORMS = (
 )
 
 FOR_POSITIONS = (
-    Acceleration(SinusoidalEncoding, cpu_training.TabulatedSinusoids),
+    Acceleration(SinusoidalEncoding, kernels.TabulatedSinusoids),
     Acceleration(
         CompressedSelfAttention,
         chunked_attention.ChunkedCompressedSelfAttention,

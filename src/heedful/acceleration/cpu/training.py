@@ -1,4 +1,4 @@
-"""Training steps on a CPU: dropout from 16-bit random numbers, a table of sinusoids, the loss.
+"""Kernels of training steps on a CPU: dropout from 16-bit random numbers, the loss.
 
 torch draws 64 random bits for each element of dropout, in one thread; here they serve four
 elements. The loss of a linear layer is computed with its gradients, only for real targets.
@@ -7,8 +7,6 @@ probability within 2^-17 of that asked for; all else matches its reference up to
 """
 
 import math
-from contextlib import suppress
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -22,9 +20,8 @@ from heedful.acceleration.deferred_log_probs import DeferredLogProbs, can_be_def
 from heedful.attention.alignments import mask_scores
 from heedful.attention.attention import softmax_context
 from heedful.attention.memory import Memory
-from heedful.attention.positional_encoding import SinusoidalEncoding, SinusoidLayout
 from heedful.models.output_heads import smoothed_cross_entropy
-from heedful.shapes import Context, Float, Positions, Queries, Scalar, TokenIds
+from heedful.shapes import Context, Float, Queries, Scalar, TokenIds
 from heedful.tokenization.vocabulary import PAD
 
 NUM_VALUES = 2**16
@@ -61,31 +58,6 @@ class FastDropout(nn.Dropout):
         if not (self.training and _can_draw(self.p, inputs.numel()) and _can_run(inputs)):
             return super().forward(inputs)
         return inputs * dropout_noise(inputs, self.p)
-
-
-class TabulatedSinusoids(SinusoidalEncoding):
-    """Sinusoids of small positions from a table; a GPU would have to wait to check their range."""
-
-    @override
-    def forward(
-        self, positions: Positions, dtype: torch.dtype = torch.float32
-    ) -> Float[Tensor, "*B T E"]:
-        is_eager = type(positions) is Tensor and not torch.compiler.is_compiling()
-        if positions.device.type == "cpu" and is_eager:
-            with suppress(IndexError):
-                return functional.embedding(
-                    positions, _sinusoid_table(self.size, self.layout, dtype)
-                )
-        return super().forward(positions, dtype)
-
-
-@lru_cache(maxsize=16)
-def _sinusoid_table(
-    size: int, layout: SinusoidLayout, dtype: torch.dtype
-) -> Float[Tensor, "positions E"]:
-    with torch.inference_mode(mode=False):
-        positions = torch.arange(tuning.NUM_TABULATED_POSITIONS, device="cpu")
-        return SinusoidalEncoding(size, layout=layout)(positions, dtype)
 
 
 def can_attend_with_dropout(
