@@ -8,6 +8,7 @@ Outputs are compared in float64, where rounding does not decide between two toke
 probability; float32 is tested on the scores of given outputs.
 """
 
+import random
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,8 @@ from heedful.models.base import Seq2SeqModel
 from heedful.models.language_model import BoundedContextModel
 from heedful.recipes import load_recipe, recipe_names
 from heedful.recipes.recipe import ModelConfig
-from heedful.search.sampling import SamplingOptions, random_generators, sampling_loop
+from heedful.search.sampling import SamplingOptions, random_generators, sample
+from heedful.tasks.language_modeling.generator import generate_tokens
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, PAD
 from tests.forecasting import HOURLY
 from tests.forecasting import collate as collate_series
@@ -219,30 +221,40 @@ def test_probabilities_of_labels_do_not_depend_on_the_batch(name, dtype):
 
 
 @each_language_model
-def test_continuations_do_not_depend_on_the_batch(name):
-    """Prompts have equal lengths; continuations exceed the context."""
-    bounded = BoundedContextModel(build(name), context_length=6)
-    prompts = torch.randint(4, VOCABULARY, (3, 4), generator=torch.Generator().manual_seed(3))
+@pytest.mark.parametrize("temperature", [0.0, 1.0], ids=["greedy", "sampled"])
+def test_continuations_do_not_depend_on_the_batch(name, temperature):
+    """Prompts differ in length, one exceeds the context, and all continuations do."""
+    model, rng = build(name), random.Random(3)
+    prompts = [rng.choices(range(4, VOCABULARY), k=length) for length in (4, 1, 9, 2, 7)]
 
-    def sample(rows):
-        tokens = prompts[rows]
-        steps = sampling_loop(
-            bounded,
-            bounded.encode_prompt(tokens[:, :-1]),
-            bos=tokens[:, -1],
-            eos=None,
-            max_steps=torch.full((len(rows),), 10),
-            options=SamplingOptions(),
+    def continue_prompts(rows):
+        outputs = {row: [] for row in rows}
+        for index, token in generate_tokens(
+            model,
+            [prompts[row] for row in rows],
+            context_length=6,
+            max_new_tokens=10,
+            options=SamplingOptions(temperature),
             generators=random_generators(0, rows),
-        )
-        outputs = [(step.tokens, step.step.log_probs) for step in steps]
-        return [torch.stack(tensors, dim=1) for tensors in zip(*outputs, strict=True)]
+            is_stopped=lambda index: rows[index] == 3 and len(outputs[3]) >= 5,
+        ):
+            outputs[rows[index]].append(token)
+        return outputs
 
-    order = [2, 0, 1]
-    batched = sample(order)
-    for index, row in enumerate(order):
-        for actual, expected in zip(batched, sample([row]), strict=True):
-            torch.testing.assert_close(actual[index], expected[0], rtol=1e-9, atol=1e-9)
+    alone = {row: continue_prompts([row])[row] for row in range(5)}
+    assert [len(tokens) for tokens in alone.values()] == [10, 10, 10, 5, 10]
+    assert continue_prompts([2, 0, 4, 1, 3]) == alone
+    bounded = BoundedContextModel(model, context_length=6)
+    for row, prompt in enumerate(prompts):
+        (tokens,) = sample(
+            bounded,
+            bounded.encode_prompt(torch.tensor([prompt[:-1]], dtype=torch.long)),
+            bos=torch.tensor(prompt[-1:]),
+            eos=None,
+            max_lengths=torch.tensor([10]),
+            options=SamplingOptions(temperature=0),
+        )
+        assert temperature or tokens[: len(alone[row])] == alone[row]
 
 
 @each_forecaster

@@ -87,10 +87,10 @@ class LanguageModel(nn.Module):
         start_positions = torch.zeros(len(tokens), dtype=torch.long, device=tokens.device)
         return LanguageModelState(backbone_state, start_positions)
 
-    def encode_prompt(self, tokens: TokenIds) -> LanguageModelState:
-        """Return the state after a prompt."""
+    def encode_prompt(self, tokens: TokenIds, lengths: Lengths | None = None) -> LanguageModelState:
+        """Return the state after a prompt, of which the first `lengths` are real, or all."""
         state = self.initial_state(tokens)
-        return self.advance(tokens, state)[1] if tokens.size(1) else state
+        return self.advance(tokens, state, lengths)[1] if tokens.size(1) else state
 
     def step(self, tokens: StepTokens, state: LanguageModelState) -> StepOutput[LanguageModelState]:
         """Process one token per row and predict the next; there is no source to attend to."""
@@ -103,11 +103,12 @@ class LanguageModel(nn.Module):
         return log_softmax(self.lm_head(self.dropout(outputs)))
 
     def advance(
-        self, tokens: TokenIds, state: LanguageModelState
+        self, tokens: TokenIds, state: LanguageModelState, lengths: Lengths | None = None
     ) -> tuple[HiddenStates, LanguageModelState]:
         """Read the next tokens; return the hidden state of each, and the state after them."""
         embedded = self.embedding(tokens, state.start_positions)
-        lengths = torch.full_like(state.start_positions, tokens.size(1))
+        if lengths is None:
+            lengths = torch.full_like(state.start_positions, tokens.size(1))
         output: BackboneOutput = self.backbone(embedded, lengths, state.backbone_state)
         return output.outputs, LanguageModelState(output.state, state.start_positions + lengths)
 

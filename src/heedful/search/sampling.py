@@ -4,7 +4,7 @@ Invariants: what is sampled for a row depends on the seed, its key and the model
 other rows; a sampled output has the log-probabilities and weights of forced decoding.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 from typing import Annotated, Any, NamedTuple
 
@@ -134,10 +134,12 @@ def sampling_loop(
     generators: Sequence[Random],
     processors: Sequence[LogitsProcessor] = (),
     sentence_ids: Int[Tensor, "R"] | None = None,
+    is_stopped: Callable[[int], bool] | None = None,
 ) -> Iterator[SamplingStep]:
     """Sample token by token; rows leave the batch at EOS or after `max_steps`.
 
-    Processors identify a row by its sentence, or by its index without `sentence_ids`.
+    Processors identify a row by its sentence, or by its index without `sentence_ids`. A row also
+    leaves if `is_stopped` says so of its index, once the tokens of a step were used.
     """
     rows, depth = max_steps.nonzero().flatten(), 0
     tokens, state = bos[rows], select_rows(state, rows)
@@ -152,6 +154,9 @@ def sampling_loop(
         is_active = max_steps[rows] > depth
         active = (is_active if eos is None else is_active & (tokens != eos)).nonzero().flatten()
         yield SamplingStep(rows, step, tokens, active)
+        if is_stopped:
+            is_left = [not is_stopped(row) for row in rows[active].tolist()]
+            active = active[torch.tensor(is_left, dtype=torch.bool, device=active.device)]
         state = step.state if len(active) == len(rows) else select_rows(step.state, active)
         rows, tokens = rows[active], tokens[active]
         generated = torch.cat([generated[active], tokens.unsqueeze(1)], dim=1)

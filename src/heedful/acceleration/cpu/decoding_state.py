@@ -28,7 +28,7 @@ from heedful.models.recurrent.wiring import (
 )
 from heedful.pytree import map_rows, tensors_of
 from heedful.search import StepOutput
-from heedful.shapes import Int, StepTokens, Summary, TokenIds
+from heedful.shapes import Int, Lengths, StepTokens, Summary, TokenIds
 
 
 class TrackedState(NamedTuple):
@@ -108,8 +108,8 @@ class TrackedLanguageModel(TrackedSteps, LanguageModel):
     """A language model with tracked states after a prompt."""
 
     @override
-    def encode_prompt(self, tokens: TokenIds) -> Any:
-        return TrackedState.from_initial(super().encode_prompt(tokens))
+    def encode_prompt(self, tokens: TokenIds, lengths: Lengths | None = None) -> Any:
+        return TrackedState.from_initial(super().encode_prompt(tokens, lengths))
 
 
 def needs_no_state(wiring: AttentionWiring) -> bool:

@@ -1,16 +1,17 @@
 """Text generation with a trained language model.
 
-A line break is the token EOS. Without a prompt the model starts on a new line. Invariant: text that
-is streamed piece by piece is the text of all tokens.
+A line break is the token EOS. Without a prompt the model starts on a new line. Invariants: text
+that is streamed piece by piece is the text of all tokens; it does not depend on other prompts.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, takewhile
-from typing import Annotated, Self
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from random import Random
+from typing import Annotated, ClassVar, Self
 
 import torch
 from pydantic import ConfigDict, Field, NonNegativeInt, model_validator
-from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from typing_extensions import override
 
 from heedful.config import BaseConfig, check_types
@@ -20,8 +21,8 @@ from heedful.errors import check
 from heedful.evaluation.base import MetricScore
 from heedful.evaluation.perplexity import compute_token_loss
 from heedful.inspection.attention_layers import TokenAxis
-from heedful.models.language_model import BoundedContextModel, BoundedContextState, LanguageModel
-from heedful.search.sampling import SamplingOptions, random_generators, sample, sampling_loop
+from heedful.models.language_model import LanguageModel
+from heedful.search.sampling import SamplingOptions, random_generators, sampling_loop
 from heedful.tasks.text_task import PredictedText, TextPredictor
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import BOS, EOS, PAD, UNK
@@ -67,12 +68,47 @@ class GenerationOptions(BaseConfig):
         return SamplingOptions(*limits, forbidden_tokens=_EXCLUDED_TOKENS)
 
 
+class Continuation:
+    """A prompt, and the text that follows it token by token."""
+
+    def __init__(self, prompt: str, tokenizer: Tokenizer, stop: Sequence[str]) -> None:
+        self.prompt_ids = encode_prompt(prompt, tokenizer)
+        self.ids = list(self.prompt_ids)
+        self.is_stopped = False
+        self._tokenizer, self._stop = tokenizer, stop
+        self._text, self._start, self._end = prompt, len(prompt), len(prompt)
+        self._decoder = StreamDecoder(tokenizer, self.prompt_ids)
+
+    def add(self, token: int) -> None:
+        """Add a token."""
+        self.ids.append(token)
+        self._extend(self._decoder.add(token))
+
+    def finish(self) -> None:
+        """Add what is incomplete: no token follows."""
+        self._extend(self._decoder.rest())
+        if not self.is_stopped:
+            self._end = len(self._text)
+
+    def _extend(self, piece: str) -> None:
+        if piece:
+            self._text += piece
+            self._end, self.is_stopped = find_end(self._text, self._start, self._stop)
+
+    def result(self) -> PredictedText:
+        """Return the part of the text that is final."""
+        tokens = self._tokenizer.ids_to_tokens(self.ids)
+        text = self._text[: self._end]
+        return PredictedText(text, tokens, num_prompt_tokens=len(self.prompt_ids))
+
+
 class TextGenerator(TextPredictor):
     """A trained language model with its tokenizer."""
 
     model: LanguageModel
     options_class = GenerationOptions
     supports_control = True
+    batch_size: ClassVar[int] = 64
 
     @check_types
     def generate(
@@ -99,31 +135,26 @@ class TextGenerator(TextPredictor):
         self, prompt: str, num_samples: int, options: GenerationOptions
     ) -> list[str]:
         """Return multiple continuations with the prompt; the first is that of `generate`."""
-        prompt_ids, state, last_ids = self._encode_prompt(prompt, num_samples)
-        samples = sample(
-            self._bounded,
-            state,
-            bos=last_ids,
-            eos=None,
-            max_lengths=torch.full_like(last_ids, options.max_new_tokens),
-            options=options.build(),
-            seed=options.seed or 0,
-        )
-        texts = [
-            prompt + "".join(stream_text(self.tokenizer, prompt_ids, tokens)) for tokens in samples
-        ]
-        ends = [find_end(text, len(prompt), options.stop) for text in texts]
-        return [
-            text[:end] if is_stopped else text
-            for text, (end, is_stopped) in zip(texts, ends, strict=True)
-        ]
+        generators = random_generators(options.seed or 0, range(num_samples))
+        results = self._continue([prompt] * num_samples, options, generators)
+        return [result.text for result in results]
 
     @override
     def stream(
         self, request: str, options: GenerationOptions | None = None
     ) -> Iterator[PredictedText]:
         """Yield the prompt, then its continuation as it grows by complete characters."""
-        return self._continue(request, options or GenerationOptions(), 1)
+        options = options or GenerationOptions()
+        text = Continuation(request, self.tokenizer, options.stop)
+        yield text.result()
+        seed = 1 if options.seed is None else options.seed
+        for _, token in self._generate([text], options, random_generators(seed, range(1))):
+            text.add(token)
+            yield text.result()
+            if text.is_stopped:
+                return
+        text.finish()
+        yield text.result()
 
     @override
     def predict(
@@ -136,50 +167,55 @@ class TextGenerator(TextPredictor):
         need_layers: bool = False,
         control: RequestControl | None = None,
     ) -> Iterator[PredictedText]:
-        for index, prompt in enumerate(requests, start_index):
-            if need_layers:
-                yield self._read(prompt)
-                continue
-            seed_key = control.seed_key(index) if control else index
-            results = self._continue(prompt, options or GenerationOptions(), seed_key)
-            active = takewhile(lambda _: not (control and control.is_cancelled(index)), results)  # noqa: B023
-            *_, result = chain([PredictedText(prompt, ())], active)
-            yield result
+        if need_layers:
+            yield from map(self._read, requests)
+            return
+        options, prompts = options or GenerationOptions(), iter(requests)
+        while batch := list(islice(prompts, self.batch_size)):
+            indices = range(start_index, start_index + len(batch))
+            keys = [control.seed_key(index) if control else index for index in indices]
+            seeds = keys if options.seed is None else [options.seed] * len(keys)
+            generators = [random_generators(seed, range(1))[0] for seed in seeds]
+            yield from self._continue(
+                batch,
+                options,
+                generators,
+                lambda row: control is not None and control.is_cancelled(indices[row]),  # noqa: B023
+            )
+            start_index += len(batch)
 
     def _continue(
-        self, prompt: str, options: GenerationOptions, seed_key: int
-    ) -> Iterator[PredictedText]:
-        prompt_ids, state, last_ids = self._encode_prompt(prompt, 1)
-        steps = sampling_loop(
-            self._bounded,
-            state,
-            bos=last_ids,
-            eos=None,
-            max_steps=torch.full_like(last_ids, options.max_new_tokens),
+        self,
+        prompts: Sequence[str],
+        options: GenerationOptions,
+        generators: Sequence[Random],
+        is_cancelled: Callable[[int], bool] = lambda row: False,
+    ) -> list[PredictedText]:
+        """Continue a batch of prompts."""
+        texts = [Continuation(prompt, self.tokenizer, options.stop) for prompt in prompts]
+        for row, token in self._generate(texts, options, generators, is_cancelled):
+            texts[row].add(token)
+        for text in texts:
+            if not text.is_stopped:
+                text.finish()
+        return [text.result() for text in texts]
+
+    def _generate(
+        self,
+        texts: Sequence[Continuation],
+        options: GenerationOptions,
+        generators: Sequence[Random],
+        is_cancelled: Callable[[int], bool] = lambda row: False,
+    ) -> Iterator[tuple[int, int]]:
+        return generate_tokens(
+            self.model,
+            [text.prompt_ids for text in texts],
+            context_length=self.lm_batching.context_length,
+            max_new_tokens=options.max_new_tokens,
             options=options.build(),
-            generators=random_generators(
-                seed_key if options.seed is None else options.seed, range(1)
-            ),
+            generators=generators,
+            is_stopped=lambda row: texts[row].is_stopped or is_cancelled(row),
         )
-        ids = list(prompt_ids)
-
-        def new_ids() -> Iterator[int]:
-            for step in steps:
-                ids.append(int(step.tokens[0]))
-                yield ids[-1]
-
-        def result(text: str) -> PredictedText:
-            tokens = self.tokenizer.ids_to_tokens(ids)
-            return PredictedText(text, tokens, num_prompt_tokens=len(prompt_ids))
-
-        text = prompt
-        for piece in chain([""], stream_text(self.tokenizer, prompt_ids, new_ids())):
-            text += piece
-            end, is_stopped = find_end(text, len(prompt), options.stop)
-            yield result(text[:end])
-            if is_stopped:
-                return
-        yield result(text)
 
     def _read(self, text: str) -> PredictedText:
         """Read a text, as far as the context reaches, and return the attention of each layer."""
@@ -201,18 +237,52 @@ class TextGenerator(TextPredictor):
         signature = f"context:{context_length}|stride:half|unknown:{num_unknown}"
         return token_loss.text_scores(examples, signature)
 
-    @property
-    def _bounded(self) -> BoundedContextModel:
-        return BoundedContextModel(self.model, self.lm_batching.context_length)
 
-    @torch.no_grad()
-    def _encode_prompt(
-        self, prompt: str, num_rows: int
-    ) -> tuple[list[int], BoundedContextState, Tensor]:
-        """Process all tokens of a prompt but the last; return ids, state and last ids."""
-        ids = encode_prompt(prompt, self.tokenizer)
-        rows = torch.tensor(ids, device=self.device).expand(num_rows, -1)
-        return ids, self._bounded.encode_prompt(rows[:, :-1]), rows[:, -1]
+@torch.no_grad()
+def generate_tokens(
+    model: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    *,
+    context_length: int,
+    max_new_tokens: int,
+    options: SamplingOptions,
+    generators: Sequence[Random],
+    is_stopped: Callable[[int], bool] = lambda row: False,
+) -> Iterator[tuple[int, int]]:
+    """Continue token ids by `max_new_tokens`; yield row and token, until a row is stopped.
+
+    After `context_length` tokens a row restarts from the latter half of them, as in
+    `BoundedContextModel`. Rows of different lengths get there at different steps: each waits until
+    all have, so that they restart together and stay in step.
+    """
+    device = next(model.parameters()).device
+    texts = [list(ids) for ids in prompts]
+    num_left = [max_new_tokens] * len(texts)
+    while rows := [row for row, left in enumerate(num_left) if left and not is_stopped(row)]:
+        windows = [recent_tokens(texts[row][:-1], context_length) for row in rows]
+        lengths = torch.tensor([len(window) for window in windows])
+        max_steps = torch.tensor([num_left[row] for row in rows]).minimum(context_length - lengths)
+        padded = pad_sequence([torch.tensor(window, dtype=torch.long) for window in windows], True)
+        for step in sampling_loop(
+            model,
+            model.encode_prompt(padded.to(device), lengths.to(device)),
+            bos=torch.tensor([texts[row][-1] for row in rows], device=device),
+            eos=None,
+            max_steps=max_steps.to(device),
+            options=options,
+            generators=[generators[row] for row in rows],
+            is_stopped=lambda index: is_stopped(rows[index]),
+        ):
+            for index, token in zip(step.rows.tolist(), step.tokens.tolist(), strict=True):
+                texts[rows[index]].append(token)
+                num_left[rows[index]] -= 1
+                yield rows[index], token
+
+
+def recent_tokens(ids: Sequence[int], context_length: int) -> Sequence[int]:
+    """Return the tokens from which a model goes on after these; see `BoundedContextModel`."""
+    is_full = len(ids) >= context_length
+    return ids[len(ids) - context_length // 2 :] if is_full else ids
 
 
 def find_end(text: str, start: int, stop: Sequence[str]) -> tuple[int, bool]:
@@ -232,22 +302,38 @@ def find_end(text: str, start: int, stop: Sequence[str]) -> tuple[int, bool]:
     return len(text) - max(beginnings, default=0), False
 
 
+class StreamDecoder:
+    """Decodes tokens that follow a prompt, in complete characters."""
+
+    def __init__(self, tokenizer: Tokenizer, prompt_ids: Sequence[int]) -> None:
+        *_, line_start = (-1, *(index for index, token in enumerate(prompt_ids) if token == EOS))
+        self._tokenizer, self._line = tokenizer, [*prompt_ids[line_start + 1 :]]
+        self._shown = tokenizer.decode(self._line)
+
+    def add(self, token: int) -> str:
+        """Return the text that is complete with this token."""
+        if token == EOS:
+            piece = self.rest() + "\n"
+            self._line, self._shown = [], ""
+            return piece
+        self._line.append(token)
+        complete = self._tokenizer.decode(self._line).rstrip(_INCOMPLETE_CHARACTERS)
+        if len(complete) <= len(self._shown):
+            return ""
+        piece = complete[len(self._shown) :]
+        self._shown = complete
+        return piece
+
+    def rest(self) -> str:
+        """Return the text of a line that ends in the middle of a character."""
+        return self._tokenizer.decode(self._line)[len(self._shown) :]
+
+
 def stream_text(
-    tokenizer: Tokenizer, prompt_ids: list[int], tokens: Iterable[int]
+    tokenizer: Tokenizer, prompt_ids: Sequence[int], tokens: Iterable[int]
 ) -> Iterator[str]:
     """Yield the text of tokens that follow a prompt, in complete characters."""
-    *_, line_start = (-1, *(index for index, token in enumerate(prompt_ids) if token == EOS))
-    line = prompt_ids[line_start + 1 :]
-    shown = tokenizer.decode(line)
-    for token in tokens:
-        if token == EOS:
-            yield tokenizer.decode(line)[len(shown) :] + "\n"
-            line, shown = [], ""
-            continue
-        line.append(token)
-        complete = tokenizer.decode(line).rstrip(_INCOMPLETE_CHARACTERS)
-        if len(complete) > len(shown):
-            yield complete[len(shown) :]
-            shown = complete
-    if rest := tokenizer.decode(line)[len(shown) :]:
+    decoder = StreamDecoder(tokenizer, prompt_ids)
+    yield from filter(None, map(decoder.add, tokens))
+    if rest := decoder.rest():
         yield rest

@@ -2,14 +2,19 @@
 
 import json
 import shutil
-from itertools import pairwise
+from itertools import count, pairwise
 
 import pytest
 
 import heedful as library
 from heedful.data.text.token_stream import LMBatchingConfig
+from heedful.decoding.requests import RequestControl
 from heedful.errors import ConfigError
-from heedful.models.language_model import LanguageModelConfig, RecurrentBackboneConfig
+from heedful.models.language_model import (
+    LanguageModelConfig,
+    RecurrentBackboneConfig,
+    TransformerBackboneConfig,
+)
 from heedful.tasks.language_modeling.generator import (
     GenerationOptions,
     TextGenerator,
@@ -31,10 +36,20 @@ each_tokenizer = pytest.mark.parametrize("config", TOKENIZERS, ids=lambda config
 OPTIONS = GenerationOptions(max_new_tokens=25, seed=3)
 
 
-def build_generator(tokenizer_config):
+BACKBONES = {
+    "recurrent": RecurrentBackboneConfig(hidden_size=8),
+    "transformer": TransformerBackboneConfig(
+        hidden_size=4, num_layers=2, attention={"multi_head": {"num_heads": 2}}
+    ),
+}
+
+
+def build_generator(tokenizer_config, backbone="recurrent"):
     """A generator with random parameters, which may generate any token."""
     tokenizer = tokenizer_config.train(LINES)
-    config = LanguageModelConfig(backbone=RecurrentBackboneConfig(hidden_size=8), embedding_size=4)
+    config = LanguageModelConfig(
+        backbone=BACKBONES[backbone], embedding_size=4, positional_encoding={"type": "sinusoidal"}
+    )
     model = config.build(source_vocab_size=len(tokenizer), target_vocab_size=len(tokenizer))
     return TextGenerator(model, tokenizer, LMBatchingConfig(context_length=10))
 
@@ -62,6 +77,35 @@ def test_text_ends_before_the_first_stop_after_the_prompt(config):
 def test_result_counts_the_tokens_of_the_prompt():
     result = next(build_generator(CharacterTokenizerConfig()).predict(["in horto"], OPTIONS))
     assert result.num_prompt_tokens == len(result.tokens) - 25 == 9  # a line break before the text
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.parametrize("temperature", [0, 1], ids=["greedy", "sampled"])
+def test_batch_of_prompts_matches_one_prompt_at_a_time(backbone, temperature):
+    generator = build_generator(CharacterTokenizerConfig(), backbone)
+    options = GenerationOptions(max_new_tokens=25, temperature=temperature, stop=("te",))
+    prompts = ["", "Quis", "Caecilius in horto est", "in\nhorto", "est", "Quis"]
+    alone = [
+        next(generator.predict([prompt], options, start_index=index))
+        for index, prompt in enumerate(prompts, start=1)
+    ]
+    assert list(generator.predict(prompts, options)) == alone
+    assert (alone[1] == alone[5]) == (temperature == 0)
+    generator.batch_size = 4
+    assert list(generator.predict(iter(prompts), options)) == alone
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_cancelled_prompt_ends_and_leaves_the_others(backbone):
+    generator = build_generator(CharacterTokenizerConfig(), backbone)
+    prompts = ["Quis", "in horto", "est"]
+    expected = list(generator.predict(prompts, GenerationOptions(max_new_tokens=25)))
+    calls = count()
+    control = RequestControl(lambda index: index == 2 and next(calls) > 5, lambda index: index)
+    options = GenerationOptions(max_new_tokens=25)
+    results = list(generator.predict(prompts, options, control=control))
+    assert [results[0], results[2]] == [expected[0], expected[2]]
+    assert 5 <= len(results[1].text) - len("in horto") <= 6
 
 
 @each_tokenizer
