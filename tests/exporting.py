@@ -46,12 +46,23 @@ def train_letters(folder: Path, *, is_transformer: bool) -> Path:
     return folder / "run"
 
 
-def export(run: Path, target: str, out: Path) -> str:
+def export(run: Path, target: str, out: Path, *options: str) -> str:
     """Export by the command, in a process without shape checks, which torch.export cannot read.
 
     The files have the modes that the umask gives; a model must be readable by a group.
     """
-    command = [sys.executable, "-m", "heedful", "export", run, "--to", target, "--out", out]
+    command = [
+        sys.executable,
+        "-m",
+        "heedful",
+        "export",
+        run,
+        "--to",
+        target,
+        "--out",
+        out,
+        *options,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, umask=UMASK)
     assert done.returncode == 0, done.stderr
     assert_modes(out)

@@ -196,6 +196,13 @@ def program_name() -> str:
     return called.name if is_on_path else quote(str(called))
 
 
+def parse_languages(text: str) -> tuple[str, str]:
+    """Return the codes of source and target language that text such as "de-en" names."""
+    source, _, target = text.partition("-")
+    check(source and target, "--languages", f"{text!r} is no pair", "write such as de-en")
+    return source, target
+
+
 def parse_bytes(text: str) -> int:
     """Parse an amount of memory such as 512MiB, 4GiB or 4g."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())

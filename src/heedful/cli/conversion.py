@@ -7,7 +7,15 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from heedful.terminal import Quiet, RunFolder, echo, print_message, program_name, stderr_console
+from heedful.terminal import (
+    Quiet,
+    RunFolder,
+    echo,
+    parse_languages,
+    print_message,
+    program_name,
+    stderr_console,
+)
 
 ModelToImport = Annotated[
     Path, Argument(metavar="FOLDER|FILE", help="model folder (Hugging Face, Eole), or a checkpoint")
@@ -38,9 +46,19 @@ def import_(model: ModelToImport, *, run: RunToWrite, quiet: Quiet = False) -> N
 
 To = Annotated[str, Option("--to", metavar="FORMAT", help="format to write: see above")]
 FolderToWrite = Annotated[Path, Option("--out", "-o", help="folder to write")]
+Languages = Annotated[
+    str | None, Option(metavar="de-en", help="argos: source and target; default: ends of the files")
+]
 
 
-def export(run: RunFolder, *, to: To, out: FolderToWrite, quiet: Quiet = False) -> None:
+def export(
+    run: RunFolder,
+    *,
+    to: To,
+    out: FolderToWrite,
+    languages: Languages = None,
+    quiet: Quiet = False,
+) -> None:
     r"""Export a run to another library.
 
     The folder carries the model and its tokenizers. Before it gets its name, it is opened again
@@ -50,14 +68,17 @@ def export(run: RunFolder, *, to: To, out: FolderToWrite, quiet: Quiet = False) 
     \b
     hf           a folder of Hugging Face's transformers: pip install 'heedful[hf]'
     ct2          a folder of CTranslate2: pip install 'heedful[ct2]'
+    argos        a package for LibreTranslate: pip install 'heedful[argos]'
     onnx         graphs for onnxruntime: pip install 'heedful[onnx]'
     safetensors  tensors, settings and tokenizers as files
     torch        programs of torch.export
 
     Example: heedful export runs/de-en --to hf --out de-en-hf
+    Example: heedful export runs/de-en --to argos --languages de-en --out de-en-argos
     """
     from heedful.conversion.exporting import export_run
 
     console = stderr_console(quiet=quiet)
-    compared = export_run(run, to, out, partial(print_message, console))
+    pair = parse_languages(languages) if languages else None
+    compared = export_run(run, to, out, partial(print_message, console), languages=pair)
     echo(f"{out}: exported; {compared}")

@@ -21,6 +21,7 @@ from heedful.terminal import (
     backend_overrides,
     echo,
     handle_stdout_errors,
+    parse_languages,
 )
 
 Runs = Annotated[
@@ -108,10 +109,9 @@ def parse_runs(runs: Sequence[str], languages: Sequence[str]) -> list[ServedRun]
         served[name] = ServedRun(name, paths)
     for argument in languages:
         name, _, pair = argument.rpartition("=")
-        codes = pair.split("-", 1)
-        check(len(codes) == 2, "--languages", f"{pair!r} is no pair", "write such as de-en")
+        codes = parse_languages(pair)
         name = name or next(iter(served))
         message, hint = f"no run is called {name!r}", f"choose from: {', '.join(served)}"
         check(name in served, "--languages", message, hint)
-        served[name] = served[name]._replace(languages=(codes[0], codes[1]))
+        served[name] = served[name]._replace(languages=codes)
     return list(served.values())

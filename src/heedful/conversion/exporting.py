@@ -38,10 +38,16 @@ _MAX_SAMPLE_LENGTH = 40
 
 
 def export_run(
-    run_dir: Path, target: str, out: Path, log: Callable[[str], object] = lambda line: None
+    run_dir: Path,
+    target: str,
+    out: Path,
+    log: Callable[[str], object] = lambda line: None,
+    *,
+    languages: tuple[str, str] | None = None,
 ) -> str:
     """Write a run in another format; return a summary of the comparison."""
     exporter = get_exporter(target)
+    exporter = exporter.with_languages(languages) if languages else exporter
     is_free = not out.exists() or (out.is_dir() and not any(out.iterdir()))
     message = "the folder exists and is not empty"
     check(is_free, str(out), message, "name another folder with --out", RunError)

@@ -91,6 +91,11 @@ class Exporter(ABC):
     extra: ClassVar[str] = ""
     """Extra of heedful that installs them."""
 
+    def with_languages(self, languages: tuple[str, str]) -> "Exporter":
+        """Return an exporter that writes the codes of source and target language, too."""
+        message = f"has no effect with --to {self.name}"
+        raise ConfigError("--languages", message, "leave it out")
+
     @abstractmethod
     def unsupported_reason(self, run: LoadedRun) -> str | None:
         """Return the part of a run that the format cannot represent; None if there is none."""

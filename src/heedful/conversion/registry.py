@@ -36,6 +36,7 @@ CHECKPOINT_IMPORTERS: dict[str, str] = {
 EXPORTERS = {
     "hf": "heedful.conversion.hf_export",
     "ct2": "heedful.conversion.ct2_export",
+    "argos": "heedful.conversion.argos_export",
     "onnx": "heedful.conversion.onnx_export",
     "safetensors": "heedful.conversion.safetensors_export",
     "torch": "heedful.conversion.torch_export",

@@ -12,10 +12,11 @@ from typing import NamedTuple
 _ABBREVIATIONS = """abb abs bd bspw bzw ca chr co corp dept dr ed eds etc evtl fa fig fr geb ggf hr
 inc jr ltd max mgr min mio mlle mme mr mrd mrs ms no nr op pp prof rev sen sgt sog sr sra st str tel
 usw vgl vol vs zzgl"""
-_CLOSING, _OPENING = ")]}\"'\u00bb\u201d\u2019\u203a", "([{\"'\u00ab\u201c\u201e\u2018\u2039"
-_FULL_WIDTH_STOPS = "\u3002\uff01\uff1f"
+ABBREVIATIONS = tuple(_ABBREVIATIONS.split())
+CLOSING, _OPENING = ")]}\"'\u00bb\u201d\u2019\u203a", "([{\"'\u00ab\u201c\u201e\u2018\u2039"
+FULL_WIDTH_STOPS, FULL_WIDTH_CLOSING = "\u3002\uff01\uff1f", "\u300d\u300f\uff09"
 _WORD = re.compile(
-    rf"[^\s{_FULL_WIDTH_STOPS}]*[{_FULL_WIDTH_STOPS}]+[\u300d\u300f\uff09\u201d\u2019]*|\S+"
+    rf"[^\s{FULL_WIDTH_STOPS}]*[{FULL_WIDTH_STOPS}]+[{FULL_WIDTH_CLOSING}\u201d\u2019]*|\S+"
 )
 PIECE = re.compile(r"\w+(?:[^\w\s]+\w+)*|[^\w\s]+")  # a word, or the punctuation around it
 
@@ -55,17 +56,15 @@ def sentence_spans(text: str, *, has_lines: bool = True) -> list[tuple[int, int]
 
 
 def _ends_sentence(text: str, word: tuple[int, int], next_start: int) -> bool:
-    stem = text[slice(*word)].rstrip(_CLOSING)
-    if stem[-1:] in _FULL_WIDTH_STOPS or text[word[1] - 1] in "\u300d\u300f\uff09":
+    stem = text[slice(*word)].rstrip(CLOSING)
+    if stem[-1:] in FULL_WIDTH_STOPS or text[word[1] - 1] in FULL_WIDTH_CLOSING:
         return bool(stem)
     following = text[next_start]
-    if stem[-1:] not in (".", "!", "?", "\u2026") or following.islower() or following in _CLOSING:
+    if stem[-1:] not in (".", "!", "?", "\u2026") or following.islower() or following in CLOSING:
         return False
     if not stem.endswith(".") or stem.endswith(".."):
         return True
     name = stem[:-1].lstrip(_OPENING)
     is_short = all(len(part) <= 2 for part in name.split(".")) and "." in name  # z.B., U.S.
     is_ordinal = name.isdecimal() and len(name) <= 2
-    return not (
-        len(name) == 1 or is_short or is_ordinal or name.casefold() in _ABBREVIATIONS.split()
-    )
+    return not (len(name) == 1 or is_short or is_ordinal or name.casefold() in ABBREVIATIONS)
