@@ -1,12 +1,19 @@
-"""Functions on each tensor of nested tuples, such as states and batches; None stays None."""
+"""Functions on each tensor of nested tuples, such as states and batches, and on trees of modules.
 
+None stays None.
+"""
+
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 Nested = TypeVar("Nested")
+Module = TypeVar("Module", bound=nn.Module)
+ModuleChange = Callable[[Any], None]
+"""Changes a copy of a module in place."""
 
 
 def map_tensors(transform: Callable[[Tensor], Tensor], value: Nested) -> Nested:
@@ -61,3 +68,32 @@ def to_float64(tensor: Tensor) -> Tensor:
     """Convert to float64, on the CPU if the device of the tensor has no float64."""
     has_float64 = widest_float(tensor.device) == torch.float64
     return (tensor if has_float64 else tensor.cpu()).double()
+
+
+def rebuild_modules(
+    module: Module,
+    find_change: Callable[[str, nn.Module, nn.Module | None], ModuleChange | None],
+    *,
+    path: str = "",
+    parent: nn.Module | None = None,
+) -> Module:
+    """Return a module in which copies of some parts are changed; `module` itself is not.
+
+    `find_change` gets path, module and parent, and returns the change or None. Copies share
+    parameters, buffers and hooks; parts that neither change nor contain a change are not copied.
+    """
+    children = {
+        name: child
+        and rebuild_modules(
+            child, find_change, path=f"{path}.{name}" if path else name, parent=module
+        )
+        for name, child in module._modules.items()
+    }
+    change = find_change(path, module, parent)
+    if change is None and all(child is module._modules[name] for name, child in children.items()):
+        return module
+    rebuilt = copy.copy(module)
+    rebuilt._modules = children
+    if change is not None:
+        change(rebuilt)
+    return rebuilt

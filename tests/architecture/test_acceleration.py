@@ -9,6 +9,7 @@ from tests.architecture.source import SOURCE, module_name, parse, short, source_
 
 PLAIN_PACKAGES = ("attention", "layers", "models", "search")
 CALL_SITES = {
+    "heedful.tasks.prediction": "plain modules to edit",
     "heedful.tasks.search_predictor": "a predictor",
     "heedful.tasks.labels": "a predictor",
     "heedful.tasks.text_task": "predictors of running text",

@@ -7,10 +7,10 @@ Invariant: an accelerated model matches the plain model up to rounding; in train
 distribution.
 """
 
-import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,7 @@ from heedful.models.output_heads import CopyInputs, Features, SoftmaxHead, log_s
 from heedful.models.prefix_lm import PrefixLanguageModel
 from heedful.models.recurrent.decoder_parts import PreOutput
 from heedful.models.transformer import TransformerDecoder
+from heedful.pytree import Module, ModuleChange, rebuild_modules
 from heedful.shapes import Float, HiddenStates, LogProbs, SourceWeights
 
 
@@ -74,9 +75,6 @@ class DeferredPrefixLanguageModel(PrefixLanguageModel):
     @override
     def compute_log_probs(self, outputs: HiddenStates) -> LogProbs:
         return deferred_log_softmax(self.dropout(outputs), self.lm_head)
-
-
-Module = TypeVar("Module", bound=nn.Module)
 
 
 class Acceleration(NamedTuple):
@@ -191,28 +189,35 @@ FOR_INFERENCE: tuple[Acceleration, ...] = (
 
 
 def accelerate(
-    module: Module,
-    device: torch.device,
-    replacements: Sequence[Acceleration] | None = None,
-    parent: nn.Module | None = None,
+    module: Module, device: torch.device, replacements: Sequence[Acceleration] | None = None
 ) -> Module:
     """Return a module in which each part that has a replacement, for inference, is replaced.
 
     Parts without one, inside and out, are the same objects as before; `module` is not changed.
     """
     replacements = FOR_INFERENCE if replacements is None else replacements
-    children = {
-        key: child and accelerate(child, device, replacements, module)
-        for key, child in module._modules.items()
-    }
-    match = next((entry for entry in replacements if entry.matches(module, device, parent)), None)
-    if match is None and all(child is module._modules[name] for name, child in children.items()):
-        return module
-    replacement = copy.copy(module)  # shares parameters, buffers and hooks
-    replacement._modules = children
-    if match is not None:
-        replacement.__class__ = cast(type[Module], match.replacement)
-    return replacement
+
+    def find_replacement(_: str, part: nn.Module, parent: nn.Module | None) -> ModuleChange | None:
+        matches = (entry for entry in replacements if entry.matches(part, device, parent))
+        match = next(matches, None)
+        return match and partial(_set_class, module_class=match.replacement)
+
+    return rebuild_modules(module, find_replacement)
+
+
+def restore_plain(module: Module) -> Module:
+    """Return a module whose replacements are the plain modules again; it shares all parameters."""
+    originals = {entry.replacement: entry.original for entry in (*FOR_INFERENCE, *FOR_TRAINING)}
+
+    def find_original(_: str, part: nn.Module, parent: nn.Module | None) -> ModuleChange | None:
+        original = originals.get(type(part))
+        return None if original is None else partial(_set_class, module_class=original)
+
+    return rebuild_modules(module, find_original)
+
+
+def _set_class(module: nn.Module, module_class: type[nn.Module]) -> None:
+    module.__class__ = module_class
 
 
 def accelerate_for_training(model: Module, device: torch.device | str) -> Module:

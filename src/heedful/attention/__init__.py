@@ -4,6 +4,7 @@ Read in this order: `memory` (keys, values and the state after earlier queries) 
 `attention`, the module that uses all others, and `multi_head`; `scores` (with dot products),
 `additive_scores` and `relative_scores`; `alignments` (softmax and others) with
 `local_alignment`, `monotonic_alignment` and `hard_alignment`; `readouts`;
-`auxiliary_losses`; `positional_encoding`; `sentinel`; and `config`, the config of a whole
-mechanism. Import names from the module that defines them.
+`auxiliary_losses`; `positional_encoding`; `sentinel`; `config`, the config of a whole
+mechanism; and `edits`, which change weights of a trained model. Import names from the module that
+defines them.
 """

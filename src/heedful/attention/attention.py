@@ -5,7 +5,7 @@ nothing between calls. Invariant: queries in one call give the same results as o
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, cast
 
 import torch
@@ -48,6 +48,8 @@ class Attention(nn.Module, ABC):
 
     role: AttentionRole
     """What the memory is, relative to the queries; used in traces."""
+    is_segmented: bool = False
+    """Whether positions of the memory are not those of the sequence: blocks, or segments."""
     score: ScoreFunction
     alignment_function: AlignmentFunction
     readout: Readout
@@ -151,6 +153,15 @@ class AttentionWrapper(Attention):
     @override
     def has_auxiliary_losses(self) -> bool:
         return self.inner.has_auxiliary_losses
+
+
+def outer_attention(model: nn.Module) -> Iterator[tuple[str, Attention]]:
+    """Yield each attention of a model with its path, those inside another one left out."""
+    inner: set[nn.Module] = set()
+    for path, module in model.named_modules():
+        if isinstance(module, Attention) and module not in inner:
+            inner.update(module.modules())
+            yield path, module
 
 
 class SingleHeadAttention(Attention):

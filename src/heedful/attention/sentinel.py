@@ -7,6 +7,7 @@ sum to one; outside this module the source keeps its number of positions.
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from typing_extensions import override
 
 from heedful.attention.additive_scores import LocationScore
@@ -56,7 +57,7 @@ class SentinelAttention(AttentionWrapper):
         need_weights: bool = True,
     ) -> AttentionOutput:
         """Attend to a memory with a sentinel; the output has the weights of the source."""
-        output = self.inner(queries, memory)
+        output = self.inner(queries, memory, self._inner_state(state))
         alignment = _split_gates(output.alignment)
         if state is not None:  # nothing depends on it, but a trace tells steps apart by it
             state = state._replace(
@@ -66,11 +67,19 @@ class SentinelAttention(AttentionWrapper):
             )
         return AttentionOutput(output.context, output.weights[..., :-1], alignment, state)
 
+    def _inner_state(self, state: AttentionState | None) -> AttentionState | None:
+        """Return the state with a position for the sentinel, where an edit depends on it."""
+        if state is None or not self.inner.is_stateful:
+            return None
+        per_position = state.last_weights, state.coverage
+        last_weights, coverage = (pad(weights, (0, 1)) for weights in per_position)
+        return state._replace(last_weights=last_weights, coverage=coverage)
+
     @override
     def compute_weights(
         self, queries: Queries, memory: Memory, state: AttentionState | None = None
     ) -> AlignmentOutput:
-        return _split_gates(self.inner.compute_weights(queries, memory))
+        return _split_gates(self.inner.compute_weights(queries, memory, self._inner_state(state)))
 
     @override
     def compute_auxiliary_losses(self, loss_inputs: AlignmentLossInputs) -> Losses:

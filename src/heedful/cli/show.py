@@ -47,6 +47,14 @@ ShowLines = Annotated[
 ShowTree = Annotated[
     bool, Option("--search-tree", help="draw the beam search for the first text instead")
 ]
+Edits = Annotated[
+    list[str] | None,
+    Option(
+        "--edit",
+        metavar="'KEY=VALUE, ...'",
+        help="change attention first: 'layer=PATH, step=3, set=5'; indices from 0; repeatable",
+    ),
+]
 
 
 def show(
@@ -62,6 +70,7 @@ def show(
     html: HTMLFile = None,
     lines: ShowLines = False,
     show_tree: ShowTree = False,
+    edit: Edits = None,
     as_json: Annotated[bool, Option("--json", help="print JSON lines instead")] = False,
     device: Device = "auto",
 ) -> None:
@@ -73,7 +82,9 @@ def show(
     Example: heedful show runs/demo "Puella ambulat." --search-tree --svg tree.svg
     Example: heedful show runs/lstmn "a b c d" --kind encoder-intra --png map.png
     Example: heedful show runs/captions dog.jpg --words --html page.html
+    Example: heedful show runs/demo "Puella ambulat." --edit "step=1, set=0" --json
     """
+    from heedful.attention.edits import AttentionEdit
     from heedful.inspection.attention_layers import AttentionSelection
     from heedful.runs import load
 
@@ -88,11 +99,17 @@ def show(
         requests = chain.from_iterable(map(predictor.read_file, texts))
     else:
         _note_file_names(texts)
+    edits = [AttentionEdit.parse(text) for text in edit or ()]
     if show_tree:
-        _show_search_tree(predictor, texts, as_json=as_json, figures=figures or (), html=html)
+        edited = predictor.with_edits(edits)
+        _show_search_tree(edited, texts, as_json=as_json, figures=figures or (), html=html)
         return
     selection = AttentionSelection(kind or (), layer or (), head or (), joins_words=words)
-    results = list(predictor.predict(requests, need_layers=True))
+    if edits:
+        explained = [predictor.explain(request, edits=edits) for request in requests]
+        results = [explanation.result for explanation in explained]
+    else:
+        results = list(predictor.predict(requests, need_layers=True))
     maps = [_select_maps(result, selection, run) for result in results]
     columns = selection.count_heads(results[0].attention_layers)
     form: FigureForm = "lines" if lines else "map"
@@ -103,6 +120,8 @@ def show(
     with handle_stdout_errors():
         if not as_json:
             print_attention(maps, form)
+        elif edits:
+            _print_json_lines(explanation.to_json() for explanation in explained)
         elif any(selection):
             pairs = zip(results, maps, strict=True)
             _print_json_lines(

@@ -18,7 +18,7 @@ from heedful.search import DisjunctiveConstraint, LogitsProcessor, require_phras
 from heedful.search.constraints import ConstraintSet
 from heedful.tokenization.tokenizer import CharacterTokenizer, Tokenizer, WordTokenizer
 from heedful.tokenization.tokenizer_pair import TokenizerPair
-from heedful.tokenization.vocabulary import UNK
+from heedful.tokenization.vocabulary import BOS, EOS, NUM_SPECIAL_TOKENS, UNK
 
 TooLong = Literal["error", "skip", "cut"]
 """What happens to a text of more than `max_source_length` tokens: a DataError; an empty output; or
@@ -37,11 +37,13 @@ class Request(NamedTuple):
     required_phrases: Phrases = ()
     forbidden_phrases: Sequence[str] = ()
     target: str | None = None  # an output to score instead of searching
+    prefix_tokens: Sequence[int] = ()  # as token ids, where a text would be tokenized otherwise
 
     @property
     def has_constraints(self) -> bool:
         """Whether it has constraints of its own."""
-        return bool(self.prefix or self.required_phrases or self.forbidden_phrases)
+        has_prefix = self.prefix or self.prefix_tokens
+        return bool(has_prefix or self.required_phrases or self.forbidden_phrases)
 
     def to_json(self) -> str | dict[str, Any]:
         """Return what `Translator.parse_json` reads: the text, or an object with constraints."""
@@ -82,7 +84,8 @@ class EncodedRequest(NamedTuple):
     def is_empty(self) -> bool:
         """True if the text is skipped, or empty without constraints: its output is then empty."""
         request = self.request
-        is_free = not request.prefix and not request.required_phrases and request.target is None
+        has_prefix = request.prefix or request.prefix_tokens
+        is_free = not has_prefix and not request.required_phrases and request.target is None
         return self.is_skipped or (not self.source and is_free)
 
 
@@ -202,8 +205,13 @@ class RequestEncoder:
         message = f"required_phrases work only with beam search, but decoding.{setting} is set"
         hint = f"remove required_phrases, or set decoding.{setting} to null"
         _check_data(not (request.required_phrases and setting), location, message, hint)
+        if request.prefix_tokens:
+            check_prefix_tokens(request, target, location=location)
+            request = request._replace(prefix=target.decode(list(request.prefix_tokens)))
         self._check_no_contradictions(request, location)
-        prefix = tokenize_prefix(target, request.prefix, location=location)
+        prefix: Sequence[int] = request.prefix_tokens or tokenize_prefix(
+            target, request.prefix, location=location
+        )
         required = tokenize_constraints(target, request.required_phrases, location=location)
         encoded = encoded._replace(prefix=prefix, constraints=[*self._constraints, *required])
         if request.forbidden_phrases:
@@ -290,6 +298,18 @@ def tokenize_prefix(tokenizer: Tokenizer, text: str, *, location: str) -> list[i
     ids = tokenizer.encode(prefix)
     _check_known_words(UNK not in ids, prefix, location)
     return ids
+
+
+def check_prefix_tokens(request: Request, tokenizer: Tokenizer, *, location: str) -> None:
+    """Raise DataError for ids that no output has, or a prefix that is also a text."""
+    message = "the prefix is given as a text and as tokens"
+    _check_data(not request.prefix, location, message, "give prefix or prefix_tokens")
+    valid = range(UNK, len(tokenizer))
+    for token in request.prefix_tokens:
+        is_valid = token in valid and token not in (BOS, EOS)
+        message = f"prefix_tokens has {token}, but tokens of outputs are {UNK} and "
+        message += f"{NUM_SPECIAL_TOKENS} to {len(tokenizer) - 1}"
+        _check_data(is_valid, location, message, "give ids of tokens, without BOS and EOS")
 
 
 def _check_known_words(is_known: bool, phrase: str, location: str) -> None:

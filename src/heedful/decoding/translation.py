@@ -53,6 +53,7 @@ class Translation(NamedTuple):
     tree: list[Node[str]] | None = None  # the whole search, if it was requested
     attention_layers: Sequence[AttentionLayer] = ()  # all of the model, if they were requested
     copy_probs: NDArray[np.float32] | None = None  # (tokens,), p(copied | token), if it copies
+    token_ids: Sequence[int] = ()  # for `Request.prefix_tokens`
 
     @property
     def attention_map(self) -> AttentionMap:
@@ -142,7 +143,7 @@ class TranslationBuilder:
             for index, hypothesis in enumerate(output.hypotheses)
         )
         tree, target = output.tree, mappers.target.tokenizer
-        nodes = None if tree is None else [_with_text(node, target) for node in tree]
+        nodes = None if tree is None else [with_text(node, target) for node in tree]
         return best._replace(alternatives=tuple(others), tree=nodes)
 
     def build_text(self, request: EncodedRequest, tokens: Sequence[int]) -> str:
@@ -188,13 +189,19 @@ class TranslationBuilder:
             eos_weights=output.eos_weights[:num_source_tokens],
             source_word_ids=[*word_ids(source_texts, source_words), NO_WORD_ID],
             word_ids=word_ids(token_texts, whitespace_words(text)),
+            token_ids=output.tokens,
         )
 
 
-def _with_text(node: Node[int], tokenizer: Tokenizer) -> Node[str]:
-    token = EOS_LABEL if node.token == EOS else None
-    if node.token is not None and node.token != EOS:
-        (token,) = tokenizer.ids_to_tokens([node.token])
+def display_outputs(ids: Sequence[int], tokenizer: Tokenizer) -> list[str]:
+    """Return output tokens as they are shown."""
+    names = zip(ids, tokenizer.ids_to_tokens(ids), strict=True)
+    return [EOS_LABEL if token == EOS else name for token, name in names]
+
+
+def with_text(node: Node[int], tokenizer: Tokenizer) -> Node[str]:
+    """Return a node of the search tree with the token as it is shown; the root has none."""
+    (token,) = [None] if node.token is None else display_outputs([node.token], tokenizer)
     return Node(node.parent, token, node.log_prob, node.cumulative_log_prob, node.status)
 
 

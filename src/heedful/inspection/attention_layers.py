@@ -6,7 +6,7 @@ Invariant: the mean over heads or layers, and joining subwords into words, keep 
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ MEAN = 0
 """Stands for the mean over all layers or heads, which are counted from 1."""
 
 _BACKWARD = "-backward"
+_DIGITS = 6  # of numbers in JSON
 _TITLES = {"cross": "cross-attention", "pooling": "attention pooling", "copy": "copying"}
 _AXIS_NAMES = {
     "cross": ("output", "source"),
@@ -93,6 +94,24 @@ class AttentionLayer(NamedTuple):
     gates: Float[np.ndarray, "H T"] | None = None
     """How much of the context each query uses: the gate of the readout, times what a sentinel
     leaves; None without either."""
+    path: str = ""
+    """Of the module in the model, by which edits name it."""
+    first_step: int = 0
+    """The step of the first query: not 0 where the keys begin with another text."""
+    max_hidden_weight: float = 0.0
+    """The largest weight that a query gives to positions which the mask hides: 0 but for bugs."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "path": self.path,
+            "type": self.kind,
+            "first_step": self.first_step,
+            "queries": list(self.queries.tokens),
+            "keys": list(self.keys.tokens),
+            "weights": self.weights.astype("float64").round(_DIGITS).tolist(),
+            "is_default": self.is_default,
+        }
 
 
 Axes = tuple[str, TokenAxis, TokenAxis]
@@ -112,6 +131,7 @@ def collect_layers(
     layers: list[AttentionLayer] = []
     steps: dict[str, list[Tensor]] = {}
     gates: dict[str, list[Tensor]] = {}
+    hidden: dict[str, float] = {}
     blocked_kinds: set[str] = set()
     for record in records:
         axes = axes_of(record)
@@ -124,6 +144,8 @@ def collect_layers(
         first_step = [record.weights.new_zeros(shape[1], 1, num_keys)] if is_intra else []
         parts = steps.setdefault(record.module_path, first_step)
         gates.setdefault(record.module_path, []).extend(_context_gates(record))
+        hidden_weight = record.extras.get("hidden_weight", record.weights.new_zeros(1)).max().item()
+        hidden[record.module_path] = max(hidden_weight, hidden.get(record.module_path, 0.0))
         if shape[0] == 1 and shape[2] == 1 and num_queries > 1:
             # An RNN attends step by step, perhaps to a history that grows.
             parts.append(torch.nn.functional.pad(record.weights[0], (0, num_keys - shape[3])))
@@ -135,7 +157,16 @@ def collect_layers(
             weights = torch.cat(steps.pop(record.module_path), dim=1).float().cpu().numpy()
             gate_parts = gates.pop(record.module_path)
             gate = torch.cat(gate_parts, dim=1).float().cpu().numpy() if gate_parts else None
-            layer = AttentionLayer(kind, queries, keys, weights, gates=gate)
+            layer = AttentionLayer(
+                kind,
+                queries,
+                keys,
+                weights,
+                gates=gate,
+                path=record.module_path,
+                first_step=num_keys - num_queries if kind == "self" else 0,
+                max_hidden_weight=hidden.pop(record.module_path),
+            )
             layers.append(_reversed(layer) if ".backward_cell." in record.module_path else layer)
     return [layer for layer in layers if layer.kind not in blocked_kinds]
 

@@ -23,7 +23,13 @@ import torch
 from torch import Tensor, nn
 
 from heedful.attention.alignments import AlignmentOutput
-from heedful.attention.attention import Attention, AttentionOutput, AttentionRole
+from heedful.attention.attention import (
+    Attention,
+    AttentionOutput,
+    AttentionRole,
+    outer_attention,
+)
+from heedful.attention.edits import EditedAlignment
 from heedful.attention.local_alignment import LocalAlignment
 from heedful.attention.memory import AttentionState, Memory
 from heedful.attention.monotonic_alignment import MonotonicAlignment
@@ -60,7 +66,7 @@ class TraceRecord:
     """Other tensors by name, (B, H, T) or (B, H, T, S): the fields of `AlignmentOutput`;
     `coverage`, the weights summed over earlier queries; `half_width` of a local window;
     `selected_position` of a hard alignment, -1 if there is none; `expected_position` of a monotonic
-    pointer; `readout_gates` of a gated readout."""
+    pointer; `readout_gates` of a gated readout; `hidden_weight`, the weight of masked positions."""
     cumulative_weights: Totals | None = None
     """Weights summed over all queries before this call and after it; None without a state."""
     grid: tuple[int, int] | None = None
@@ -97,18 +103,16 @@ def trace_attention(
     record. Records are moved to `device`, if given.
     """
     records: list[TraceRecord] = []
-    inner: set[nn.Module] = set()  # attention inside another one is not traced by itself
     handles = []
     image_encoder = _find_image_encoder(model)
     encoder_modules = set() if image_encoder is None else set(image_encoder.modules())
+    for module_path, attention in outer_attention(model):
+        is_over_image = attention.role == "cross" or attention in encoder_modules
+        grid = image_encoder.grid if image_encoder and is_over_image else None
+        hook = _make_hook(module_path, records, rows, device, grid)
+        handles.append(attention.register_forward_hook(hook, with_kwargs=True))
     for module_path, module in model.named_modules():
-        if isinstance(module, Attention) and module not in inner:
-            inner.update(module.modules())
-            is_over_image = module.role == "cross" or module in encoder_modules
-            grid = image_encoder.grid if image_encoder and is_over_image else None
-            hook = _make_hook(module_path, records, rows, device, grid)
-            handles.append(module.register_forward_hook(hook, with_kwargs=True))
-        elif isinstance(module, CopyingHead):
+        if isinstance(module, CopyingHead):
             copy_hook = _make_copy_hook(module_path, records, rows, device)
             handles.append(module.register_forward_hook(copy_hook))
     try:
@@ -224,6 +228,7 @@ def _alignment_tensors(
     module: Attention, alignment: AlignmentOutput, call: _AttentionCall
 ) -> Iterator[tuple[str, Float[Tensor, "*B T S"] | Float[Tensor, "*B T"] | Int[Tensor, "*B T"]]]:
     weights, function = alignment.weights, module.alignment_function
+    function = function.inner if isinstance(function, EditedAlignment) else function
     yield from ((name, value) for name, value in alignment._asdict().items() if value is not None)
     if alignment.probabilities is not None:
         largest, positions = weights.max(dim=-1)
@@ -238,6 +243,8 @@ def _alignment_tensors(
         yield "expected_position", (pointers * positions).sum(dim=-1) + past_end
     if isinstance(module.readout, GatedReadout):
         yield "readout_gates", _readout_gates(module, module.readout, call.queries)
+    hidden_weights = weights.masked_fill(call.memory.mask[..., : weights.size(-1)], 0)
+    yield "hidden_weight", hidden_weights.sum(dim=-1)
     if call.state is not None:
         yield "coverage", call.state.coverage.unsqueeze(-2) + weights.cumsum(dim=-2) - weights
 

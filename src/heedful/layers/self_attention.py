@@ -189,6 +189,7 @@ class BlockSelfAttention(FullSelfAttention):
 
     def __init__(self, attention: Attention, *, block_size: int) -> None:
         super().__init__(attention)
+        attention.is_segmented = True
         self.block_size = block_size
 
     @override
@@ -255,6 +256,7 @@ class CompressedSelfAttention(SelfAttention):
 
     def __init__(self, attention: Attention, *, size: int, stride: int) -> None:
         super().__init__(attention)
+        attention.is_segmented = True
         self.stride = stride
         self.compress_keys = nn.Conv1d(size, size, stride, stride=stride)
         self.compress_values = nn.Conv1d(size, size, stride, stride=stride)

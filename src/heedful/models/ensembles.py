@@ -5,6 +5,7 @@ an ensemble of one is its member; the order of members does not matter; shallow 
 is the model without fusion.
 """
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -159,3 +160,12 @@ def ensemble_members(model: DecodableModel) -> Sequence[DecodableModel]:
     """Return the members of an ensemble, or the model alone; without a language model."""
     base = model.model if isinstance(model, ShallowFusion) else model
     return base.members if isinstance(base, Ensemble) else [base]
+
+
+def replace_members(model: DecodableModel, members: Sequence[DecodableModel]) -> DecodableModel:
+    """Return a model with other `ensemble_members`, joined in the same way."""
+    if isinstance(model, ShallowFusion):
+        fusion = copy.copy(model)
+        fusion.model = replace_members(model.model, members)
+        return fusion
+    return Ensemble(members, model.averaging) if isinstance(model, Ensemble) else members[0]

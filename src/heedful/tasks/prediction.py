@@ -4,28 +4,42 @@ Commands, `evaluate`, `show`, `compare` and Python use a trained model through `
 reads requests, predicts, streams and writes JSON.
 """
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from reprlib import repr as short_repr
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 from typing_extensions import TypeVar, override
 
+from heedful.acceleration.registry import restore_plain
+from heedful.attention.edits import AttentionEdit, edit_models
 from heedful.config import BaseConfig, validate_settings
 from heedful.data.text_files import read_lines
 from heedful.errors import DataError, check
 from heedful.evaluation.base import Metric, MetricScore, compute_score
 from heedful.inspection.attention_layers import AttentionLayer
 from heedful.inspection.attention_map import AttentionMap
+from heedful.inspection.explanation import (
+    PERTURBATIONS,
+    Explanation,
+    LayerChecks,
+    TokenScore,
+    check_reach,
+    kl_divergence,
+    perturb_layer,
+)
+from heedful.shapes import Float
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 
 _MAX_NUMBER = 1e30
+_MAX_PERTURBED_ROWS = 64  # decoded together
 
 
 class LoadedRun(NamedTuple):
@@ -84,6 +98,27 @@ class Predictor(ABC, Generic[RequestT, ResultT]):
     """Settings of one call, such as the beam size."""
     ensemble_with: Sequence[Any] = ()
     """The other members of an ensemble whose predictions are averaged."""
+
+    @property
+    def models(self) -> dict[str, nn.Module]:
+        """The model, or the members of an ensemble, by the prefix of their paths in edits."""
+        return name_members([member.model for member in (self, *self.ensemble_with)])
+
+    def with_models(self, models: Sequence[nn.Module]) -> Self:
+        """Return a copy that predicts with these models, in the order of `models`."""
+        first, *others = models
+        copied = copy.copy(self)
+        copied.model = first
+        pairs = zip(self.ensemble_with, others, strict=True)
+        copied.ensemble_with = [member.with_models([model]) for member, model in pairs]
+        return copied
+
+    def with_edits(self, edits: Sequence[AttentionEdit]) -> Self:
+        """Return a copy with edited attention: plain models that share all parameters."""
+        if not edits:
+            return self
+        plain = {prefix: restore_plain(model) for prefix, model in self.models.items()}
+        return self.with_models(list(edit_models(plain, edits).values()))
 
     def parse_line(self, line: str) -> RequestT:
         """Return the request that a line of text is: by default the line."""
@@ -144,6 +179,81 @@ class Predictor(ABC, Generic[RequestT, ResultT]):
         """Yield results as they grow; the last, by default the only one, is that of `predict`."""
         yield from self.predict([request], options)
 
+    def explain(
+        self,
+        request: RequestT,
+        options: Any = None,
+        *,
+        edits: Sequence[AttentionEdit] = (),
+        num_top: int = 5,
+        need_effects: bool = True,
+    ) -> Explanation:
+        """Predict with edited attention; return layers, the best tokens of each step, and checks.
+
+        The effects of rows, which need more time, are those of the layers that come with the
+        prediction.
+        """
+        edited = self.with_edits(edits)
+        result = edited.predict_with_layers(request, options)
+        layers = result.attention_layers
+        log_probs = edited.force(request, result, 1)
+        num_steps = 0 if log_probs is None else log_probs.size(1)
+        check_reach(edits, self.models, layers, num_steps=num_steps)
+        top = [] if log_probs is None else edited._best_tokens(request, log_probs[0], num_top)
+        checks = [LayerChecks.from_layer(layer) for layer in layers]
+        if need_effects and log_probs is not None:
+            checks = [
+                check._replace(effects=edited._row_effects(request, result, layer, num_steps))
+                for check, layer in zip(checks, layers, strict=True)
+            ]
+        return Explanation(result, tuple(edits), layers, top, checks)
+
+    def predict_with_layers(self, request: RequestT, options: Any = None) -> ResultT:
+        """Return a prediction with its attention layers."""
+        return next(iter(self.predict([request], options, need_layers=True)))
+
+    def force(
+        self, request: RequestT, result: ResultT, num_rows: int
+    ) -> Float[Tensor, "R T N"] | None:
+        """Predict each step of a result once more, in equal rows; None without such steps."""
+        return None
+
+    def token_names(self, request: RequestT, ids: Sequence[int]) -> list[str]:
+        """Return how tokens that `force` predicts are shown."""
+        raise NotImplementedError
+
+    def _best_tokens(
+        self, request: RequestT, log_probs: Float[Tensor, "T N"], count: int
+    ) -> list[list[TokenScore]]:
+        best = log_probs.topk(min(count, log_probs.size(1)))
+        rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [
+            list(map(TokenScore, ids, self.token_names(request, ids), values))
+            for ids, values in rows
+        ]
+
+    def _row_effects(
+        self, request: RequestT, result: ResultT, layer: AttentionLayer, num_steps: int
+    ) -> dict[str, NDArray[np.float64]] | None:
+        """Return the effects of the rows of a layer that comes with the prediction."""
+        num_rows = min(layer.weights.shape[1], num_steps)
+        if not layer.is_default or not num_rows:
+            return None
+        (plain,) = map(restore_plain, self.models.values())
+        effects: dict[str, list[float]] = {name: [] for name in PERTURBATIONS}
+        cases = [(name, step) for name in PERTURBATIONS for step in range(num_rows)]
+        for start in range(0, len(cases), _MAX_PERTURBED_ROWS):
+            chunk = cases[start : start + _MAX_PERTURBED_ROWS]
+            kinds = [PERTURBATIONS[0], *(name for name, _ in chunk)]
+            steps = [-1, *(layer.first_step + step for _, step in chunk)]
+            perturbed = self.with_models([perturb_layer(plain, layer.path, steps, kinds)])
+            log_probs = perturbed.force(request, result, len(steps))
+            assert log_probs is not None
+            for row, (name, step) in enumerate(chunk, start=1):
+                kl = kl_divergence(log_probs[0, step], log_probs[row, step])
+                effects[name].append(max(0.0, kl.item()))
+        return {name: np.array(values) for name, values in effects.items()}
+
     def evaluate(self, examples: Sequence[Any]) -> list[MetricScore]:
         """Return the scores that `evaluate` shows by default: by default, against references."""
         outputs = [result.text for result in self.predict(example.source for example in examples)]
@@ -190,6 +300,12 @@ class BatchPredictor(Predictor[RequestT, ResultT]):
                 self.check_request(request, f"{location or self.request_name}:{index}")
             yield from self.predict_batch(batch, options, need_layers=need_layers)
             start_index += len(batch)
+
+
+def name_members(models: Sequence[nn.Module]) -> dict[str, nn.Module]:
+    """Return models by the prefix of their paths: `member.N.` if there are several."""
+    is_ensemble = len(models) > 1
+    return {f"member.{n}." if is_ensemble else "": model for n, model in enumerate(models)}
 
 
 def check_json(value: Any, types: Any, noun: str, example: str) -> Any:

@@ -5,16 +5,17 @@ order. Invariant: the output of a request does not depend on the others; with sa
 the seed and its index.
 """
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, ClassVar, Generic, NamedTuple, TypedDict
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypedDict, cast
 from warnings import warn
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.acceleration.registry import accelerate_for_inference
@@ -37,11 +38,19 @@ from heedful.inspection.attention_layers import (
 from heedful.inspection.attention_trace import TraceRecord, trace_output
 from heedful.models.base import DecodableModel, Seq2SeqModel
 from heedful.models.copying import compute_copy_probs, find_copying_head
-from heedful.models.ensembles import Ensemble, ensemble_members
+from heedful.models.ensembles import Ensemble, ensemble_members, replace_members
 from heedful.pytree import map_tensors
-from heedful.tasks.prediction import LoadedRun, Predictor, RequestT, ResultT
+from heedful.shapes import Float
+from heedful.tasks.prediction import (
+    LoadedRun,
+    Predictor,
+    RequestT,
+    ResultT,
+    name_members,
+)
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.tokenizer_pair import TokenizerPair
+from heedful.tokenization.vocabulary import BOS
 
 CopyProbs = list[NDArray[np.float32]]  # one array per hypothesis
 
@@ -121,8 +130,22 @@ class SearchPredictor(Predictor[RequestT, ResultT]):
         self.tokenizers = tokenizers
         self.decoding = config
         self.device = device
-        modules = [part for part in ensemble_members(model) if isinstance(part, nn.Module)]
-        self._copying_models = [module for module in modules if find_copying_head(module)]
+
+    @property
+    @override
+    def models(self) -> dict[str, nn.Module]:
+        members = ensemble_members(self.model)
+        return name_members([member for member in members if isinstance(member, nn.Module)])
+
+    @override
+    def with_models(self, models: Sequence[nn.Module]) -> Self:
+        copied = copy.copy(self)
+        copied.model = replace_members(self.model, cast(Sequence[DecodableModel], models))
+        return copied
+
+    @property
+    def _copying_models(self) -> list[nn.Module]:
+        return [model for model in self.models.values() if find_copying_head(model)]
 
     @abstractmethod
     def encode(self, window: RequestWindow[RequestT]) -> SearchInputs[ResultT]:
@@ -226,7 +249,8 @@ class SearchPredictor(Predictor[RequestT, ResultT]):
         self, requests: Sequence[EncodedRequest], outputs: Sequence[DecodingOutput]
     ) -> list[CopyProbs | None]:
         """Decode outputs once more, with teacher forcing; the mean over the members that copy."""
-        if not self._copying_models:
+        copying_models = self._copying_models
+        if not copying_models:
             return [None] * len(outputs)
         pairs = [
             (request.source, hypothesis.tokens)
@@ -234,7 +258,7 @@ class SearchPredictor(Predictor[RequestT, ResultT]):
             for hypothesis in output.hypotheses
         ]
         batch = map_tensors(lambda tensor: tensor.to(self.device), collate_pairs(pairs))
-        shares = [compute_copy_probs(model, batch) for model in self._copying_models]
+        shares = [compute_copy_probs(model, batch) for model in copying_models]
         mean = torch.stack([item for item in shares if item is not None]).mean(dim=0)
         rows = zip(mean.float().cpu().numpy(), pairs, strict=True)
         of_hypotheses = iter([row[: len(tokens)] for row, (_, tokens) in rows])
@@ -249,9 +273,31 @@ class SearchPredictor(Predictor[RequestT, ResultT]):
         copy_probs: list[float] | None,
     ) -> Sequence[AttentionLayer]:
         """Return the attention of each layer while it decodes an output."""
-        if not tokens or not isinstance(self.model, Seq2SeqModel):  # empty, or an ensemble
+        if not tokens:
             return ()
-        records = trace_output(self.model, inputs.collate([request]), tokens, self.device)
+        layers: list[AttentionLayer] = []
+        for prefix, model in self.models.items():
+            assert isinstance(model, Seq2SeqModel), type(model)
+            records = trace_output(model, inputs.collate([request]), tokens, self.device)
+            axes_of = self._axes(inputs, request, tokens, copy_probs)
+            of_member = mark_output_layers(
+                collect_layers(records, axes_of), getattr(model, "decoder", None)
+            )
+            is_alone = not prefix  # the attention of an ensemble is the mean, that of no layer
+            layers += [
+                layer._replace(path=prefix + layer.path, is_default=layer.is_default and is_alone)
+                for layer in of_member
+            ]
+        return layers
+
+    def _axes(
+        self,
+        inputs: SearchInputs[ResultT],
+        request: EncodedRequest,
+        tokens: list[int],
+        copy_probs: list[float] | None,
+    ) -> Callable[[TraceRecord], Axes | None]:
+        """Return the function that names the axes of a record."""
         source, target = inputs.axes(request, tokens)
         target = target._replace(copy_probs=copy_probs)
         target_inputs = target.shift_right(BOS_LABEL)
@@ -271,8 +317,24 @@ class SearchPredictor(Predictor[RequestT, ResultT]):
                 return "source-self", source, source
             return record.role, target, source.followed_by(target_inputs)
 
-        layers = collect_layers(records, axes_of)
-        return mark_output_layers(layers, getattr(self.model, "decoder", None))
+        return axes_of
+
+    @torch.inference_mode()
+    @override
+    def force(self, request: RequestT, result: ResultT, num_rows: int) -> Float[Tensor, "R T N"]:
+        """Predict each token of a result, and EOS."""
+        options = self.options_class()
+        inputs = self.encode(RequestWindow([request], options, self.request_name, 1, warn))
+        sources = inputs.collate(list(inputs.requests) * num_rows)
+        state = self.model.initial_state(
+            map_tensors(lambda tensor: tensor.to(self.device), sources)
+        )
+        log_probs = []
+        for token in (BOS, *result.token_ids):  # type: ignore[attr-defined]
+            step = self.model.step(torch.full((num_rows,), token, device=self.device), state)
+            log_probs.append(step.log_probs)
+            state = step.state
+        return torch.stack(log_probs, dim=1)
 
 
 def combine_models(members: Sequence[LoadedRun], device: torch.device) -> DecodableModel:

@@ -446,3 +446,25 @@ def test_report_imports_no_torch(run):
     command = [sys.executable, "-c", code, str(run)]
     outcome = subprocess.run(command, capture_output=True, text=True, check=True)
     assert outcome.stdout.splitlines()[-1] == "False"
+
+
+def test_edit_changes_the_output_and_json_has_the_explanation(show):
+    assert show("a b c", "--edit", "step=1, set=2").out.splitlines()[1:3] == ["a b c", "a c b"]
+    fields = json.loads(show("a b c", "--edit", "step=1, set=2", "--json").out)
+    assert fields["result"]["text"] == "a c b"
+    assert fields["edits"] == [{"step": 1, "set": {"2": 1.0}}]
+    assert fields["layers"][0]["weights"][0][1] == [0, 0, 1, 0]
+
+
+def test_edit_is_drawn_in_the_search_tree(show):
+    trees = [
+        show("a b", "--search-tree", "--json", *edit) for edit in ((), ("--edit", "step=0, set=1"))
+    ]
+    first, edited = (json.loads(tree.out)["tokens"][0] for tree in trees)
+    assert (first, edited) == ("a", "b")
+
+
+def test_edit_of_a_layer_that_the_run_does_not_have_is_refused(show):
+    result = show("a b c", "--edit", "layer=encoder, step=1, set=2")
+    assert result.code == 2
+    assert "the layers are: decoder.wiring.attention" in result.err

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from heedful.decoding.requests import EncodedRequest
 from heedful.decoding.strategies import DecodingOutput
-from heedful.decoding.translation import EOS_LABEL, TokenTextMapper, token_axis
+from heedful.decoding.translation import TokenTextMapper, token_axis, with_text
 from heedful.inspection.attention_layers import (
     AttentionLayer,
     AttentionSelection,
@@ -25,7 +25,6 @@ from heedful.inspection.attention_map import AttentionMap
 from heedful.inspection.figures import CaptionAttention, to_caption_attention
 from heedful.search import Hypothesis, Node
 from heedful.tokenization.tokenizer import Tokenizer
-from heedful.tokenization.vocabulary import EOS
 
 _DIGITS = 6  # of numbers in JSON
 
@@ -45,6 +44,7 @@ class Caption(NamedTuple):
     alternatives: tuple["Caption", ...] = ()  # the next best captions, or further samples
     tree: list[Node[str]] | None = None  # the whole search, if it was requested
     attention_layers: Sequence[AttentionLayer] = ()  # all of the model, if they were requested
+    token_ids: Sequence[int] = ()  # for `Request.prefix_tokens`
 
     @property
     def source(self) -> str:
@@ -133,7 +133,8 @@ class CaptionBuilder:
         best, *others = (
             self._build_caption(request, hypothesis, pixels) for hypothesis in output.hypotheses
         )
-        nodes = None if output.tree is None else [self._with_text(node) for node in output.tree]
+        tree = output.tree
+        nodes = None if tree is None else [with_text(node, self.tokenizer) for node in tree]
         return best._replace(alternatives=tuple(others), tree=nodes)
 
     def token_axis(self, tokens: Sequence[int]) -> TokenAxis:
@@ -160,10 +161,5 @@ class CaptionBuilder:
             weights=output.weights[:, :num_cells],
             grid=self.grid,
             pixels=pixels,
+            token_ids=output.tokens,
         )
-
-    def _with_text(self, node: Node[int]) -> Node[str]:
-        token = EOS_LABEL if node.token == EOS else None
-        if node.token is not None and node.token != EOS:
-            (token,) = self.tokenizer.ids_to_tokens([node.token])
-        return Node(node.parent, token, node.log_prob, node.cumulative_log_prob, node.status)

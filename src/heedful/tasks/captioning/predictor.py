@@ -17,6 +17,7 @@ from heedful.data.text.batching import SourceBatch
 from heedful.decoding.config import DecodingConfig
 from heedful.decoding.requests import EncodedRequest, Request, RequestEncoder
 from heedful.decoding.strategies import DecodingOutput
+from heedful.decoding.translation import display_outputs
 from heedful.evaluation.base import Metric
 from heedful.evaluation.registry import CAPTION_METRICS, get_metrics
 from heedful.inspection.attention_layers import AttentionLayer, TokenAxis
@@ -164,6 +165,10 @@ class Captioner(SearchPredictor[ImageRequest | Request, Caption]):
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Caption]:
         """Score given captions, as if a search had found them."""
         return list(self.predict(Request(image, target=target) for image, target in pairs))
+
+    @override
+    def token_names(self, request: ImageRequest | Request, ids: Sequence[int]) -> list[str]:
+        return display_outputs(ids, self.tokenizers.target)
 
     @override
     def encode(self, window: RequestWindow[ImageRequest | Request]) -> ImageInputs:

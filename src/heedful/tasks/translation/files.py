@@ -187,6 +187,10 @@ def _are_phrases_or_alternatives(value: object) -> bool:
     )
 
 
+def _are_token_ids(value: object) -> bool:
+    return isinstance(value, list) and all(type(token) is int for token in value)
+
+
 # How a constraint is checked, and an example of it.
 _CONSTRAINT_FORMATS: dict[str, tuple[Callable[[object], bool], str]] = {
     "required_phrases": (
@@ -198,6 +202,7 @@ _CONSTRAINT_FORMATS: dict[str, tuple[Callable[[object], bool], str]] = {
         'a list of phrases: "forbidden_phrases": ["one", "another"]',
     ),
     "prefix": (lambda value: isinstance(value, str), 'a text: "prefix": "how it begins"'),
+    "prefix_tokens": (_are_token_ids, 'a list of token ids: "prefix_tokens": [17, 4]'),
 }
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, Self, overload
 from warnings import warn
 
 import torch
@@ -24,7 +24,7 @@ from heedful.decoding.requests import (
     to_request,
 )
 from heedful.decoding.strategies import DecodingOutput
-from heedful.decoding.translation import Translation, TranslationBuilder
+from heedful.decoding.translation import Translation, TranslationBuilder, display_outputs
 from heedful.errors import check
 from heedful.evaluation.base import Metric
 from heedful.evaluation.registry import DEFAULT_METRICS, get_metrics
@@ -263,6 +263,18 @@ class Translator(SearchPredictor[str | Request, Translation]):
                 for request, translation in zip(rest, translations, strict=True)
             }
             yield from (texts[request.request_index] for request in inputs.requests)
+
+    @override
+    def with_models(self, models: Sequence[nn.Module]) -> Self:
+        copied = super().with_models(models)
+        torch_config = self.decoding.model_copy(update={"backend": "torch"})
+        copied._text_backend = TextBackend(copied.model, torch_config, self.device)
+        return copied
+
+    @override
+    def token_names(self, request: str | Request, ids: Sequence[int]) -> list[str]:
+        tokenizer = self.tokenizers.for_source(to_request(request).text).target
+        return display_outputs(ids, tokenizer)
 
     @override
     def encode(self, window: RequestWindow[str | Request]) -> TextInputs:

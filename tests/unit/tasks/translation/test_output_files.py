@@ -341,7 +341,7 @@ EXAMPLE = '  write {} for no constraints, or {"required_phrases": ["a phrase"]},
         (
             '{"required_phrase": []}',
             "f:3: unknown constraint 'required_phrase'; did you mean 'required_phrases'?\n"
-            "  choose from: forbidden_phrases, prefix, required_phrases",
+            "  choose from: forbidden_phrases, prefix, prefix_tokens, required_phrases",
         ),
         ('{"required_phrases": "a"}', "f:3: 'required_phrases' cannot be \"a\"\n" + REQUIRED),
         ('{"required_phrases": [1]}', "f:3: 'required_phrases' cannot be [1]\n" + REQUIRED),

@@ -1,0 +1,256 @@
+"""Explanations: a prediction with its attention, the best tokens of each step, and checks.
+
+The checks say what a map does not: how many positions a row is spread over, whether masked
+positions have weight, and by how much the prediction of a step would change, in nats, if its row
+were another one. Attention that may be exchanged without effect explains nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from typing_extensions import override
+
+from heedful.attention.alignments import AlignmentFunction, AlignmentOutput
+from heedful.attention.edits import (
+    SOURCE,
+    AttentionEdit,
+    AttentionSite,
+    find_attention,
+    select_sites,
+)
+from heedful.attention.memory import AttentionState, query_positions
+from heedful.errors import check
+from heedful.inspection.attention_layers import AttentionLayer
+from heedful.pytree import Module, ModuleChange, rebuild_modules
+from heedful.shapes import Bool, Float, Int, Mask, Queries, Scores, Weights
+
+PERTURBATIONS = ("permuted", "uniform", "without_strongest")
+"""What a row is replaced by: its weights, each moved to the next visible position; the same weight
+at all of them; its weights without the largest."""
+_DIGITS = 6  # of numbers in JSON
+_TINY = 1e-30
+
+
+class TokenScore(NamedTuple):
+    """A token that a step may predict."""
+
+    id: int
+    token: str
+    log_prob: float
+
+
+class LayerChecks(NamedTuple):
+    """What was measured of a layer."""
+
+    path: str
+    row_sums: NDArray[np.float32]  # (heads, steps)
+    effective_support: NDArray[np.float32]  # (heads, steps): exp(entropy); 1 for a single position
+    max_hidden_weight: float
+    effects: Mapping[str, NDArray[np.float64]] | None = None
+    """KL divergence of each step's distribution, in nats, from that with another row (steps,), by
+    `PERTURBATIONS`; None if it was not measured."""
+
+    @classmethod
+    def from_layer(cls, layer: AttentionLayer) -> "LayerChecks":
+        """Return the checks of weights alone."""
+        sums = layer.weights.sum(axis=-1)
+        shares = layer.weights / np.maximum(sums, _TINY)[..., None]
+        entropies = -(shares * np.log(np.maximum(shares, _TINY))).sum(axis=-1)
+        support = np.where(sums > 0, np.exp(entropies), 0)
+        return cls(layer.path, sums, support.astype(np.float32), layer.max_hidden_weight)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        effects = self.effects and {name: _rounded(kl) for name, kl in self.effects.items()}
+        return {
+            "path": self.path,
+            "row_sums": _rounded(self.row_sums),
+            "effective_support": _rounded(self.effective_support),
+            "max_hidden_weight": self.max_hidden_weight,
+            "effects": effects,
+        }
+
+
+class Explanation(NamedTuple):
+    """A prediction under edits, and what led to it."""
+
+    result: Any  # the prediction
+    edits: Sequence[AttentionEdit]
+    layers: Sequence[AttentionLayer]
+    top: Sequence[Sequence[TokenScore]]
+    """The most probable tokens of each step; the last step predicts EOS where outputs end so."""
+    checks: Sequence[LayerChecks]
+
+    def to_json(self, result: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return JSON values; `result` is the prediction as JSON, by default in its own words."""
+        return {
+            "result": self.result.to_json() if result is None else dict(result),
+            "token_ids": list(getattr(self.result, "token_ids", ())),
+            "edits": [edit.to_json() for edit in self.edits],
+            "layers": [layer.to_json() for layer in self.layers],
+            "top": [
+                [{**score._asdict(), "log_prob": round(score.log_prob, _DIGITS)} for score in step]
+                for step in self.top
+            ],
+            "checks": [checks.to_json() for checks in self.checks],
+        }
+
+
+def _rounded(values: NDArray[Any]) -> Any:
+    return values.astype(np.float64).round(_DIGITS).tolist()
+
+
+class PerturbedAlignment(AlignmentFunction):
+    """An alignment of equal rows; in all but the first, one step has other weights."""
+
+    def __init__(self, site: AttentionSite, steps: Sequence[int], kinds: Sequence[str]) -> None:
+        super().__init__()
+        self.inner = site.alignment_function
+        self.is_unnormalized = self.inner.is_unnormalized
+        self._has_sentinel = site.has_sentinel
+        self._steps, self._kinds = steps, kinds
+
+    @override
+    def align(
+        self, scores: Scores, mask: Mask, queries: Queries | None, state: AttentionState | None
+    ) -> AlignmentOutput:
+        output = self.inner.align(scores, mask, queries, state)
+        weights, mask = output.weights, mask.expand(scores.shape)
+        if self._has_sentinel:  # it keeps its weight
+            mask = torch.cat([mask[..., :-1], torch.zeros_like(mask[..., -1:])], dim=-1)
+        positions = query_positions(state, scores.size(-2), scores.device).expand(scores.shape[:-1])
+        perturbed = weights
+        for kind in dict.fromkeys(self._kinds):
+            rows = self._rows_of(kind, positions)
+            perturbed = torch.where(rows, _perturb(kind, weights, mask), perturbed)
+        return output._replace(weights=perturbed)
+
+    def _rows_of(self, kind: str, positions: Int[Tensor, "*B T"]) -> Bool[Tensor, "*B T 1"]:
+        steps = [
+            step if of_row == kind else -1
+            for step, of_row in zip(self._steps, self._kinds, strict=True)
+        ]
+        per_row = torch.tensor(steps, device=positions.device)
+        return (positions == per_row.view(-1, *(1,) * (positions.dim() - 1))).unsqueeze(-1)
+
+
+def _perturb(kind: str, weights: Weights, mask: Mask) -> Weights:
+    """Return other weights of the visible positions with the same sum."""
+    visible = weights.masked_fill(~mask, 0)
+    totals = visible.sum(dim=-1, keepdim=True)
+    if kind == "uniform":
+        other = mask / mask.sum(dim=-1, keepdim=True).clamp(min=1)
+    elif kind == "without_strongest":
+        other = visible.scatter(-1, visible.argmax(dim=-1, keepdim=True), 0)
+    else:  # visible positions first, in order; the next of the last is the first
+        order = (~mask).to(torch.uint8).argsort(dim=-1, stable=True)
+        ranks = order.argsort(dim=-1)
+        counts = mask.sum(dim=-1, keepdim=True).clamp(min=1)
+        previous = order.gather(-1, (ranks - 1) % counts)
+        other = visible.gather(-1, previous).masked_fill(~mask, 0)
+    other = other.to(weights.dtype) * totals / other.sum(dim=-1, keepdim=True).clamp(min=_TINY)
+    return torch.where(mask, other, weights)
+
+
+def perturb_layer(model: Module, path: str, steps: Sequence[int], kinds: Sequence[str]) -> Module:
+    """Return a copy of a model in which row r of a batch has another attention at step r.
+
+    `kinds` are `PERTURBATIONS`, one per row; a step of -1 leaves a row as it is.
+    """
+    (site,) = (site for site in find_attention(model) if site.path == path)
+
+    def find_change(module_path: str, *_: nn.Module | None) -> ModuleChange | None:
+        if module_path != site.alignment_path:
+            return None
+        perturbed = PerturbedAlignment(site, steps, kinds).eval()
+        return lambda attention: setattr(attention, "alignment_function", perturbed)
+
+    return rebuild_modules(model, find_change)
+
+
+def kl_divergence(
+    log_probs: Float[Tensor, "*B N"], other: Float[Tensor, "*B N"]
+) -> Float[Tensor, "*B"]:
+    """Return the sum of p (log p - log q), where p is not zero."""
+    probs = log_probs.double().exp()
+    terms = probs * (log_probs.double() - other.double().clamp(min=-1e4))
+    return torch.where(probs > 0, terms, 0.0).sum(dim=-1)
+
+
+def check_reach(
+    edits: Sequence[AttentionEdit],
+    models: Mapping[str, nn.Module],
+    layers: Sequence[AttentionLayer],
+    *,
+    num_steps: int,
+) -> None:
+    """Raise ConfigError for edits of steps or positions that the layers do not have.
+
+    `num_steps` is the number of predicted tokens, EOS included, which has no row in the layers.
+    """
+    sites = [site for prefix, model in models.items() for site in find_attention(model, prefix)]
+    for index, edit in enumerate(edits):
+        location = f"edits[{index}]"
+        reached: list[AttentionLayer] = []
+        for site in select_sites(edit, sites, location=location):
+            calls = [layer for layer in layers if layer.path == site.path]
+            _check_steps(edit, calls, location, num_steps)
+            for layer in calls:
+                if _has_step(layer, edit.step, num_steps):
+                    _check_positions(edit, layer, location)
+            reached += calls
+        if edit.layer == SOURCE:
+            _check_same_source(reached, location)
+
+
+def _last_step(layer: AttentionLayer, num_steps: int) -> int:
+    """Return the last step of a layer; that of EOS has no row."""
+    num_queries = layer.weights.shape[1]
+    is_output = not layer.kind.startswith("encoder") and num_queries == num_steps - 1
+    return layer.first_step + num_queries - 1 + is_output
+
+
+def _has_step(layer: AttentionLayer, step: int | None, num_steps: int) -> bool:
+    return step is None or layer.first_step <= step <= _last_step(layer, num_steps)
+
+
+def _check_steps(
+    edit: AttentionEdit, calls: Sequence[AttentionLayer], location: str, num_steps: int
+) -> None:
+    """Raise ConfigError if none of the layers of a module has the step."""
+    if not calls:
+        return
+    last = max(_last_step(layer, num_steps) for layer in calls)
+    path = calls[0].path
+    message = f"{path} has steps 0 to {last}, but step is {edit.step}"
+    is_known = any(_has_step(layer, edit.step, num_steps) for layer in calls)
+    check(is_known, f"{location}.step", message, "give the index of a step")
+
+
+def _check_positions(edit: AttentionEdit, layer: AttentionLayer, location: str) -> None:
+    _, num_queries, num_keys = layer.weights.shape
+    beyond = [position for position in edit.positions if position >= num_keys]
+    message = f"{layer.path} has positions 0 to {num_keys - 1}, but {beyond[:1]} is given"
+    check(not beyond, location, message, "give the index of a position")
+    removed = {position for position, factor in (edit.scale or {}).items() if factor == 0}
+    message = f"all positions of {layer.path} are removed"
+    check(len(removed) < num_keys, f"{location}.scale", message, "leave one of them")
+    is_causal = num_queries > 1 and not np.triu(layer.weights, 1 + layer.first_step).any()
+    weights = edit.set or dict(enumerate(edit.row or ()))
+    last = max((position for position, weight in weights.items() if weight > 0), default=0)
+    is_hidden = is_causal and "self" in layer.kind and edit.step is not None and last > edit.step
+    message = f"position {last} of {layer.path} is hidden from step {edit.step}"
+    check(not is_hidden, location, message, "give a position that is not later than the step")
+
+
+def _check_same_source(layers: Sequence[AttentionLayer], location: str) -> None:
+    """Raise ConfigError if layers count the positions of the source in different ways."""
+    source = min((layer.keys.tokens for layer in layers), key=len, default=())
+    for layer in layers:
+        message = f"the first position of {layer.path} is not that of the source"
+        is_same = list(layer.keys.tokens[: len(source)]) == list(source)
+        check(is_same, f"{location}.layer", message, "name the layers instead of 'source'")
