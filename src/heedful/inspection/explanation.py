@@ -226,7 +226,7 @@ def _check_steps(
         return
     last = max(_last_step(layer, num_steps) for layer in calls)
     path = calls[0].path
-    message = f"{path} has steps 0 to {last}, but step is {edit.step}"
+    message = f"step is {edit.step}, but the steps of {path} are 0 to {last}"
     is_known = any(_has_step(layer, edit.step, num_steps) for layer in calls)
     check(is_known, f"{location}.step", message, "give the index of a step")
 
@@ -234,7 +234,7 @@ def _check_steps(
 def _check_positions(edit: AttentionEdit, layer: AttentionLayer, location: str) -> None:
     _, num_queries, num_keys = layer.weights.shape
     beyond = [position for position in edit.positions if position >= num_keys]
-    message = f"{layer.path} has positions 0 to {num_keys - 1}, but {beyond[:1]} is given"
+    message = f"position is {beyond[:1]}, but those of {layer.path} are 0 to {num_keys - 1}"
     check(not beyond, location, message, "give the index of a position")
     removed = {position for position, factor in (edit.scale or {}).items() if factor == 0}
     message = f"all positions of {layer.path} are removed"

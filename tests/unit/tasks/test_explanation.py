@@ -254,8 +254,8 @@ def test_prefix_is_a_text_or_tokens(letters):
     [
         ({"layer": "decoder.atention", "set": {0: 1}}, f"the layers are: {PATH}"),
         ({"head": 2, "set": {0: 1}}, f"{PATH} has head 0 alone"),
-        ({"step": 9, "set": {0: 1}}, f"{PATH} has steps 0 to 4, but step is 9"),
-        ({"step": 1, "set": {7: 1}}, f"{PATH} has positions 0 to 4, but [7] is given"),
+        ({"step": 9, "set": {0: 1}}, f"step is 9, but the steps of {PATH} are 0 to 4"),
+        ({"step": 1, "set": {7: 1}}, f"position is [7], but those of {PATH} are 0 to 4"),
         ({"scale": dict.fromkeys(range(5), 0)}, f"all positions of {PATH} are removed"),
     ],
 )
