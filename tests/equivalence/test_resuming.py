@@ -11,8 +11,9 @@ from safetensors.numpy import load_file
 import heedful
 from heedful.experiment import train
 from heedful.recipes import load_recipe
-from tests.commands import start_heedful, write_recipe
+from tests.commands import write_recipe
 from tests.forecasting import BACKBONES, write_series_recipe
+from tests.forking import ForkedCommand
 from tests.labeled_texts import write_labeled_recipe
 from tests.language_modeling import MODELS as TEXT_MODELS
 from tests.language_modeling import write_text_recipe
@@ -171,7 +172,7 @@ def test_signal_saves_checkpoint_and_same_command_resumes(tmp_path, signal_numbe
     recipe = write_recipe(tmp_path, steps=3000, every=1000)
     run = tmp_path / "run"
     command = ["train", recipe, "--run", run, "--set", "training.max_steps=3000"]
-    process = start_heedful(*command, stdout=-1, stderr=-1)
+    process = ForkedCommand(*command, stdout=-1, stderr=-1)
     wait_for(lambda: _last_step(run) > 0, process)
     process.send_signal(signal_number)
     stdout, _ = process.communicate(timeout=60)
@@ -179,7 +180,7 @@ def test_signal_saves_checkpoint_and_same_command_resumes(tmp_path, signal_numbe
     step = int(last_checkpoint(run).name.removeprefix("step-"))
     assert 0 < step < 3000
     assert stdout == f"{run}: saved at step {step}; the same command resumes\n"
-    again = start_heedful(*command, stdout=-1, stderr=-1)
+    again = ForkedCommand(*command, stdout=-1, stderr=-1)
     wait_for(lambda: _last_step(run) > step, again)
     again.send_signal(signal.SIGINT)
     _, err = again.communicate(timeout=60)
@@ -196,7 +197,7 @@ def _last_step(run):
 def test_killed_training_resumes_from_last_checkpoint(tmp_path):
     recipe = write_recipe(tmp_path, steps=100, every=10)
     run = tmp_path / "run"
-    process = start_heedful("train", recipe, "--run", run, stderr=-1)
+    process = ForkedCommand("train", recipe, "--run", run, stderr=-1)
     wait_for(lambda: (run / "checkpoints").exists() and _last_step(run) > 15, process)
     process.kill()
     process.communicate()

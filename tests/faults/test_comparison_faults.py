@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from heedful.storage.json_files import read_json_lines
-from tests.commands import start_heedful, write_recipe
+from tests.commands import write_recipe
+from tests.forking import ForkedCommand
 
 pytestmark = pytest.mark.faults
 
@@ -27,7 +28,7 @@ def start(tmp_path):
     (tmp_path / "src").write_text("\n".join(lines) + "\n")
 
     def start_comparison(budget):
-        return start_heedful(
+        return ForkedCommand(
             *("compare", "--data", "one.yaml", "--recipes", "one.yaml,two.yaml"),
             *("--budget", budget, "--source", "src", "--target", "src", "--device", "cpu"),
             cwd=tmp_path,

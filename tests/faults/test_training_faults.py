@@ -23,7 +23,7 @@ from heedful.storage.manifest import read_and_verify_manifest
 from tests.commands import start_heedful, write_recipe
 from tests.equivalence.test_resuming import assert_same_end, last_checkpoint, wait_for
 from tests.forecasting import write_series_recipe
-from tests.forking import FORKING
+from tests.forking import FORKING, ForkedCommand
 from tests.tagged_words import write_tagging_recipe
 
 pytestmark = pytest.mark.faults
@@ -126,7 +126,7 @@ def test_damaged_logs_repaired_on_resume(tmp_path, capsys):
 
 def test_logs_of_a_training_killed_before_its_first_checkpoint_start_again(tmp_path):
     recipe, run = write_recipe(tmp_path, steps=100_000, every=50_000), tmp_path / "run"
-    process = start_heedful("train", recipe, "--run", run, stderr=subprocess.DEVNULL)
+    process = ForkedCommand("train", recipe, "--run", run, stderr=subprocess.DEVNULL)
     try:
         wait_for(lambda: num_lines(run / "metrics.jsonl") > 2, process)
     finally:
@@ -150,7 +150,7 @@ def num_lines(path):
 def test_second_trainer_in_a_folder_raises(tmp_path):
     recipe = write_recipe(tmp_path, steps=100_000, every=50_000)
     run = tmp_path / "run"
-    first = start_heedful("train", recipe, "--run", run, stderr=subprocess.DEVNULL)
+    first = ForkedCommand("train", recipe, "--run", run, stderr=subprocess.DEVNULL)
     try:
         wait_for((run / "metrics.jsonl").exists, first)
         with pytest.raises(RunError, match=str(first.pid)):
@@ -277,7 +277,7 @@ def test_signal_with_failed_save_has_its_own_exit_code(tmp_path):
     recipe = write_recipe(tmp_path, steps=100_000, every=50_000)
     with small_disk(tmp_path / "disk", 4) as disk:
         run = disk / "run"
-        process = start_heedful("train", recipe, "--run", run, stderr=subprocess.PIPE)
+        process = ForkedCommand("train", recipe, "--run", run, stderr=subprocess.PIPE)
         wait_for((run / "metrics.jsonl").exists, process)
         (disk / "filler").write_bytes(bytes(disk_free(disk) - 60_000))
         process.send_signal(signal.SIGTERM)
@@ -292,9 +292,9 @@ def disk_free(folder):
 
 def subprocess_train(recipe, run, *overrides):
     sets = [word for each in overrides for word in ("--set", each)]
-    process = start_heedful("train", recipe, "--run", run, *sets, stderr=-1, stdout=-1)
-    output_projection, err = process.communicate(timeout=MAX_SECONDS)
-    return subprocess.CompletedProcess([], process.returncode, output_projection, err)
+    process = ForkedCommand("train", recipe, "--run", run, *sets, stderr=-1, stdout=-1)
+    output, err = process.communicate(timeout=MAX_SECONDS)
+    return subprocess.CompletedProcess([], process.returncode, output, err)
 
 
 class TestAPoisonedRow:

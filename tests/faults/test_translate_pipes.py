@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import LETTERS, heedful, start_heedful
+from tests.forking import ForkedCommand
 
 pytestmark = pytest.mark.faults
 
@@ -26,7 +27,8 @@ def translating(trained):
 
     def start(*arguments, **options):
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = start_heedful("translate", trained, *arguments, bufsize=1, **(pipes | options))
+        start = start_heedful if "preexec_fn" in options else ForkedCommand
+        process = start("translate", trained, *arguments, **(pipes | options))
         processes.append(process)
         return process
 

@@ -19,7 +19,8 @@ from heedful.tasks.translation.command import (
     choose_num_processes,
     number_chunks,
 )
-from tests.commands import heedful, start_heedful
+from tests.commands import heedful
+from tests.forking import ForkedCommand
 
 
 @pytest.fixture
@@ -206,7 +207,7 @@ def test_output_option_writes_what_standard_output_would_get(translate, tmp_path
 def test_terminal_prompts_for_each_text(trained):
     """Typed one by one: instruction, prompt, output, prompt, ... and an end by Ctrl-D."""
     ours, theirs = pty.openpty()
-    process = start_heedful("translate", trained, stdin=theirs, stderr=-1, stdout=-1)
+    process = ForkedCommand("translate", trained, stdin=theirs, stderr=-1, stdout=-1)
     os.close(theirs)
     shown = read_until(process.stderr, "> ")
     assert "Ctrl-D" in shown
@@ -292,7 +293,7 @@ def test_progress_is_shown_on_a_terminal_if_output_is_a_file(trained, tmp_path, 
     source = tmp_path / "in.txt"
     source.write_text("a b\n" * 40)
     with (tmp_path / "out.txt").open("w") as output:
-        process = start_heedful("translate", trained, source, stdout=output, stderr=end)
+        process = ForkedCommand("translate", trained, source, stdout=output, stderr=end)
         process.wait(60)
     os.close(end)
     assert "decoding" in os.read(terminal, 100_000).decode()
