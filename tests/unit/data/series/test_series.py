@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from heedful.data.series.batching import CovariatesConfig
-from heedful.data.series.series import SeriesFileConfig
+from heedful.data.series.series import SeriesFileConfig, parse_series
 from heedful.errors import DataError
 
 
@@ -172,3 +172,18 @@ def test_value_beyond_float32_raises(tmp_path):
 def test_blank_lines_are_no_series(tmp_path):
     with pytest.raises(DataError, match="contains only blank lines"):
         read(tmp_path, "\n\n\n")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"time": [1]}, "needs columns of equal lengths"),
+        ({"time": [1], "value": [2, 3]}, "needs columns of equal lengths"),
+        ({"time": [], "value": []}, "contains no values"),
+    ],
+)
+def test_columns_that_are_no_table_raise(columns, message):
+    with pytest.raises(DataError) as error:
+        parse_series("a", columns)
+    expected = f"series 'a': {message}\n  give a list of times, and one of values"
+    assert str(error.value) == expected
