@@ -11,6 +11,7 @@ import pytest
 from heedful.data.text.sharded_dataset import load_prepared_dataset
 from heedful.errors import CorruptRunError
 from heedful.storage.manifest import MANIFEST
+from tests.commands import mounted
 
 pytestmark = pytest.mark.faults
 
@@ -141,12 +142,7 @@ def flip(path, position):
 
 
 def test_full_disk_is_reported_and_finished_shards_are_kept(corpus, tmp_path):
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=280k", "none", disk]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("no permission to mount a disk")
-    try:
+    with mounted(tmp_path / "disk", "size=280k") as disk:
         for side in ("source", "target"):
             (disk / side).symlink_to(corpus / side)
         process = start(disk, "tokens", "keep")
@@ -159,5 +155,3 @@ def test_full_disk_is_reported_and_finished_shards_are_kept(corpus, tmp_path):
         build(disk, "tokens", "keep")
         build(disk, "whole", "keep")
         assert contents(disk / "tokens") == contents(disk / "whole")
-    finally:
-        subprocess.run(["umount", "--lazy", disk], check=True)

@@ -29,6 +29,7 @@ from heedful.training.checkpoints import (
     Snapshot,
     list_checkpoints,
 )
+from tests.commands import mounted
 
 pytestmark = pytest.mark.faults
 
@@ -232,13 +233,8 @@ def mount(*words):
 @pytest.fixture
 def small_disk(tmp_path):
     """A real file system of 30 MB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = mount("-t", "tmpfs", "-o", "size=30m", "tmpfs", str(folder))
-    if mounted.returncode:
-        pytest.skip(f"a disk cannot be mounted here: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    with mounted(tmp_path / "disk", "size=30m") as folder:
+        yield folder
 
 
 MEGABYTES_8 = 8_000_000 // (3 * 4 + 4 * 8)  # numbers a tensor of a snapshot of that size

@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import time
-from contextlib import contextmanager
 
 import pytest
 import torch
@@ -20,7 +19,7 @@ from heedful.experiment.validation import Validator
 from heedful.runs import Run
 from heedful.storage.atomic import explain_os_errors
 from heedful.storage.manifest import read_and_verify_manifest
-from tests.commands import start_heedful, write_recipe
+from tests.commands import mounted, start_heedful, write_recipe
 from tests.equivalence.test_resuming import assert_same_end, last_checkpoint, wait_for
 from tests.forecasting import write_series_recipe
 from tests.forking import FORKING, ForkedCommand
@@ -162,22 +161,10 @@ def test_second_trainer_in_a_folder_raises(tmp_path):
     heedful.train(str(recipe), run, settings=["training.max_steps=5"])
 
 
-@contextmanager
-def small_disk(folder, megabytes):
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "none", folder]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("a disk cannot be mounted here")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
-
-
 def test_full_disk_keeps_the_last_checkpoint(tmp_path):
     recipe = str(write_recipe(tmp_path, steps=40, every=10))
     heedful.train(recipe, tmp_path / "whole")
-    with small_disk(tmp_path / "disk", 4) as disk:
+    with mounted(tmp_path / "disk", "size=4m") as disk:
         run = disk / "run"
         heedful.train(recipe, run, settings=["training.max_steps=10"])
         filler = disk / "filler"
@@ -195,7 +182,7 @@ def test_full_disk_keeps_the_last_checkpoint(tmp_path):
 
 def test_training_continues_on_a_full_disk_if_configured(tmp_path):
     recipe = str(write_recipe(tmp_path, steps=40, every=10))
-    with small_disk(tmp_path / "disk", 2) as disk:
+    with mounted(tmp_path / "disk", "size=2m") as disk:
         run = disk / "run"
         heedful.train(recipe, run, settings=["training.max_steps=10"])
         # Room for weights, which are published, and not for a whole checkpoint.
@@ -219,7 +206,7 @@ def test_best_weights_saved_as_soon_as_the_disk_has_space(tmp_path, monkeypatch)
 
     monkeypatch.setattr(Validator, "validate", validate)
     heedful.train(recipe, tmp_path / "whole")
-    with small_disk(tmp_path / "disk", 4) as disk:
+    with mounted(tmp_path / "disk", "size=4m") as disk:
         run = disk / "run"
         (disk / "filler").write_bytes(bytes(disk_free(disk) - 60_000))
         overrides = ["training.checkpoints.on_disk_full=continue"]
@@ -261,7 +248,7 @@ def test_weights_saved_though_the_first_dev_loss_is_not_finite(tmp_path, monkeyp
 
 def test_read_only_folder_loses_nothing(tmp_path):
     recipe = str(write_recipe(tmp_path, steps=40, every=10))
-    with small_disk(tmp_path / "disk", 8) as disk:
+    with mounted(tmp_path / "disk", "size=8m") as disk:
         run = disk / "run"
         heedful.train(recipe, run, settings=["training.max_steps=10"])
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
@@ -275,7 +262,7 @@ def test_read_only_folder_loses_nothing(tmp_path):
 
 def test_signal_with_failed_save_has_its_own_exit_code(tmp_path):
     recipe = write_recipe(tmp_path, steps=100_000, every=50_000)
-    with small_disk(tmp_path / "disk", 4) as disk:
+    with mounted(tmp_path / "disk", "size=4m") as disk:
         run = disk / "run"
         process = ForkedCommand("train", recipe, "--run", run, stderr=subprocess.PIPE)
         wait_for((run / "metrics.jsonl").exists, process)

@@ -78,21 +78,15 @@ def test_calendar_covariates_are_sine_and_cosine_of_the_part_that_has_passed(tmp
 @pytest.mark.parametrize(
     ("text", "settings", "message"),
     [
-        ("time,value\n2,1\n1,2\n", {}, ":3: the time is earlier than in line 2"),
-        ("time,value\n1,1\n1,2\n", {}, ":3: the time is the same as in line 2"),
-        ("time,value\n1,1\n2,x\n", {}, ":3: 'x' in column 'value' is not a number"),
         ("time,value\n1,1\n2,inf\n", {}, ":3: 'inf' in column 'value' is not a number"),
         ("time,value\n1,1\n2,1_000\n", {}, ":3: '1_000' in column 'value' is not a number"),
-        ("time,value\nMay,1\n", {}, ":2: 'May' in column 'time' is not a time"),
         ("time,value\n20130131,1\n", {}, ":2: '20130131' in column 'time' is neither a date nor"),
-        ("time,value\n1,1\n2\n", {}, ":3: has 1 column, but the first row names 2"),
         ("time,value\n", {}, ": contains no values"),
         ("time,value\n1,\n2,\n", {}, ": series 'value' has no values"),
         ("time,value\n1,5\n", {}, ": no series has two times"),
         ("value\n1\n", {}, ":1: the first row must name two columns or more"),
         ("time,a,a\n1,1,1\n", {}, ":1: two columns are called 'a'"),
         ("time,vale\n1,1\n", {"value_column": "value"}, "no column is called 'value'; did you"),
-        ("time,value\n1,1\n3,2\n6,2\n", {}, ":4: the time is 3 after the one before, not a mult"),
         (
             "time,value\n1,1\n2,1\n5,2\n",
             {"gaps": "error"},
