@@ -37,7 +37,7 @@ def test_page_shows_all_glimpses_first(show):
     assert page.locator("figcaption.wrong").count() == 1
     assert page.locator(".patches canvas").count() == 5
     assert page.locator(".patches canvas.later").count() == 0
-    assert page.locator("#shown").text_content() == "3 of 3"
+    assert page.locator("step-player output").text_content() == "3 of 3"
 
 
 def test_arrow_keys_and_slider_move_through_the_glimpses(show):
@@ -45,24 +45,24 @@ def test_arrow_keys_and_slider_move_through_the_glimpses(show):
     page.locator("h1").click()
     for _ in range(3):
         page.keyboard.press("ArrowLeft")
-    assert page.locator("#shown").text_content() == "the image"
+    assert page.locator("step-player output").text_content() == "the image"
     assert page.locator(".patches canvas.later").count() == 5
     assert bars(page, 0) == []
     page.keyboard.press("ArrowRight")
     assert bars(page, 0) == ["0"]  # 60 %
-    slider = page.locator("#step")
+    slider = page.locator("step-player input")
     slider.focus()
     slider.press("End")
-    assert page.locator("#shown").text_content() == "3 of 3"
+    assert page.locator("step-player output").text_content() == "3 of 3"
     assert bars(page, 0) == ["1"]
 
 
 def test_play_runs_from_the_image_to_the_last_glimpse(show):
     page = show(PAGE)
-    button = page.locator("#play")
+    button = page.locator("step-player .play")
     button.click()
     assert button.text_content() == "Pause"
-    assert page.locator("#shown").text_content() == "the image"
+    assert page.locator("step-player output").text_content() == "the image"
     page.get_by_text("3 of 3").wait_for()
     page.get_by_role("button", name="Play").wait_for()
 

@@ -125,7 +125,7 @@ def read_out(page, name):
 
 
 def slide(page, place):
-    page.locator("#validation").evaluate(
+    page.locator("step-player input").evaluate(
         "(node, place) => { node.value = place; node.dispatchEvent(new Event('input')); }", place
     )
 
@@ -218,7 +218,7 @@ def test_slider_shows_the_samples_of_each_validation(opened):
         slide(page, place)
         output = page.locator(".card").first.locator(".output").inner_text()
         heaviest = page.locator(".attention .cell").first.get_attribute("data-weight")
-        shown.append((page.locator("#sample-step").inner_text(), output, heaviest))
+        shown.append((page.locator("step-player output").inner_text(), output, heaviest))
     assert shown == [
         ("step 100 \u00b7 1 of 3", "she the the", "0.25"),
         ("step 200 \u00b7 2 of 3", "she sees the", "0.5"),
@@ -230,9 +230,9 @@ def test_slider_shows_the_samples_of_each_validation(opened):
 @pytest.mark.slow
 def test_slider_works_by_keyboard(opened):
     page = opened()
-    page.locator("#validation").focus()
+    page.locator("step-player input").focus()
     page.keyboard.press("ArrowLeft")
-    assert page.locator("#sample-step").inner_text() == "step 200 \u00b7 2 of 3"
+    assert page.locator("step-player output").inner_text() == "step 200 \u00b7 2 of 3"
 
 
 def test_words_not_in_the_reference_marked(opened):

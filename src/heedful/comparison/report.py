@@ -85,7 +85,7 @@ def render_comparison_page(comparison: Comparison) -> str:
         html.serialize(main),
         title=comparison.title,
         styles=["attention_map.css", "run.css", "comparison.css"],
-        scripts=["comparison.js", "charts.js"],
+        scripts=["comparison-page.js"],
         extra_style=CHART_STYLE,
         page_type="run comparison",
     )

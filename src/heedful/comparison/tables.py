@@ -281,7 +281,8 @@ def render_table(comparison: Comparison) -> Element:
         cells = [_table_cell(column, index) for column in columns]
         rows.append([system_header(system, index, has_summary=True), *cells])
     caption = "Quality and cost of every system"
-    return html.table(head, rows, css_class="plain sortable", caption=caption)
+    table = html.table(head, rows, css_class="plain sortable", caption=caption)
+    return html.element("sortable-table", table)
 
 
 def _table_cell(column: Column, index: int) -> Element:

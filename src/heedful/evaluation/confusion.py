@@ -17,7 +17,7 @@ from torch import Tensor
 from heedful.errors import MAX_CHOICES, DataError, check, quote_names
 from heedful.evaluation.base import Array
 from heedful.plotting import html
-from heedful.plotting.svg import DARK_TEXT_THRESHOLD, FAINT_THRESHOLD, escape_invisible
+from heedful.plotting.svg import escape_invisible
 from heedful.shapes import Int, Scalar
 
 _MAX_CONFUSIONS = 30  # listed on the page
@@ -169,12 +169,12 @@ class ConfusionMatrix(NamedTuple):
             html.serialize(*content),
             title=title,
             styles=["attention_map.css", "run.css"],
-            scripts=["attention_map.js"],
+            scripts=["attention-page.js"],
             data={"maps": self._page_data()},
         )
 
     def _page_data(self) -> dict[str, object]:
-        """Return the data that attention_map.js draws: fractions of each row, with the counts."""
+        """Return the data that attention-page.js draws: fractions of each row, with the counts."""
         labels = [escape_invisible(label) for label in self.labels]
         totals = self.counts.sum(axis=1)
         fractions = self.counts / np.maximum(totals, 1)[:, None]
@@ -190,12 +190,7 @@ class ConfusionMatrix(NamedTuple):
             ],
             "notes": [f"of {total:,}" for total in totals.tolist()],
         }
-        thresholds = {"strong": DARK_TEXT_THRESHOLD, "faint": FAINT_THRESHOLD}
-        return {
-            **thresholds,
-            "form": "map",
-            "sentences": [{"title": "", "output": "", "views": [view]}],
-        }
+        return {"form": "map", "sentences": [{"title": "", "output": "", "views": [view]}]}
 
     def _label_table(self) -> Element:
         head, *rows = self.format_table()

@@ -324,6 +324,7 @@ def _draw_legend(root: Element, *, left: float, bottom: float) -> None:
 # ----- HTML -----
 
 MAX_SNIPPET_HEIGHT = 720  # pixels; a taller map scrolls inside its frame
+MAX_TABLE_CELLS = 2000  # a larger map is drawn on a canvas
 
 
 def render_html(
@@ -337,7 +338,7 @@ def render_html(
         read_asset("attention_map.html"),
         title=title,
         styles=["attention_map.css"],
-        scripts=["attention_map.js"],
+        scripts=attention_scripts(maps),
         data={"maps": attention_data(maps, form)},
         page_type=page_type,
     )
@@ -354,8 +355,14 @@ def render_notebook_html(attention_map: AttentionMap) -> str:
     return sandboxed_frame(page, "Attention map", 120 if attention_map.is_empty else height)
 
 
+def attention_scripts(maps: Sequence[AttentionMap]) -> list[str]:
+    """Return the modules that draw maps; only large ones need a canvas."""
+    is_large = any(one.weights.size > MAX_TABLE_CELLS for one in maps)
+    return [*(["map-canvas.js"] if is_large else []), "attention-page.js"]
+
+
 def attention_data(maps: Sequence[AttentionMap], form: FigureForm = "map") -> dict[str, object]:
-    """Return the data that attention_map.js draws."""
+    """Return the data that attention-page.js draws."""
     sentences: list[dict[str, Any]] = []
     for attention_map in (one.join_bytes() for one in maps):
         title, output, caption = heading_parts(attention_map)
@@ -374,5 +381,4 @@ def attention_data(maps: Sequence[AttentionMap], form: FigureForm = "map") -> di
             ],
         }
         sentences[-1]["views"].append(view)
-    thresholds = {"strong": svg.DARK_TEXT_THRESHOLD, "faint": svg.FAINT_THRESHOLD}
-    return {**thresholds, "form": form, "sentences": sentences}
+    return {"form": form, "sentences": sentences}

@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.inspection import attention_lines, attention_map, image_attention
-from heedful.inspection.attention_map import AttentionMap, FigureForm, attention_data
+from heedful.inspection.attention_map import (
+    AttentionMap,
+    FigureForm,
+    attention_data,
+    attention_scripts,
+)
 from heedful.inspection.image_attention import ImageAttention
 from heedful.inspection.terminal_figures import terminal_heatmap, terminal_sheet
 from heedful.plotting import raster, svg
@@ -112,7 +117,7 @@ def render_captions(
         read_asset("caption.html"),
         title=title,
         styles=["attention_map.css", "caption.css"],
-        scripts=[*(["attention_map.js"] if maps else []), "caption.js"],
+        scripts=[*(attention_scripts(maps) if maps else []), "caption-page.js"],
         data={**texts, "captions": caption_data(attentions)},
         page_type=page_type,
         has_images=True,
@@ -120,7 +125,7 @@ def render_captions(
 
 
 def caption_data(attentions: Sequence[CaptionAttention]) -> dict[str, object]:
-    """Return the data that caption.js draws."""
+    """Return the data that caption-page.js draws."""
     cards: list[dict[str, Any]] = []
     for attention in attentions:
         title, caption, label = attention.heading
@@ -139,9 +144,4 @@ def caption_data(attentions: Sequence[CaptionAttention]) -> dict[str, object]:
             ],
         }
         cards[-1]["views"].append(view)
-    return {
-        "strong": svg.DARK_TEXT_THRESHOLD,
-        "faded": raster.FADED,
-        "tint": raster.TINT,
-        "cards": cards,
-    }
+    return {"cards": cards}

@@ -19,8 +19,7 @@ import numpy as np
 from heedful.config import flatten_settings
 from heedful.errors import DataError
 from heedful.inspection import training_curves
-from heedful.inspection.attention_map import AttentionMap, attention_data
-from heedful.inspection.figures import caption_data
+from heedful.inspection.attention_map import AttentionMap
 from heedful.inspection.training_curves import CurveChart, Entry, Metrics, Timeline, as_finite_float
 from heedful.plotting import charts, html
 from heedful.plotting.axes import PlotFrame, format_value
@@ -145,10 +144,8 @@ def render_run_page(
         content,
         title=title,
         styles=["attention_map.css", "caption.css", "run.css"],
-        scripts=["attention_map.js", "caption.js", "charts.js", "run.js"],
+        scripts=["run-page.js"],
         data={
-            "maps": attention_data([]),
-            "captions": caption_data([]),
             "charts": [_chart_to_dict(chart) for chart in curve_charts],
             "run": {"samples": group_by_step(samples), "configuration": escape_text(config_text)},
         },
@@ -249,8 +246,9 @@ def _curves_section(curve_charts: Sequence[CurveChart], entries: Entries) -> lis
             position = {"data-axis": str(choice), "data-column": str(axis)}
             parts.append(html.element("div", svg, css_class=css_class, attributes=position))
         css_class = "chart wide" if index == 0 else "chart"
-        figure = {"data-chart": chart.id, "tabindex": "0"}
-        figures.append(html.element("figure", *parts, css_class=css_class, attributes=figure))
+        attributes = {"data-chart": chart.id, "tabindex": "0"}
+        figure = html.element("figure", *parts, css_class=css_class, attributes=attributes)
+        figures.append(html.element("line-chart", figure))
     hint = "Point at a curve, or use the arrow keys, to read it."
     legends = {"resumed": "Dashed: resumed.", "skipped": "Triangles: skipped steps."}
     legend = [legends[event_type] for event_type in sorted({event.type for event in events[0]})]

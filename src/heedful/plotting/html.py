@@ -8,7 +8,9 @@ inserted as text. Invariant: whatever a text contains, it is shown and never int
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -119,7 +121,7 @@ def render_page(
     *,
     title: str,
     styles: Sequence[str],
-    scripts: Sequence[str],
+    scripts: Sequence[str] = (),
     data: Mapping[str, object] | None = None,
     extra_style: str = "",
     page_type: str = "page",
@@ -127,12 +129,12 @@ def render_page(
 ) -> str:
     """Return a page with `content`, which is already escaped, and JSON data by element id.
 
-    `styles` and `scripts` are assets, which `extra_style` and parts.js precede; `page_type`: class
-    of the body; `has_images`: whether the page shows images, which must be contained in it as
-    `data:` URIs.
+    `styles` are assets, which `extra_style` precedes; `scripts` are modules, which are bundled;
+    `page_type`: class of the body; `has_images`: whether the page shows images, which must be
+    contained in it as `data:` URIs.
     """
     style = css_variables() + extra_style + "".join(map(read_asset, styles))
-    script = "".join(map(read_asset, ["parts.js", *scripts] if scripts else []))
+    script = bundle_modules(*scripts) if scripts else ""
     sources = f"style-src {_csp_hash(style)}; script-src {_csp_hash(script)}"
     sources += "; img-src data:" if has_images else ""
     data_elements = [
@@ -161,6 +163,47 @@ def sandboxed_frame(page: str, title: str, height: int) -> str:
 def read_asset(name: str) -> str:
     """Return a file of the folder `page/`."""
     return (files("heedful.plotting") / "page" / name).read_text(encoding="utf-8")
+
+
+_IMPORT = re.compile(r'^import (?:\{([^}]*)\} from )?"\./([^"]+)";\n', re.M)
+_DEFINITION = re.compile(
+    r"^(export )?(?:async )?(?:function|class|const|let) (\w+|[{[][^=]*)", re.M
+)
+
+
+@cache
+def bundle_modules(*entries: str, read: Callable[[str], str] = read_asset) -> str:
+    """Return ES modules and all that they import as one script: imported modules come first.
+
+    Modules import names, or a module for its effects, from files beside them. As all of them share
+    a scope here, no two may define the same top-level name.
+    """
+    exports: dict[str, set[str]] = {}
+    bodies: dict[str, str] = {}  # in the order of the script
+    owners: dict[str, str] = {}
+
+    def add(module: str) -> None:
+        source = read(module)
+        definitions = _DEFINITION.findall(source)
+        exports[module] = {name for is_exported, name in definitions if is_exported}
+        for names, imported in _IMPORT.findall(source):
+            if imported not in exports:
+                add(imported)
+            assert imported in bodies, f"{module} and {imported} import each other"
+            unknown = set(re.findall(r"\w+", names)) - exports[imported]
+            assert not unknown, f"{module}: {imported} does not export {sorted(unknown)}"
+        for name in re.findall(r"\w+", " ".join(names for _, names in definitions)):
+            owner = owners.setdefault(name, module)
+            assert owner == module, f"{name} is defined in {owner} and in {module}"
+        body = re.sub(r"^export ", "", _IMPORT.sub("", source), flags=re.M)
+        other = re.search(r"^(?:import|default|\{).*", body, re.M)
+        assert not other, f"{module}: {other and other[0]}: import and export by name"
+        bodies[module] = body
+
+    for entry in entries:
+        if entry not in bodies:
+            add(entry)
+    return '(() => {\n"use strict";\n' + "\n".join(bodies.values()) + "})();\n"
 
 
 def to_script_json(value: object) -> str:

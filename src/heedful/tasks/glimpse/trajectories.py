@@ -214,22 +214,12 @@ def render_page(predictions: Sequence[GlimpsePrediction], title: str = _TITLE) -
     )
     if has_averaged_episodes(predictions):
         text += f" {EPISODES_NOTE}"
-    slider = {"type": "range", "min": "0", "max": str(count), "value": str(count), "id": "step"}
-    controls = html.element(
-        "div",
-        html.element("button", "Play", attributes={"type": "button", "id": "play"}),
-        html.element(
-            "label", "Glimpse ", html.element("input", attributes=slider), css_class="scrubber"
-        ),
-        html.element("output", attributes={"id": "shown", "for": "step"}),
-        css_class="controls",
-    )
     trajectories = html.element("main", attributes={"id": "trails"})
     return html.render_page(
-        html.serialize(html.element("p", text), controls, trajectories),
+        html.serialize(html.element("p", text), trajectories),
         title=title,
         styles=["attention_map.css", "glimpses.css"],
-        scripts=["glimpses.js"],
+        scripts=["glimpse-page.js"],
         data={"predictions": {"images": data, "colors": colors}},
         page_type="glimpses",
     )

@@ -1,0 +1,83 @@
+// A heat map: a table, so that screen readers can navigate it; of too many cells for that, a canvas, if the
+// page has map-canvas.js.
+
+import { create, createToken, moveFocus, neighborAt } from "./dom.js";
+import { FAINT, percent, STRONG } from "./numbers.js";
+
+const MAX_TABLE_CELLS = 2000;
+
+function createCell(weight, row, column, title, text) {
+  const cell = Object.assign(create("td", "cell", text), { title, tabIndex: row || column ? -1 : 0 });
+  cell.style.setProperty("--weight", weight);
+  cell.classList.toggle("strong", weight > STRONG);
+  cell.classList.toggle("faint", weight < FAINT);
+  Object.assign(cell.dataset, { row, column, weight });
+  return cell;
+}
+
+function createTable({ source, target, weights, note, texts, notes = [] }) {
+  const heads = source.map((token) => create("th", "", createToken("span", "", token)));
+  const rows = target.map((token, row) => {
+    const cells = Array.from(weights[row], (weight, column) => createCell(weight, row, column,
+      `${token} \u2192 ${source[column]}: ${weight.toFixed(2)}`, texts?.[row][column] ?? percent(weight)));
+    const header = Object.assign(createToken("th", "", token), { scope: "row" });
+    return create("tr", "", header, ...cells, ...(notes[row] ? [create("td", "copied", notes[row])] : []));
+  });
+  heads.forEach((head) => { head.scope = "col"; });
+  const head = create("tr", "", create("td", ""), ...heads, create("td", ""));
+  const table = create("table", "", create("caption", "", note), create("thead", "", head), create("tbody", "", ...rows));
+  table.role = "grid"; // arrow keys reach its cells
+  return table;
+}
+
+function neighborCell(cell, key) {
+  const line = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[key];
+  if (line) return cell.parentElement[line]?.children[cell.cellIndex];
+  return neighborAt([...cell.parentElement.querySelectorAll(".cell")], cell, key);
+}
+
+function markChosen(nodes, isChosen) {
+  nodes.forEach((node, index) => node.classList.toggle("chosen", isChosen(node, index)));
+}
+
+/** A map of weights: rows are target words, columns source words. A canvas dispatches "cell", too. */
+export class AttentionHeatmap extends HTMLElement {
+  /** @param {import("./types").MapData} data */
+  set data(data) {
+    const map = { note: "A row shows what its word attends to.", ...data };
+    const MapCanvas = data.source.length * data.target.length > MAX_TABLE_CELLS && customElements.get("map-canvas");
+    this.classList.add("map");
+    this.canvas = MapCanvas ? Object.assign(new MapCanvas(), { data: map }) : null;
+    this.table = MapCanvas ? null : createTable(map);
+    this.replaceChildren(this.canvas ?? this.table);
+    this.table?.addEventListener("keydown", (event) => moveFocus(event, neighborCell(event.target, event.key)));
+  }
+
+  /** The cell of an event, or null. @param {any} event @returns {import("./types").MapView | null} */
+  cellAt(event) {
+    if (this.canvas) return this.canvas.cellAt(event);
+    const cell = event.target.closest(".cell");
+    return cell && { row: +cell.dataset.row, column: +cell.dataset.column };
+  }
+
+  /** Makes the header as high as its longest slanted word. */
+  arrange() {
+    if (!this.table) return;
+    const words = [...this.table.tHead.querySelectorAll("th > span")];
+    const longest = Math.max(...words.map((word) => word.offsetWidth));
+    this.table.style.setProperty("--label-height", `${Math.ceil(longest * Math.SQRT1_2) + 18}px`);
+  }
+
+  /** Highlights a cell, a row, a column, or nothing. @param {import("./types").MapView} view */
+  choose(view) {
+    if (this.canvas) return this.canvas.choose(view);
+    const { row, column } = view;
+    this.table.classList.toggle("aside", row !== null || column !== null);
+    markChosen(this.table.querySelectorAll(".cell"), ({ dataset }) =>
+      (row ?? +dataset.row) === +dataset.row && (column ?? +dataset.column) === +dataset.column);
+    markChosen(this.table.tHead.querySelectorAll("th"), (_, index) => index === column);
+    markChosen(this.table.tBodies[0].querySelectorAll("th"), (_, index) => index === row);
+  }
+}
+
+customElements.define("attention-heatmap", AttentionHeatmap);

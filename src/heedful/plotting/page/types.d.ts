@@ -1,0 +1,59 @@
+// The data of the elements. Those of pages come from Python, as JSON.
+
+export interface GlimpseImage {
+  size: number;
+  pixels: number[]; // gray, row by row
+  answer: string;
+  wrong: boolean;
+  probabilities: number[];
+  glimpses: { boxes: number[][]; probabilities: number[] }[]; // boxes: [top, left, height, width]
+  colors: string[]; // of the boxes
+}
+
+export interface ChartData {
+  id: string;
+  unit: string;
+  curves: { type: string; columns: number[][] }[]; // step, seconds, FLOPs, value
+}
+
+export interface TokenRowData {
+  name: string;
+  tokens: { text: string; label: string; title?: string; above?: Node[]; below?: Node[] }[];
+}
+
+export interface MapView {
+  row: number | null;
+  column: number | null;
+}
+
+export interface MapData {
+  source: string[];
+  target: string[];
+  weights: ArrayLike<number>[]; // a row for each target word
+  names?: string[]; // of the rows and the columns
+  note?: string; // below the map
+  texts?: string[][]; // in the cells, instead of percentages
+  notes?: string[]; // behind the rows
+  form?: "map" | "lines";
+  readWeight?: (row: number, column: number) => number | Promise<number>; // exact, where weights are not
+}
+
+export interface MapLevel {
+  rows: number;
+  columns: number;
+  values: Uint8Array;
+}
+
+export interface Picture {
+  canvas: HTMLCanvasElement;
+  context: CanvasRenderingContext2D;
+  pixels: ImageData | null;
+}
+
+export interface ImageAttentionData {
+  image: HTMLImageElement | null; // without one, cells are drawn
+  size: number[]; // height and width
+  words: string[];
+  gates: number[] | null;
+  weights: number[][][]; // a grid of cells for each word
+}
