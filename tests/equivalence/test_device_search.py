@@ -7,7 +7,10 @@ import pytest
 import torch
 
 from heedful.acceleration import tuning
-from heedful.acceleration.cuda.token_choice import choose_candidates, choose_tokens
+from heedful.acceleration.cuda.token_choice import (
+    choose_candidates_with_torch,
+    choose_tokens_with_torch,
+)
 from heedful.tokenization.vocabulary import EOS
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -39,7 +42,7 @@ def test_tokens_chosen_with_triton_are_those_of_the_reference(vocab_size, has_fi
     max_lengths = torch.tensor([9, 9, 9, 2, 9, 3], device=DEVICE)
     finished = torch.tensor([0, 1, 0, 0, 0, 1], device=DEVICE) != 0 if has_finished else None
     arguments = logits, min_lengths, max_lengths, finished, 2
-    assert_same(triton_choose_tokens(*arguments), choose_tokens.reference(*arguments))
+    assert_same(triton_choose_tokens(*arguments), choose_tokens_with_torch(*arguments))
 
 
 @pytest.mark.parametrize("rows_per_beam", [1, 3])
@@ -53,7 +56,7 @@ def test_candidates_ranked_with_triton_are_those_of_the_reference(vocab_size, ro
     min_lengths = torch.tensor([0, 2, 0], device=DEVICE)
     for num_tokens in (1, 2):
         arguments = logits, totals, min_lengths, num_tokens, 3
-        expected = choose_candidates.reference(*arguments)
+        expected = choose_candidates_with_torch(*arguments)
         assert_same(triton_choose_candidates(*arguments), expected)
 
 

@@ -10,19 +10,18 @@ from heedful.acceleration import rnn_layers
 from heedful.acceleration.cuda import graphs
 from heedful.acceleration.cuda.unrolled_rnn import unroll_gru, unroll_lstm
 from heedful.acceleration.rnn_layers import (
-    has_kernel_for_states,
+    has_kernel,
     rnn_library,
     run_packed,
     run_with_frozen_padding,
     torch_cell,
-    torch_outputs,
+    torch_unroll,
 )
 from heedful.layers.rnn import (
     RecurrentLayer,
+    unroll,
     unroll_outputs,
-    unroll_states,
     unroll_steps,
-    unroll_with_final_state,
 )
 from heedful.layers.rnn_cell_config import RecurrentDropout, Zoneout
 from heedful.layers.rnn_cells import (
@@ -57,7 +56,7 @@ def gradients(value, cell, *leaves):
 @each_dtype
 def test_kernel_outputs_equal_steps(kind, dtype):
     cell, inputs, state, hidden = setting(kind, dtype)
-    actual = torch_outputs(cell, inputs, state)
+    actual = torch_unroll(cell, inputs, state, None)[0]
     expected = torch.stack([each[0] for each in unroll_steps(cell, inputs, state)], dim=1)
     torch.testing.assert_close(actual, expected)
     for pair in zip(
@@ -66,22 +65,6 @@ def test_kernel_outputs_equal_steps(kind, dtype):
         strict=True,
     ):
         torch.testing.assert_close(*pair)
-
-
-@each_kind
-@each_dtype
-def test_states_along_a_sequence_equal_steps(kind, dtype):
-    cell, inputs, state, hidden = setting(kind, dtype)
-    parts = zip(*unroll_steps(cell, inputs, state), strict=True)
-    for actual, part in zip(unroll_states(cell, inputs, state), parts, strict=True):
-        expected = torch.stack(part, dim=1)
-        torch.testing.assert_close(actual, expected)
-        for pair in zip(
-            gradients(actual, cell, inputs, hidden),
-            gradients(expected, cell, inputs, hidden),
-            strict=True,
-        ):
-            torch.testing.assert_close(*pair)
 
 
 @each_kind
@@ -128,18 +111,25 @@ def test_frozen_padding_is_exact_in_half_precision(dtype):
 
 @each_kind
 def test_final_state_of_each_row_equals_steps(kind):
-    cell, inputs, state, _ = setting(kind, torch.double)
+    cell, inputs, state, hidden = setting(kind, torch.double)
     lengths = torch.tensor([5, 0, 2])
     steps = [state, *unroll_steps(cell, inputs, state)]
-    _, actual = unroll_with_final_state(cell, inputs, lengths, state)
+    _, actual = unroll(cell, inputs, state, lengths)
     for place, part in enumerate(actual):
-        expected = [steps[length][place][row] for row, length in enumerate(lengths)]
-        torch.testing.assert_close(part, torch.stack(expected))
+        rows = [steps[length][place][row] for row, length in enumerate(lengths)]
+        expected = torch.stack(rows)
+        torch.testing.assert_close(part, expected)
+        leaves = (cell, inputs, hidden)
+        torch.testing.assert_close(gradients(part, *leaves), gradients(expected, *leaves))
 
 
-def test_lstm_has_no_kernel_for_all_cell_states():
-    told = {kind for kind in CELLS if has_kernel_for_states(*setting(kind, torch.float)[:3])}
-    assert told == {"rnn", "gru"}
+@each_kind
+def test_cell_state_of_a_single_step_has_no_kernel(kind):
+    cell, inputs, state, _ = setting(kind, torch.float)
+    lengths = torch.ones(3, dtype=torch.long)
+    assert has_kernel(cell, inputs, state, lengths)
+    assert has_kernel(cell, inputs[:, :1], state, None)
+    assert has_kernel(cell, inputs[:, :1], state, lengths) == ("lstm" not in kind)
 
 
 @each_kind
@@ -154,7 +144,8 @@ def test_recurrent_dropout_has_a_kernel_only_in_eval_mode(kind):
         torch.stack(part, 1) for part in zip(*unroll_steps(cell, inputs, first), strict=True)
     )
     torch.testing.assert_close(unroll_outputs(cell, inputs, first), expected[0])
-    torch.testing.assert_close(unroll_states(cell, inputs, first), expected)
+    final = unroll(cell, inputs, first, torch.full((3,), 5))[1]
+    torch.testing.assert_close(final, tuple(part[:, -1] for part in expected))
 
 
 def test_other_cells_have_no_kernel():
@@ -192,7 +183,7 @@ def test_gpu_kernel_equals_cpu_and_has_contiguous_weights(kind, recwarn):
 def test_outputs_in_a_graph_equal_steps(kind):
     cell, inputs, state, hidden = setting(kind, torch.double)
     with graphs.capturing():
-        actual = torch_outputs(cell, inputs, state)
+        actual = torch_unroll(cell, inputs, state, None)[0]
     expected = torch.stack([each[0] for each in unroll_steps(cell, inputs, state)], dim=1)
     torch.testing.assert_close(actual, expected)
     for pair in zip(
@@ -237,7 +228,7 @@ def test_onednn_runs_no_lstm_on_arm(monkeypatch, is_arm):
     monkeypatch.setattr(rnn_layers, "IS_ARM", is_arm)
     cell, inputs, state, _ = setting("lstm", torch.float)
     with torch.profiler.profile() as profiler:
-        outputs = torch_outputs(cell, inputs, state)
+        outputs = torch_unroll(cell, inputs, state, None)[0]
     used = any("mkldnn" in event.key for event in profiler.key_averages())
     assert used == (torch.backends.mkldnn.is_available() and not is_arm)
     expected = torch.stack([each[0] for each in unroll_steps(cell, inputs, state)], dim=1)

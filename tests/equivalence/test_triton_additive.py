@@ -9,7 +9,7 @@ import torch
 from heedful.acceleration import kernels, tuning
 from heedful.attention.additive_scores import AdditiveScore, ConcatScore, additive_score
 from heedful.attention.alignments import EntmaxAlignment, SoftmaxAlignment, SparsemaxAlignment
-from heedful.attention.attention import SingleHeadAttention, masked_score
+from heedful.attention.attention import SingleHeadAttention, attend
 from heedful.attention.masks import causal_mask, padding_mask
 from heedful.attention.readouts import WeightedSumReadout
 
@@ -222,10 +222,11 @@ def test_any_alignment_of_triton_scores_equals_its_reference(alignment, monkeypa
         values = torch.randn(2, 9, 5, device=DEVICE, dtype=torch.double)
         memory = attention.build_memory(values, padding_mask(torch.tensor([9, 4]), 9).to(DEVICE))
         queries = torch.randn(2, 3, 3, device=DEVICE, dtype=torch.double)
-        assert masked_score.select_kernel(score, queries, memory, None).name == "triton"
+        kernel = attend.select_kernel(attention, queries, memory, None)
+        assert kernel.run is kernels.attend_to_unmasked_with_triton
         actual = attention(queries, memory)
         with monkeypatch.context() as patch:
-            patch.setattr(masked_score, "kernels", [])
+            patch.setattr(attend, "kernels", [])
             patch.setattr(additive_score, "kernels", [])
             expected = attention(queries, memory)
         torch.testing.assert_close(actual[:2], expected[:2])

@@ -32,14 +32,14 @@ from heedful.attention.attention import (
     AttentionOutput,
     SingleHeadAttention,
     attend,
-    masked_score,
+    attend_with_scores,
     softmax_context,
 )
 from heedful.attention.memory import AttentionState, Memory
 from heedful.attention.positional_encoding import SinusoidalEncoding, SinusoidLayout
 from heedful.attention.readouts import WeightedSumReadout
 from heedful.attention.scores import ScoreFunction
-from heedful.layers.rnn import unroll_outputs, unroll_states, unroll_with_final_state
+from heedful.layers.rnn import unroll
 from heedful.search.candidates import Candidates, find_candidates, rank_all, to_candidates
 from heedful.shapes import Context, Float, Int, Positions, Queries, Scores
 
@@ -76,30 +76,31 @@ def triton_additive_score(
 
 
 def can_score_unmasked_with_triton(
-    score: ScoreFunction, queries: Queries, memory: Memory, state: AttentionState | None
+    attention: SingleHeadAttention, queries: Queries, memory: Memory, state: AttentionState | None
 ) -> bool:
     """Whether a score is additive, and large enough for Triton."""
-    additive = _as_additive(score)
+    score = _as_additive(attention.score)
     return (
-        additive is not None
-        and can_score_with_triton(queries, memory.keys, additive.score_vector.weight)
+        score is not None
+        and can_score_with_triton(queries, memory.keys, score.score_vector.weight)
         and not has_forward_hooks(score)
     )
 
 
-def score_unmasked_with_triton(
-    score: ScoreFunction, queries: Queries, memory: Memory, state: AttentionState | None
-) -> Scores:
-    """Kernel of `masked_score` that skips what is masked; serves any alignment."""
+def attend_to_unmasked_with_triton(
+    attention: SingleHeadAttention, queries: Queries, memory: Memory, state: AttentionState | None
+) -> AttentionOutput:
+    """Kernel of `attend` whose scores skip what is masked; serves any alignment."""
     from heedful.acceleration.triton.additive_score import triton_additive_score
 
-    additive, keys = _as_additive(score), memory.keys
-    assert additive is not None, score
+    additive, keys = _as_additive(attention.score), memory.keys
+    assert additive is not None, attention.score
     if state is not None:
         for feature in additive.features:
             keys = keys + feature(state)
     projected, vector = additive.project_queries(queries), additive.score_vector.weight[0]
-    return triton_additive_score(projected, keys, vector, memory.mask)
+    scores = triton_additive_score(projected, keys, vector, memory.mask)
+    return attend_with_scores(attention, scores, queries, memory, state)
 
 
 def can_attend_in_one_launch(
@@ -367,7 +368,7 @@ def _windows(log_probs: LogProbs, starts: Int[Tensor, "U C"]) -> Float[Tensor, "
 if find_spec("triton") is not None:
     cuda_training.register()
     attend.register("triton", fused_attend, can_attend_in_one_launch)
-    masked_score.register("triton", score_unmasked_with_triton, can_score_unmasked_with_triton)
+    attend.register("triton", attend_to_unmasked_with_triton, can_score_unmasked_with_triton)
     additive_score.register("triton", triton_additive_score, can_score_with_triton)
 additive_score.register("chunked", chunked_attention.chunked_additive_score, needs_chunks)
 softmax_context.register("single-query", single_query_context, has_single_cpu_query)
@@ -375,8 +376,4 @@ cpu_training.register()
 softmax_context.register("sdpa", sdpa_context, has_queries)
 find_candidates.register("numpy", find_candidates_with_numpy, can_rank_with_numpy)
 find_candidates.register("chunked", find_candidates_in_chunks, can_rank_in_chunks)
-unroll_outputs.register("torch", rnn_layers.torch_outputs, rnn_layers.has_kernel_for_outputs)
-unroll_states.register("torch", rnn_layers.torch_states, rnn_layers.has_kernel_for_states)
-unroll_with_final_state.register(
-    "torch", rnn_layers.torch_final_state, rnn_layers.has_kernel_for_final_state
-)
+unroll.register("torch", rnn_layers.torch_unroll, rnn_layers.has_kernel)

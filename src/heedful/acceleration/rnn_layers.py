@@ -50,29 +50,33 @@ def _has_cpu_lstm() -> bool:
     return not is_half and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
-def has_kernel_for_outputs(cell: RecurrentCell, *_: object) -> bool:
-    """Whether torch has a kernel for the cell."""
-    return torch_cell(cell) is not None
+def has_kernel(
+    cell: RecurrentCell, inputs: Tensor, state: RecurrentState, lengths: Lengths | None
+) -> bool:
+    """Whether torch has a kernel for the cell; the cell state of one step is faster as a step."""
+    kernel = torch_cell(cell)
+    is_lstm_step = lengths is not None and type(kernel) in _LSTM_CELLS and inputs.size(1) == 1
+    return kernel is not None and not is_lstm_step
 
 
-def has_kernel_for_states(cell: RecurrentCell, *_: object) -> bool:
-    """Whether the kernel returns all states; of an LSTM's cell states it returns only the last.
-
-    Recomputing the others from inputs and outputs, all gates at once, takes longer on a CPU than
-    the steps (66 ms against 48, forward and backward, 32 rows of 24, hidden size 128).
-    """
-    return type(torch_cell(cell)) in {RNNCell, GRUCell}
-
-
-def has_kernel_for_final_state(cell: RecurrentCell, inputs: Tensor, *_: object) -> bool:
-    """Whether there is a kernel for the final cell state; a single step is faster as a step."""
-    return type(torch_cell(cell)) in _LSTM_CELLS and inputs.size(1) > 1
-
-
-def torch_outputs(cell: RecurrentCell, inputs: LayerInputs, state: RecurrentState) -> LayerOutputs:
-    """Kernel of `unroll_outputs`."""
+def torch_unroll(
+    cell: RecurrentCell, inputs: LayerInputs, state: RecurrentState, lengths: Lengths | None
+) -> tuple[LayerOutputs, RecurrentState | None]:
+    """Kernel of `unroll`."""
     kernel = torch_cell(cell)
     assert kernel is not None, f"torch has no kernel for {type(cell).__name__}"
+    if lengths is None:
+        return _torch_outputs(kernel, inputs, state), None
+    carried = state[1:]
+    if isinstance(kernel, LSTMCell):
+        outputs, cell_state = _torch_cell_state(kernel, inputs, lengths, state)
+        carried = cell_state, *state[2:]
+    else:
+        outputs = _torch_outputs(kernel, inputs, state)
+    return outputs, (final_part(state[0], outputs, lengths), *carried)
+
+
+def _torch_outputs(kernel: TorchCell, inputs: LayerInputs, state: RecurrentState) -> LayerOutputs:
     # By index: a wrapper may carry more behind the state of the cell.
     if is_capturing() and type(kernel) is LSTMCell:
         return unroll_lstm(inputs, state[0], state[1], kernel.weights)[0]
@@ -107,31 +111,20 @@ def rnn_library() -> Iterator[None]:
         yield
 
 
-def torch_states(cell: RecurrentCell, inputs: LayerInputs, state: RecurrentState) -> RecurrentState:
-    """Kernel of `unroll_states`."""
-    outputs = torch_outputs(cell, inputs, state)
-    return (outputs, *(carried.unsqueeze(1).expand_as(outputs) for carried in state[1:]))
-
-
-def torch_final_state(
-    cell: RecurrentCell, inputs: LayerInputs, lengths: Lengths, state: RecurrentState
-) -> tuple[LayerOutputs, RecurrentState]:
-    """Kernel of `unroll_with_final_state` for an LSTM.
+def _torch_cell_state(
+    cell: LSTMCell, inputs: LayerInputs, lengths: Lengths, state: RecurrentState
+) -> tuple[LayerOutputs, CellState]:
+    """Return the outputs and the final cell states of an LSTM.
 
     CPU, forward and backward, one thread, 32 rows of 4 to 24, hidden size 128: 5.7 ms with frozen
     padding, 12.4 with packed sequences, 10.4 step by step; only outputs 5.4. On a GPU sequences
     are packed, since cuDNN wants all weights in one block of memory, and an added column means a
     copy of it; but to be packed they have to be read, which a CUDA graph cannot do.
     """
-    kernel = torch_cell(cell)
-    assert isinstance(kernel, LSTMCell), kernel
-    if is_capturing() and type(kernel) is LSTMCell:
-        outputs, cell_state = unroll_lstm(inputs, state[0], state[1], kernel.weights, lengths)
-    else:
-        can_pack = inputs.is_cuda and not is_capturing()
-        run = run_packed if can_pack else run_with_frozen_padding
-        outputs, cell_state = run(kernel, inputs, lengths, state)
-    return outputs, (final_part(state[0], outputs, lengths), cell_state, *state[2:])
+    if is_capturing() and type(cell) is LSTMCell:
+        return unroll_lstm(inputs, state[0], state[1], cell.weights, lengths)
+    can_pack = inputs.is_cuda and not is_capturing()
+    return (run_packed if can_pack else run_with_frozen_padding)(cell, inputs, lengths, state)
 
 
 def run_with_frozen_padding(

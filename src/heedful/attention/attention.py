@@ -254,7 +254,7 @@ class SingleHeadAttention(Attention):
     def compute_weights(
         self, queries: Queries, memory: Memory, state: AttentionState | None = None
     ) -> AlignmentOutput:
-        scores = masked_score(self.score, queries, memory, state)
+        scores = self.score(queries, memory.keys, state)
         return self.alignment_function(scores, memory.mask, queries, state)
 
     @override
@@ -270,7 +270,19 @@ def attend(
     attention: SingleHeadAttention, queries: Queries, memory: Memory, state: AttentionState | None
 ) -> AttentionOutput:
     """Compute weights and context of each query, and the state after them."""
-    alignment = attention.compute_weights(queries, memory, state)
+    scores = attention.score(queries, memory.keys, state)
+    return attend_with_scores(attention, scores, queries, memory, state)
+
+
+def attend_with_scores(
+    attention: SingleHeadAttention,
+    scores: Scores,
+    queries: Queries,
+    memory: Memory,
+    state: AttentionState | None,
+) -> AttentionOutput:
+    """Return the output of `attend` from its scores; a masked pair may have any finite score."""
+    alignment = attention.alignment_function(scores, memory.mask, queries, state)
     weights = alignment.weights
     context = attention.readout(attention.dropout(weights), memory.values, queries)
     if state is not None:
@@ -282,14 +294,6 @@ def attend(
             state.uniform_sample,
         )
     return AttentionOutput(context, weights, alignment, state)
-
-
-@op
-def masked_score(
-    score: ScoreFunction, queries: Queries, memory: Memory, state: AttentionState | None
-) -> Scores:
-    """Score each query against each key; a masked pair may get any finite score."""
-    return score(queries, memory.keys, state)
 
 
 @op

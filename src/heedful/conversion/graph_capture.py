@@ -16,9 +16,10 @@ from torch.export import ExportedProgram
 
 from heedful.attention.monotonic_alignment import linear_recurrence
 from heedful.errors import RunError
-from heedful.layers import rnn
-from heedful.layers.rnn_cells import RecurrentCell, RecurrentState, is_history
+from heedful.layers.rnn import unroll
+from heedful.layers.rnn_cells import RecurrentCell, RecurrentState, final_state, is_history
 from heedful.ops import OPS
+from heedful.shapes import Lengths
 
 
 def capture(
@@ -60,8 +61,7 @@ def plain_ops() -> Iterator[None]:
     try:
         for op in OPS:
             op.kernels = []
-        rnn.unroll_outputs.register("scan", _scan_outputs, _has_no_history)
-        rnn.unroll_states.register("scan", _scan_states, _has_no_history)
+        unroll.register("scan", _scan_steps, _has_no_history)
         linear_recurrence.register("scan", _scan_recurrence, lambda gains, decays: True)
         yield
     finally:
@@ -69,15 +69,15 @@ def plain_ops() -> Iterator[None]:
             op.kernels = previous
 
 
-def _has_no_history(cell: RecurrentCell, inputs: Tensor, state: RecurrentState) -> bool:
+def _has_no_history(
+    cell: RecurrentCell, inputs: Tensor, state: RecurrentState, lengths: Lengths | None
+) -> bool:
     return not any(map(is_history, state))
 
 
-def _scan_outputs(cell: RecurrentCell, inputs: Tensor, state: RecurrentState) -> Tensor:
-    return _scan_states(cell, inputs, state)[0]
-
-
-def _scan_states(cell: RecurrentCell, inputs: Tensor, state: RecurrentState) -> tuple[Tensor, ...]:
+def _scan_steps(
+    cell: RecurrentCell, inputs: Tensor, state: RecurrentState, lengths: Lengths | None
+) -> tuple[Tensor, RecurrentState | None]:
     from torch._higher_order_ops.scan import scan
 
     def step(carried: RecurrentState, projected: Tensor) -> tuple[RecurrentState, RecurrentState]:
@@ -85,7 +85,7 @@ def _scan_states(cell: RecurrentCell, inputs: Tensor, state: RecurrentState) -> 
         return after, tuple(part.clone() for part in after)  # outputs may not be aliases
 
     _, states = scan(step, tuple(state), cell.project_inputs(inputs), dim=1)
-    return states
+    return states[0], None if lengths is None else final_state(state, states, lengths)
 
 
 def _scan_recurrence(gains: Tensor, decays: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from heedful.layers.rnn_cells import (
     RecurrentCell,
     RecurrentState,
     ResidualCell,
-    final_part,
+    final_state,
     is_history,
 )
 from heedful.ops import op
@@ -43,27 +43,31 @@ NextInputs = Float[Tensor, "B S X"]
 
 
 @op
+def unroll(
+    cell: RecurrentCell, inputs: LayerInputs, state: RecurrentState, lengths: Lengths | None
+) -> tuple[LayerOutputs, RecurrentState | None]:
+    """Return the hidden state after each input.
+
+    With lengths, also return the state after each row's last real input.
+    """
+    if lengths is None:
+        steps = unroll_steps(cell, inputs, state)
+        return torch.stack([after[0] for after in steps], dim=1), None
+    states = unroll_states(cell, inputs, state)
+    return states[0], final_state(state, states, lengths)
+
+
 def unroll_outputs(cell: RecurrentCell, inputs: LayerInputs, state: RecurrentState) -> LayerOutputs:
     """Return the hidden state after each input."""
-    return torch.stack([after[0] for after in unroll_steps(cell, inputs, state)], dim=1)
+    return unroll(cell, inputs, state, None)[0]
 
 
-@op
 def unroll_states(
     cell: RecurrentCell, inputs: LayerInputs, state: RecurrentState
 ) -> tuple[Tensor, ...]:
     """Return the state after each input; of a history only the last, which contains the others."""
     parts = zip(*unroll_steps(cell, inputs, state), strict=True)
     return tuple(part[-1] if is_history(part[-1]) else torch.stack(part, dim=1) for part in parts)
-
-
-@op
-def unroll_with_final_state(
-    cell: RecurrentCell, inputs: LayerInputs, lengths: Lengths, state: RecurrentState
-) -> tuple[LayerOutputs, RecurrentState]:
-    """Return the hidden state after each input, and the state after each row's last real input."""
-    states = unroll_states(cell, inputs, state)
-    return states[0], tuple(final_part(*part, lengths) for part in zip(state, states, strict=True))
 
 
 def unroll_steps(
@@ -116,7 +120,8 @@ class RecurrentLayer(nn.Module):
         states = initial_states or self.initial_state(inputs)
         outputs = []
         for cell, state in zip(self.cells, states, strict=True):
-            hidden = unroll_outputs(cell, self._to_reading_order(cell, inputs, lengths), state)
+            ordered = self._to_reading_order(cell, inputs, lengths)
+            hidden = unroll_outputs(cell, ordered, state)
             outputs.append(self._to_reading_order(cell, hidden, lengths))
         return torch.cat(outputs, dim=-1) if len(outputs) > 1 else outputs[0]
 
@@ -127,11 +132,11 @@ class RecurrentLayer(nn.Module):
         states = initial_states or self.initial_state(inputs)
         outputs, final_states = [], []
         for cell, state in zip(self.cells, states, strict=True):
-            hidden, final_state = unroll_with_final_state(
-                cell, self._to_reading_order(cell, inputs, lengths), lengths, state
-            )
+            ordered = self._to_reading_order(cell, inputs, lengths)
+            hidden, last_state = unroll(cell, ordered, state, lengths)
+            assert last_state is not None
             outputs.append(self._to_reading_order(cell, hidden, lengths))
-            final_states.append(final_state)
+            final_states.append(last_state)
         return RecurrentLayerOutput(torch.cat(outputs, dim=-1), tuple(final_states))
 
     def final_outputs(self, outputs: LayerOutputs, lengths: Lengths) -> Hidden:

@@ -7,7 +7,7 @@ between calls, and rows do not influence one another.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -30,6 +30,13 @@ def final_part(first: Tensor, states: Tensor, lengths: Lengths) -> Tensor:
         return states.masked_fill(~is_real[:, :, None], 0)
     rows = torch.arange(len(lengths), device=lengths.device)
     return torch.cat([first.unsqueeze(1), states], dim=1)[rows, lengths]
+
+
+def final_state(
+    state: RecurrentState, states: Sequence[Tensor], lengths: Lengths
+) -> RecurrentState:
+    """Select the state after each row's last real input from the first one and all after it."""
+    return tuple(final_part(*part, lengths) for part in zip(state, states, strict=True))
 
 
 def is_history(part: Tensor) -> bool:

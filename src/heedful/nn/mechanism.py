@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from heedful.attention.alignments import AlignmentFunction, SoftmaxAlignment
-from heedful.attention.attention import SingleHeadAttention, masked_score
+from heedful.attention.attention import SingleHeadAttention
 from heedful.attention.config import AlignmentConfig, ScoreConfig
 from heedful.attention.masks import broadcast_mask
 from heedful.attention.readouts import WeightedSumReadout
@@ -97,7 +97,7 @@ def attend_with_mask(
     hint = "pass a Boolean mask, or a score without features"
     message = "numbers cannot be added to a score that depends on earlier queries"
     check(not attention.score.uses_history, "mask", message, hint, ArgumentError)
-    scores = masked_score(attention.score, queries, memory, None) + mask.bias
+    scores = attention.score(queries, memory.keys) + mask.bias
     weights = attention.alignment_function(scores, memory.mask, queries).weights
     context = attention.readout(attention.dropout(weights), memory.values, queries)
     return context, weights if need_weights else None

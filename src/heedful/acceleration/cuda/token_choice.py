@@ -1,7 +1,7 @@
 """Choice of tokens in a step of greedy and beam search on the device, from logits of all rows.
 
-Both ops also accept log-probabilities: they are logits whose exponentials sum to one. Invariant: a
-kernel chooses the tokens of its reference, up to rounding and the order of equal scores.
+Both also accept log-probabilities: they are logits whose exponentials sum to one. Invariant: Triton
+chooses the tokens that torch chooses, up to rounding and the order of equal scores.
 """
 
 from importlib.util import find_spec
@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from heedful.acceleration import tuning
-from heedful.ops import op
 from heedful.search.candidates import rank_all
 from heedful.shapes import Bool, Float, Int, Lengths
 from heedful.tokenization.vocabulary import EOS
 
 Logits = Float[Tensor, "R N"]
 TRITON_DEVICE_TYPE = "cuda"
+HAS_TRITON = find_spec("triton") is not None
 MAX_TRITON_ENTRIES = 2**14  # candidates of all chunks of a beam, which one program ranks
 
 
@@ -40,7 +40,6 @@ class BeamChoice(NamedTuple):
     rows: Int[Tensor, "R2"]
 
 
-@op
 def choose_tokens(
     logits: Logits,
     min_lengths: Lengths,
@@ -49,6 +48,47 @@ def choose_tokens(
     num_tokens: int,
 ) -> GreedyChoice:
     """Choose the most likely token of each row after `num_tokens`; EOS is due at `max_lengths`."""
+    arguments = logits, min_lengths, max_lengths, was_finished, num_tokens
+    if not _can_choose_with_triton(logits):
+        return choose_tokens_with_torch(*arguments)
+    from heedful.acceleration.triton.search import triton_choose_tokens
+
+    return GreedyChoice(*triton_choose_tokens(*arguments))
+
+
+def choose_candidates(
+    logits: Logits,
+    totals: Float[Tensor, "U K"],
+    min_lengths: Lengths,
+    num_tokens: int,
+    beam_size: int,
+) -> BeamChoice:
+    """Rank the continuations of each beam; the best `beam_size` that do not end stay open."""
+    arguments = logits, totals, min_lengths, num_tokens, beam_size
+    num_chunks = -(-logits.size(1) // tuning.TRITON_VOCABULARY_CHUNKS[1])
+    num_entries = totals.size(1) * num_chunks * 2 * beam_size
+    is_large = totals.size(1) * logits.size(1) >= 2 * beam_size
+    if not (_can_choose_with_triton(logits) and is_large and num_entries <= MAX_TRITON_ENTRIES):
+        return choose_candidates_with_torch(*arguments)
+    from heedful.acceleration.triton.search import triton_choose_candidates
+
+    return BeamChoice(*triton_choose_candidates(*arguments))
+
+
+def _can_choose_with_triton(logits: Logits) -> bool:
+    """Whether logits are on a GPU, in at most 32 bits."""
+    is_on_gpu = logits.device.type == TRITON_DEVICE_TYPE
+    return HAS_TRITON and is_on_gpu and logits.dtype != torch.float64
+
+
+def choose_tokens_with_torch(
+    logits: Logits,
+    min_lengths: Lengths,
+    max_lengths: Lengths,
+    was_finished: Bool[Tensor, "R"] | None,
+    num_tokens: int,
+) -> GreedyChoice:
+    """Compute `choose_tokens`."""
     log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
     allowed = log_probs.clone()
     allowed[:, EOS].masked_fill_(min_lengths > num_tokens, -torch.inf)
@@ -59,15 +99,14 @@ def choose_tokens(
     return GreedyChoice(tokens, log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1), is_finished)
 
 
-@op
-def choose_candidates(
+def choose_candidates_with_torch(
     logits: Logits,
     totals: Float[Tensor, "U K"],
     min_lengths: Lengths,
     num_tokens: int,
     beam_size: int,
 ) -> BeamChoice:
-    """Rank the continuations of each beam; the best `beam_size` that do not end stay open."""
+    """Compute `choose_candidates`."""
     log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
     allowed, size = log_probs.clone(), log_probs.size(1)
     is_short = (min_lengths > num_tokens).repeat_interleave(totals.size(1))
@@ -87,51 +126,3 @@ def choose_candidates(
         tokens.gather(1, order).flatten(),
         rows.gather(1, order).flatten(),
     )
-
-
-def can_choose_with_triton(logits: Logits, *_: object) -> bool:
-    """Whether logits are on a GPU, in at most 32 bits."""
-    return logits.device.type == TRITON_DEVICE_TYPE and logits.dtype != torch.float64
-
-
-def can_rank_with_triton(
-    logits: Logits, totals: Float[Tensor, "U K"], _: Lengths, __: int, beam_size: int
-) -> bool:
-    """Whether there are enough candidates, and not too many for one program."""
-    num_chunks = -(-logits.size(1) // tuning.TRITON_VOCABULARY_CHUNKS[1])
-    num_entries = totals.size(1) * num_chunks * 2 * beam_size
-    is_large = totals.size(1) * logits.size(1) >= 2 * beam_size
-    return can_choose_with_triton(logits) and is_large and num_entries <= MAX_TRITON_ENTRIES
-
-
-def choose_tokens_with_triton(
-    logits: Logits,
-    min_lengths: Lengths,
-    max_lengths: Lengths,
-    was_finished: Bool[Tensor, "R"] | None,
-    num_tokens: int,
-) -> GreedyChoice:
-    """Kernel of `choose_tokens`; Triton is imported when it is first needed."""
-    from heedful.acceleration.triton.search import triton_choose_tokens
-
-    return GreedyChoice(
-        *triton_choose_tokens(logits, min_lengths, max_lengths, was_finished, num_tokens)
-    )
-
-
-def choose_candidates_with_triton(
-    logits: Logits,
-    totals: Float[Tensor, "U K"],
-    min_lengths: Lengths,
-    num_tokens: int,
-    beam_size: int,
-) -> BeamChoice:
-    """Kernel of `choose_candidates`."""
-    from heedful.acceleration.triton.search import triton_choose_candidates
-
-    return BeamChoice(*triton_choose_candidates(logits, totals, min_lengths, num_tokens, beam_size))
-
-
-if find_spec("triton") is not None:
-    choose_tokens.register("triton", choose_tokens_with_triton, can_choose_with_triton)
-    choose_candidates.register("triton", choose_candidates_with_triton, can_rank_with_triton)
