@@ -1,4 +1,4 @@
-"""Blocks of queries and keys: what both kernels of softmax attention read, write and compute.
+"""Blocks of queries and keys: what kernels of attention read, write and compute.
 
 Imported only where there is Triton; `TRITON_INTERPRET=1` runs it on a CPU.
 """
@@ -51,6 +51,12 @@ def load_mask(mask, mask_query, mask_key, queries, num_queries, keys, num_keys):
 
 
 @triton.jit
+def finite(maximum):
+    """Return the shift of exponents: 0 where nothing is visible."""
+    return tl.where(maximum == -float("inf"), 0.0, maximum)
+
+
+@triton.jit
 def weight_dropout(seed, row, queries, num_queries, keys, num_keys, p):
     """Return the dropout factors of the weights of a row, the same in both directions."""
     indices = (row * num_queries + queries)[:, None] * num_keys + keys[None, :]
@@ -73,9 +79,12 @@ def weight_gradients(
 
 
 def attention_options(
-    queries: Tensor, keys: Tensor, values: Tensor, dropout: float, max_tile: tuple[int, int]
+    queries: Tensor, keys: Tensor, values: Tensor, dropout: float
 ) -> dict[str, Any]:
-    """Return the constants of a kernel with tiles of at most so many queries and keys."""
+    """Return the constants of the kernels of attention."""
+    is_whole = keys.size(2) <= tuning.MAX_TRITON_KEYS
+    short_tile = tuning.TRITON_ATTENTION_QUERIES, tuning.MAX_TRITON_KEYS
+    max_tile = short_tile if is_whole else tuning.TRITON_LONG_TILE
     # Few sizes, as each is compiled.
     smallest = 16 if queries.size(2) == 1 else tuning.MIN_ATTENTION_BLOCK
     num_queries = min(max_tile[0], _block_size(queries.size(2), smallest))
@@ -89,6 +98,7 @@ def attention_options(
         "VALUE_CHANNELS": _block_size(values.size(3)),
         "HAS_DROPOUT": dropout > 0,
         "PRECISION": "ieee" if is_exact else "tf32",
+        "IS_WHOLE": is_whole,
         "num_warps": max(1, min(tuning.MAX_ATTENTION_WARPS, num_queries * num_keys // num_scores)),
     }
 

@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor, nn
 
 from heedful.acceleration import tuning
+from heedful.acceleration.triton.blocks import finite
 from heedful.shapes import Bool, Float, Int
 
 RowVectors = Float[Tensor, "R D"]
@@ -26,20 +27,14 @@ def _normalize_weights(weights, length, maximum, divisor, POSITIONS: tl.constexp
 
 
 @triton.jit
-def _finite(maximum):
-    """Return the shift of exponents: 0 where no position is visible."""
-    return tl.where(maximum == -float("inf"), 0.0, maximum)
-
-
-@triton.jit
 def _update_softmax(scores, maximum, total):
     """Add a block of scores to a running softmax (Milakov and Gimelshein 2018).
 
     Return maximum and total with them, their exponentials, and the factor of all sums so far.
     """
     new_maximum = tl.maximum(maximum, tl.max(scores, axis=0))
-    exponentials = tl.exp(scores - _finite(new_maximum))
-    decay = tl.exp(maximum - _finite(new_maximum))
+    exponentials = tl.exp(scores - finite(new_maximum))
+    decay = tl.exp(maximum - finite(new_maximum))
     return new_maximum, total * decay + tl.sum(exponentials, axis=0), exponentials, decay
 
 
@@ -101,7 +96,7 @@ def _attention_kernel(
     divisor = tl.where(total == 0.0, 1.0, total)  # where nothing is visible, all is zero
     tl.store(contexts + tl.program_id(0) * HEAD_DIM + dims, context / divisor, mask=is_dim)
     if NEEDS_WEIGHTS:
-        _normalize_weights(weights, length, _finite(maximum), divisor, POSITIONS)
+        _normalize_weights(weights, length, finite(maximum), divisor, POSITIONS)
 
 
 @triton.jit

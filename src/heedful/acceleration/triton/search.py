@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from heedful.acceleration import tuning
-from heedful.acceleration.triton.decoding_step import _finite
+from heedful.acceleration.triton.blocks import finite
 from heedful.shapes import Bool, Float, Int, Lengths
 from heedful.tokenization.vocabulary import EOS
 
@@ -43,8 +43,8 @@ def _greedy_kernel(
         x = tl.load(logits + ids, mask=ids < vocab_size, other=-float("inf")).to(tl.float32)
         previous = maximum
         maximum = tl.maximum(previous, tl.max(x, axis=0))
-        total = total * tl.exp(previous - _finite(maximum))
-        total += tl.sum(tl.exp(x - _finite(maximum)), axis=0)
+        total = total * tl.exp(previous - finite(maximum))
+        total += tl.sum(tl.exp(x - finite(maximum)), axis=0)
         x = tl.where((ids == EOS_TOKEN) & is_short, -float("inf"), _without_nan(x))
         chunk_best, index = tl.max(x, axis=0, return_indices=True)
         token = tl.where(chunk_best > best, start + index, token)
@@ -76,7 +76,7 @@ def _chunk_kernel(
     maximum = tl.max(x, axis=0)
     statistics += 2 * tl.program_id(0)
     tl.store(statistics, maximum)
-    tl.store(statistics + 1, tl.sum(tl.exp(x - _finite(maximum)), axis=0))
+    tl.store(statistics + 1, tl.sum(tl.exp(x - finite(maximum)), axis=0))
     is_short = tl.load(min_lengths + row // beam_size) > num_tokens
     x = tl.where((tokens == EOS_TOKEN) & is_short, -float("inf"), _without_nan(x))
     for rank in range(CANDIDATES):
@@ -104,7 +104,7 @@ def _beam_kernel(
     maxima = tl.load(statistics, mask=is_chunk, other=-float("inf"))
     sums = tl.load(statistics + 1, mask=is_chunk, other=0.0)
     maximum = tl.max(maxima, axis=1)
-    total = tl.sum(sums * tl.exp(maxima - _finite(maximum)[:, None]), axis=1)
+    total = tl.sum(sums * tl.exp(maxima - finite(maximum)[:, None]), axis=1)
     normalizer = tl.where(is_row, maximum + tl.log(total), 0.0)
     previous = tl.load(totals + rows, mask=is_row, other=-float("inf"))
     eos = tl.load(logits + rows * row_stride + EOS_TOKEN, mask=is_row, other=0.0).to(tl.float32)
