@@ -22,6 +22,15 @@ CALL_SITES = {
     "heedful.training.step_capture": "training steps as graphs",
     "heedful.training.trainer": "training",
 }
+OPS = {
+    "additive_score",
+    "attend",
+    "find_candidates",
+    "linear_recurrence",
+    "smoothed_cross_entropy",
+    "softmax_context",
+    "unroll",
+}
 RETIRED = re.compile(r"(?i)\bfused\b|\bpacked\b|\bfast path\b|device\.type|\.is_cuda")
 
 
@@ -53,3 +62,16 @@ def test_plain_packages_do_not_mention_fast_paths(package):
         if (match := RETIRED.search(line))
     }
     assert mentions == {}
+
+
+def test_ops_are_those_of_the_decision_record():
+    functions = (node for path in source_files() for node in ast.walk(parse(path)))
+    decorated = {
+        node.name
+        for node in functions
+        if isinstance(node, ast.FunctionDef)
+        and any(isinstance(part, ast.Name) and part.id == "op" for part in node.decorator_list)
+    }
+    record = SOURCE.parents[1] / "docs/decisions/0022-kernels-and-captured-steps.md"
+    assert decorated == OPS
+    assert all(f"`{name}`" in record.read_text("utf-8") for name in OPS)
