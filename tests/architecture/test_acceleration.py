@@ -15,6 +15,7 @@ CALL_SITES = {
     "heedful.tasks.text_task": "predictors of running text",
     "heedful.tasks.forecasting.predictor": "a predictor",
     "heedful.tasks.translation.task": "the language model of shallow fusion",
+    "heedful.conversion.argos_export": "CTranslate2",
     "heedful.conversion.ct2_export": "CTranslate2",
     "heedful.experiment.validation": "each validation",
     "heedful.runs": "data types of inference",
