@@ -76,6 +76,71 @@ def test_translate_reports_errors_as_libretranslate_does(server, fields, status,
     assert message in answer.json["error"]
 
 
+MANY_FIELDS = b"a=1&" * 100_000
+BROKEN = {"no JSON": b"{", "lone surrogate": b'{"q": "\\ud800"}', "NaN": b'{"q": NaN}'}
+
+
+@pytest.mark.parametrize("path", ["/translate", "/detect", "/v1/completions", "/v1/translate"])
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        *((body, {"Content-Type": "application/json"}, 400) for body in BROKEN.values()),
+        (b"[" * 100_000, {"Content-Type": "application/json"}, 400),
+        (b"{}", {"Content-Type": "application/json", "Origin": "https://evil.example"}, 403),
+        (b"{}", {"Content-Type": "application/json", "Authorization": "Bearer no"}, 401),
+        (b"{}", {"Content-Type": "text/plain"}, 415),
+        (b"{}", {"Content-Type": "application/json", "Content-Encoding": "gzip"}, 415),
+    ],
+    ids=[*BROKEN, "nesting", "other site", "wrong token", "plain text", "gzip"],
+)
+def test_request_that_no_route_sees_gets_an_error_that_its_clients_read(
+    server, path, body, headers, status
+):
+    answer = post(server, path, body, **headers)
+    assert (answer.status, len(answer.body) < 1000) == (status, True)
+    assert_shape(answer, path)
+
+
+def assert_shape(answer, path):
+    """Check that an error has the shape of LibreTranslate, of OpenAI, or of problem details."""
+    kind = answer.headers["content-type"]
+    if path in ("/translate", "/detect", "/languages"):
+        assert [*answer.json, kind] == ["error", "application/json"]
+        assert isinstance(answer.json["error"], str)
+    elif path == "/v1/completions":
+        assert [*answer.json, kind] == ["error", "application/json"]
+        assert answer.json["error"].keys() == {"message", "type", "param", "code"}
+    else:
+        assert (answer.json["status"], kind) == (answer.status, "application/problem+json")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/translate", {}),
+        ("/translate", {"q": "a", "source": "de", "target": "en", "alternatives": "3"}),
+        ("/v1/completions", {}),
+        ("/v1/completions", {"model": "lm", "echo": 1}),
+        ("/v1/completions", {"model": "lm", "max_tokens": 10**9}),
+        ("/v1/documents", {"documents": "a"}),
+        ("/v1/documents", {"documents": [""], "options": {"beam_size": 0}}),
+        ("/v1/translate", {"inputs": ["a"], "options": {"need_tree": 0}}),
+        ("/v1/translate", {"inputs": ["a"], "options": {"beam_size": "3"}}),
+        ("/v1/generate", {"inputs": ["a"], "options": {"max_new_tokens": 1e9}}),
+    ],
+)
+def test_invalid_value_gets_an_error_that_its_clients_read(server, path, body):
+    answer = post(server, path, body)
+    assert answer.status == 422
+    assert_shape(answer, path)
+
+
+def test_form_of_many_fields_is_refused(server):
+    answer = post(server, "/translate", MANY_FIELDS, **{"Content-Type": FORM})
+    assert answer.status == 400
+    assert_shape(answer, "/translate")
+
+
 def test_api_key_is_the_token(server):
     fields = {"q": "a", "source": "de", "target": "en"}
     body = json.dumps(fields | {"api_key": "secret"}).encode()

@@ -90,6 +90,16 @@ def validate_settings(
     return config
 
 
+def read_json_integers(values: Any) -> Any:
+    """Return the fields of a JSON object; 3.0 is an integer there."""
+    if not isinstance(values, Mapping):
+        return values
+    return {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value
+        for name, value in values.items()
+    }
+
+
 def _choose_error(errors: Sequence[ErrorDetails]) -> ErrorDetails:
     """Return the first error, or the unknown name that may be a misspelled required setting."""
     first = errors[0]

@@ -6,6 +6,6 @@ per device loads the runs and predicts. Reading order: `protocol` (messages betw
 the front process sees it), `served_models` (its predictions); then the front process: `settings`,
 `server` (sockets and signals), `supervisor` (keeps workers running), `queued_inputs` and
 `scheduler` (queue and batches), `batch_speed` (how long they take), `security` (checks before the
-routes), `app` (routes), `metrics`, and the routes of `documents`, `libretranslate` and
-`completions`.
+routes), `limits`, `app` (routes), `openapi` (their description), `metrics`, and the routes of
+`documents`, `libretranslate` and `completions`.
 """

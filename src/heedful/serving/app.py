@@ -6,31 +6,29 @@ error inside, and never repeat the request, a path or an address.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Header, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
-from heedful.errors import format_count, shorten
 from heedful.serving import completions, documents, libretranslate
+from heedful.serving.limits import check_inputs, check_options
 from heedful.serving.metrics import ServerMetrics
-from heedful.serving.problems import MAX_TEXT, ProblemError, to_problem
+from heedful.serving.openapi import describe_routes
+from heedful.serving.problems import ProblemError, describe_errors, invalid_value, to_problem
 from heedful.serving.protocol import ItemError, ModelInfo, StreamPart
-from heedful.serving.security import problem_headers
 from heedful.serving.service import Service, choose_model
 from heedful.serving.settings import ServerSettings
 from heedful.tasks.registry import task_routes
 from heedful.version import VERSION
 
-_OUTPUT_COUNTS = {"beam_size", "n_best", "num_samples"}  # options whose memory grows with them
 Reload = Callable[[], Awaitable[None]]
 Timeout = Annotated[
     float,
@@ -82,6 +80,7 @@ class ModelDescription(BaseModel):
     options: dict[str, Any]
     example: Any
     languages: list[str] | None
+    input: dict[str, Any]
 
     @classmethod
     def from_info(cls, info: ModelInfo) -> "ModelDescription":
@@ -98,43 +97,10 @@ class ModelList(BaseModel):
     data: list[ModelDescription]
 
 
-class Problem(BaseModel):
-    """Problem details (RFC 9457)."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    hint: str | None = None
-    field: str | None = None
-
-
 class Health(BaseModel):
     """Whether the server works."""
 
     status: str
-
-
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {
-        "description": description,
-        "content": {"application/problem+json": {"schema": Problem.model_json_schema()}},
-    }
-    for status, description in {
-        400: "no JSON",
-        401: "no token",
-        403: "not from there",
-        404: "no such model",
-        413: "too long",
-        415: "not JSON",
-        422: "not valid",
-        429: "too busy; see Retry-After",
-        500: "an input failed",
-        503: "not ready; see Retry-After",
-        504: "not in time",
-    }.items()
-}
-"""Answers that any route may give, for `responses` of a route."""
 
 
 def build_app(
@@ -159,42 +125,12 @@ def build_app(
     for module in (documents, libretranslate, completions):
         app.include_router(module.build_router(service, settings))
     app.include_router(_health_router(service, metrics))
-    app.openapi = partial(_describe_routes, app, service, settings)  # type: ignore[method-assign]
+    app.openapi = partial(describe_routes, app, service, settings)  # type: ignore[method-assign]
     app.add_exception_handler(ProblemError, _answer_problem)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_exception_handler(Exception, _answer_bug)
     return app
-
-
-def _describe_routes(app: FastAPI, service: Service, settings: ServerSettings) -> dict[str, Any]:
-    """Return the OpenAPI description; requests are those of the models that are served now."""
-    schema = get_openapi(
-        title=app.title,
-        version=app.version,
-        description=app.description,
-        routes=app.routes,
-        separate_input_output_schemas=False,
-    )
-    for route in {model.route for model in service.models.values()}:
-        models = [model for model in service.models.values() if model.route == route]
-        content = schema["paths"][f"/v1/{route}"]["post"]["requestBody"]["content"]
-        content["application/json"]["schema"] = _describe_request(models, settings)
-    return schema
-
-
-def _describe_request(models: list[ModelInfo], settings: ServerSettings) -> dict[str, Any]:
-    schema = PredictRequest.model_json_schema()
-    fields = schema["properties"]
-    fields["model"]["anyOf"][0]["enum"] = [model.name for model in models]
-    fields["inputs"]["maxItems"] = settings.max_inputs
-    if all(isinstance(model.example, str) for model in models):
-        fields["inputs"]["items"] = {"type": "string", "maxLength": settings.max_characters}
-    fields["inputs"]["examples"] = [[model.example] for model in models]
-    options = [model.options for model in models if "$defs" not in model.options]
-    if len(options) == len(models):
-        fields["options"] = {"anyOf": options} if len(options) > 1 else options[0]
-    return schema
 
 
 # ----- tasks
@@ -210,7 +146,7 @@ def _task_router(service: Service, settings: ServerSettings) -> APIRouter:
             name=route,
             summary=f"Predict with a model of {task}.",
             response_model=PredictResponse,
-            responses={200: {"content": {"text/event-stream": {}}}, **PROBLEMS},
+            responses={200: {"content": {"text/event-stream": {}}}, **describe_errors()},
         )
     return router
 
@@ -221,7 +157,7 @@ def _task_endpoint(
     async def predict(body: PredictRequest, timeout: Timeout = 3600.0) -> Response:
         model = choose_model(service, route, body.model)
         check_inputs(settings, model, body.inputs)
-        _check_options(settings, body.options)
+        check_options(settings, model, body.options)
         if body.stream:
             return await _stream(service, model, body, timeout)
         results = await service.predict(
@@ -238,29 +174,6 @@ def _task_endpoint(
         return JSONResponse({"model": model.name, "results": results})
 
     return predict
-
-
-def check_inputs(settings: ServerSettings, model: ModelInfo, inputs: list[Any]) -> None:
-    """Raise ProblemError for more inputs, or longer texts, than the server takes."""
-    if len(inputs) > settings.max_inputs:
-        message = f"a request has at most {format_count(settings.max_inputs, 'input')}"
-        raise ProblemError(422, message, "send several requests", field="inputs")
-    if not isinstance(model.example, str):
-        return
-    for index, value in enumerate(inputs):
-        texts = value.values() if isinstance(value, Mapping) else [value]
-        if any(isinstance(text, str) and len(text) > settings.max_characters for text in texts):
-            message = f"a text has at most {format_count(settings.max_characters, 'character')}"
-            raise ProblemError(422, message, "split it", field=f"inputs.{index}")
-
-
-def _check_options(settings: ServerSettings, options: Mapping[str, Any]) -> None:
-    """Raise ProblemError for more outputs of an input than the server computes."""
-    for name in _OUTPUT_COUNTS & options.keys():
-        value, limit = options[name], settings.max_outputs
-        if isinstance(value, int) and value > limit:
-            message = f"is at most {limit} on this server"
-            raise ProblemError(422, message, "lower it", field=f"options.{name}")
 
 
 async def _stream(
@@ -300,7 +213,7 @@ def format_event(name: str, value: Any) -> str:
 
 
 def _model_router(service: Service, reload: Reload) -> APIRouter:
-    router = APIRouter(prefix="/v1/models", tags=["models"])
+    router, errors = APIRouter(prefix="/v1/models", tags=["models"]), describe_errors()
 
     def get(name: str) -> ModelInfo:
         if name not in service.models:
@@ -308,13 +221,13 @@ def _model_router(service: Service, reload: Reload) -> APIRouter:
             raise ProblemError(404, message, hint, field="name")
         return service.models[name]
 
-    @router.get("", response_model=ModelList, responses=PROBLEMS)
+    @router.get("", response_model=ModelList, responses=errors)
     async def list_models() -> ModelList:
         """List the served runs."""
         models = service.models.values()
         return ModelList(data=[ModelDescription.from_info(model) for model in models])
 
-    @router.get("/{name}", response_model=ModelDescription, responses=PROBLEMS)
+    @router.get("/{name}", response_model=ModelDescription, responses=errors)
     async def show_model(name: str) -> ModelDescription:
         """Describe a run."""
         return ModelDescription.from_info(get(name))
@@ -322,7 +235,7 @@ def _model_router(service: Service, reload: Reload) -> APIRouter:
     @router.post(
         "/{name}/reload",
         response_model=ModelDescription,
-        responses={**PROBLEMS, 409: {**PROBLEMS[404], "description": "it cannot be loaded"}},
+        responses={**errors, 409: {**errors[404], "description": "it cannot be loaded"}},
     )
     async def reload_model(name: str) -> ModelDescription:
         """Load the run folders again; requests are answered all the while."""
@@ -346,13 +259,15 @@ def _health_router(service: Service, metrics: ServerMetrics) -> APIRouter:
             raise ProblemError(503, "no worker is ready", "try again", retry_after=1.0)
         return Health(status="ok")
 
-    router.add_api_route("/livez", live, response_model=Health)
+    router.add_api_route("/livez", live, response_model=Health, responses=describe_errors())
     for path in ("/readyz", "/health"):
         router.add_api_route(
-            path, ready, name=path[1:], response_model=Health, responses={503: PROBLEMS[503]}
+            path, ready, name=path[1:], response_model=Health, responses=describe_errors()
         )
 
-    @router.get("/metrics", response_class=Response, responses={401: PROBLEMS[401]})
+    text: dict[int | str, Any] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+
+    @router.get("/metrics", response_class=Response, responses=text | describe_errors())
     async def show_metrics() -> Response:
         """Show counts and times in the format of Prometheus."""
         return Response(metrics.format(), media_type="text/plain; version=0.0.4")
@@ -363,13 +278,14 @@ def _health_router(service: Service, metrics: ServerMetrics) -> APIRouter:
 # ----- errors
 
 
-def _to_response(problem: ProblemError) -> Response:
-    return JSONResponse(problem.to_json(), problem.status, problem_headers(problem))
+def _to_response(request: Request, problem: ProblemError) -> Response:
+    path = request.url.path
+    return JSONResponse(problem.to_body(path), problem.status, problem.to_headers(path))
 
 
 async def _answer_problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, ProblemError)
-    return _to_response(error)
+    return _to_response(request, error)
 
 
 async def _answer_http_error(request: Request, error: Exception) -> Response:
@@ -377,18 +293,16 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
     hint = "GET /openapi.json lists the routes" if error.status_code in (404, 405) else ""
     messages = {404: "there is no such route", 405: "this route has other methods"}
     message = messages.get(error.status_code, "the request cannot be answered")
-    response = _to_response(ProblemError(error.status_code, message, hint))
+    response = _to_response(request, ProblemError(error.status_code, message, hint))
     response.headers.update(error.headers or {})
     return response
 
 
 async def _answer_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    names = [str(part) for part in first["loc"][1:]] or [str(first["loc"][0])]
-    field = shorten(".".join(names), MAX_TEXT)
-    return _to_response(ProblemError(422, shorten(first["msg"], MAX_TEXT), field=field))
+    return _to_response(request, invalid_value(error.errors()[0]))
 
 
 async def _answer_bug(request: Request, error: Exception) -> Response:
-    return _to_response(ProblemError(500, "the server failed", "its log has the cause"))
+    problem = ProblemError(500, "the server failed", "its log has the cause")
+    return _to_response(request, problem)

@@ -15,12 +15,18 @@ from uuid import uuid4
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from heedful.config import read_json_integers
 from heedful.errors import format_count
-from heedful.serving.problems import ProblemError
+from heedful.serving.problems import (
+    COMPLETIONS_PATH,
+    CompletionError,
+    ProblemError,
+    describe_errors,
+    to_problem,
+)
 from heedful.serving.protocol import ItemError, StreamPart
-from heedful.serving.security import problem_headers
 from heedful.serving.service import Service, choose_model
 from heedful.serving.settings import ServerSettings
 
@@ -35,11 +41,14 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "frequency_penalty": (None, 0),
 }
 """Fields of OpenAI that no model here has, and their values that change nothing."""
+_NEUTRAL_SCHEMAS = {name: {"enum": list(values)} for name, values in _NEUTRAL.items()}
 StopText = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class StreamOptions(BaseModel):
     """What a stream has besides text."""
+
+    model_config = ConfigDict(strict=True)
 
     include_usage: bool = False
 
@@ -47,11 +56,20 @@ class StreamOptions(BaseModel):
 class CompletionRequest(BaseModel):
     """A prompt, or prompts, to continue."""
 
-    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="allow",
+        strict=True,
+        json_schema_extra=lambda schema: schema["properties"].update(_NEUTRAL_SCHEMAS),
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_integers(cls, values: Any) -> Any:
+        return read_json_integers(values)
 
     model: str
     prompt: str | Annotated[list[str], Field(min_length=1)] = ""
-    max_tokens: Annotated[int, Field(ge=0, le=8192)] = 16
+    max_tokens: Annotated[int, Field(ge=0)] = 16
     temperature: Annotated[float, Field(ge=0, le=100)] = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     n: Annotated[int, Field(ge=1, le=16)] = 1
@@ -86,44 +104,42 @@ class CompletionRequest(BaseModel):
         return "length" if count_tokens([result])[1] >= self.max_tokens else "stop"
 
 
-class CompletionError(BaseModel):
-    """An error as clients of OpenAI read it."""
-
-    error: dict[str, Any]
-
-
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": CompletionError} for status in (400, 404, 422, 429, 500, 503, 504)
-}
-
-
 def build_router(service: Service, settings: ServerSettings) -> APIRouter:
     """Return the route /v1/completions."""
     router = APIRouter(prefix="/v1", tags=["OpenAI"])
 
-    @router.post("/completions", responses=_ERRORS)
+    @router.post("/completions", responses=describe_errors(CompletionError))
     async def complete(request: CompletionRequest) -> Response:
         """Continue a prompt with a language model."""
-        try:
-            _check_request(service, settings, request)
-            if request.stream:
-                return await _stream(service, request)
-            return JSONResponse(await _complete(service, request))
-        except ProblemError as problem:
-            headers = problem_headers(problem) | {"content-type": "application/json"}
-            return JSONResponse(_error(problem), problem.status, headers)
+        _check_request(service, settings, request)
+        if request.stream:
+            return await _stream(service, request)
+        return JSONResponse(await _complete(service, request))
 
     return router
+
+
+def limit_schema(schema: dict[str, Any], settings: ServerSettings) -> None:
+    """Add the limits of a server to the JSON schema of a request."""
+    fields = schema["properties"]
+    text, texts = fields["prompt"]["anyOf"]
+    text["maxLength"] = settings.max_characters
+    texts |= {"items": text, "maxItems": settings.max_inputs}
+    fields["max_tokens"]["maximum"] = settings.max_new_tokens
 
 
 def _check_request(service: Service, settings: ServerSettings, request: CompletionRequest) -> None:
     """Raise ProblemError for what no model here does."""
     for name, values in _NEUTRAL.items():
-        if (request.model_extra or {}).get(name) not in values:
+        value = (request.model_extra or {}).get(name)
+        if value not in values or isinstance(value, bool):
             raise ProblemError(422, "is not supported", "leave it out", field=name)
     if len(request.prompts) * request.n > settings.max_inputs:
         message = f"a request has at most {format_count(settings.max_inputs, 'choice')}"
         raise ProblemError(422, message, "send several requests", field="prompt")
+    if request.max_tokens > settings.max_new_tokens:
+        message = f"is at most {settings.max_new_tokens} on this server"
+        raise ProblemError(422, message, "lower it", field="max_tokens")
     if any(len(prompt) > settings.max_characters for prompt in request.prompts):
         message = f"a prompt has at most {format_count(settings.max_characters, 'character')}"
         raise ProblemError(422, message, "send its end", field="prompt")
@@ -182,7 +198,7 @@ async def _events(
                         yield _event(envelope | {"choices": [], "usage": _usage([result], 1)})
                     yield "data: [DONE]\n\n"
     except ProblemError as problem:
-        yield _event(_error(problem))
+        yield _event(problem.to_body(COMPLETIONS_PATH))
 
 
 async def _chain(first: StreamPart, parts: AsyncIterator[StreamPart]) -> AsyncIterator[StreamPart]:
@@ -193,7 +209,7 @@ async def _chain(first: StreamPart, parts: AsyncIterator[StreamPart]) -> AsyncIt
 
 def _check_result(result: Any) -> Any:
     if isinstance(result, ItemError):
-        raise ProblemError(result.status, result.message, result.hint, field=result.field)
+        raise to_problem(result, "prompt")
     return result
 
 
@@ -228,11 +244,3 @@ def _envelope(request: CompletionRequest) -> dict[str, Any]:
 
 def _event(value: dict[str, Any]) -> str:
     return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
-
-
-def _error(problem: ProblemError) -> dict[str, Any]:
-    message = f"{problem.message}; {problem.hint}" if problem.hint else problem.message
-    kind = "invalid_request_error" if problem.status < 429 else "server_error"
-    code = {404: "model_not_found", 429: "rate_limit_exceeded"}.get(problem.status)
-    error = {"message": message, "type": kind, "param": problem.field or None, "code": code}
-    return {"error": error}

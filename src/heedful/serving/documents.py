@@ -8,8 +8,9 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from heedful.errors import format_count
-from heedful.serving.problems import ProblemError
-from heedful.serving.protocol import ItemError
+from heedful.serving.limits import check_options
+from heedful.serving.problems import ProblemError, describe_errors, to_problem
+from heedful.serving.protocol import ItemError, Result
 from heedful.serving.service import Service, choose_model
 from heedful.serving.settings import ServerSettings
 from heedful.tasks.translation.documents import DocumentFormat, split_document
@@ -40,13 +41,14 @@ def build_router(service: Service, settings: ServerSettings) -> APIRouter:
     """Return the route /v1/documents."""
     router = APIRouter(prefix="/v1", tags=["tasks"])
 
-    @router.post("/documents", response_model=DocumentsResponse)
+    @router.post("/documents", response_model=DocumentsResponse, responses=describe_errors())
     async def translate(request: DocumentsRequest) -> DocumentsResponse:
         """Translate documents sentence by sentence."""
         model = choose_model(service, "translate", request.model)
         if len(request.documents) > settings.max_inputs:
             message = f"a request has at most {format_count(settings.max_inputs, 'document')}"
             raise ProblemError(422, message, "send several requests", field="documents")
+        check_options(settings, model, request.options)
         outputs = await translate_documents(
             service,
             model.name,
@@ -69,12 +71,12 @@ async def translate_documents(
     *,
     max_characters: int,
     num_alternatives: int = 0,
-    timeout: float | None = None,
+    field: str = "documents",
 ) -> list[list[str]]:
     """Return the translation of each document, and alternatives of it; raises ProblemError.
 
     An alternative has the next best translation of each sentence, or its best if there is none.
-    Attention is computed only for sentences with tags, which it places.
+    Attention is computed only for sentences with tags, which it places. Errors name `field`.
     """
     options = dict(options or {})
     if num_alternatives:
@@ -86,8 +88,14 @@ async def translate_documents(
     if any(len(sentence.text) > max_characters for sentence in sentences):
         hint = "end sentences with a full stop or a line break"
         raise ProblemError(
-            422, f"a sentence has at most {format_count(max_characters, 'character')}", hint
+            422,
+            f"a sentence has at most {format_count(max_characters, 'character')}",
+            hint,
+            field=field,
         )
+
+    if not sentences and options:  # nothing else would check them
+        _check_results(await service.predict(model, [""], options), field)
 
     async def predict(*, has_tags: bool) -> list[Mapping[str, Any]]:
         inputs = [sentence.text for sentence in sentences if bool(sentence.tags) is has_tags]
@@ -95,12 +103,9 @@ async def translate_documents(
             return []
         text_only = not has_tags and not num_alternatives
         results = await service.predict(
-            model, inputs, options, timeout=timeout, need_layers=has_tags, text_only=text_only
+            model, inputs, options, need_layers=has_tags, text_only=text_only
         )
-        for result in results:
-            if isinstance(result, ItemError):
-                raise ProblemError(result.status, result.message, result.hint)
-        return [result for result in results if not isinstance(result, ItemError)]
+        return _check_results(results, field)
 
     with_tags, without_tags = map(
         iter, await asyncio.gather(predict(has_tags=True), predict(has_tags=False))
@@ -118,6 +123,14 @@ async def translate_documents(
         ]
 
     return await asyncio.to_thread(join)
+
+
+def _check_results(results: Sequence[Result], field: str) -> list[Mapping[str, Any]]:
+    """Return results; raise ProblemError if one is an error."""
+    for result in results:
+        if isinstance(result, ItemError):
+            raise to_problem(result, field)
+    return [result for result in results if not isinstance(result, ItemError)]
 
 
 def _alternative(result: Mapping[str, Any], rank: int) -> Mapping[str, Any]:

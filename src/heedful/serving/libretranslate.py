@@ -12,11 +12,17 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field, ValidationError
 
+from heedful.config import read_json_integers
 from heedful.errors import choices_hint, format_count
 from heedful.serving.documents import translate_documents
-from heedful.serving.problems import ProblemError
+from heedful.serving.problems import (
+    LibreTranslateError,
+    ProblemError,
+    describe_errors,
+    invalid_value,
+)
 from heedful.serving.protocol import ModelInfo
-from heedful.serving.security import check_token, problem_headers
+from heedful.serving.security import check_token
 from heedful.serving.service import Service
 from heedful.serving.settings import ServerSettings
 
@@ -53,46 +59,20 @@ class Language(BaseModel):
     targets: list[str]
 
 
-class LibreTranslateError(BaseModel):
-    """An error as clients of LibreTranslate read it."""
-
-    error: str
-
-
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": LibreTranslateError, "description": description}
-    for status, description in {
-        400: "not valid",
-        401: "no token",
-        403: "not from there",
-        413: "too long",
-        415: "neither JSON nor a form",
-        422: "not valid",
-        429: "too busy; see Retry-After",
-        500: "a text failed",
-        503: "not ready; see Retry-After",
-        504: "not in time",
-    }.items()
-}
-_SCHEMA = {"schema": {"$ref": "#/components/schemas/LibreTranslateRequest"}}
-_BODY = {"content": {"application/json": _SCHEMA, "application/x-www-form-urlencoded": _SCHEMA}}
-
-
 def build_router(service: Service, settings: ServerSettings) -> APIRouter:
     """Return the routes /translate, /languages and /detect."""
     router = APIRouter(tags=["LibreTranslate"])
+    errors = describe_errors(LibreTranslateError)
 
-    @router.post("/translate", responses=_ERRORS, openapi_extra={"requestBody": _BODY})
+    @router.post("/translate", responses=errors)
     async def translate(request: Request) -> Response:
         """Translate a text, or each of several texts."""
-        try:
-            values = await _read_fields(request)
-            _check_access(settings, request, values)
-            return JSONResponse(await _translate(service, settings, values))
-        except ProblemError as problem:
-            return _error_response(problem)
+        fields = await _read_fields(request)
+        _check_access(settings, request, fields)
+        is_strict = _is_json(request)  # in a form, all is text
+        return JSONResponse(await _translate(service, settings, fields, is_strict=is_strict))
 
-    @router.get("/languages", response_model=list[Language])
+    @router.get("/languages", response_model=list[Language], responses=errors)
     async def languages() -> list[Language]:
         """List the languages that are translated, and into which."""
         targets: dict[str, list[str]] = {}
@@ -103,13 +83,27 @@ def build_router(service: Service, settings: ServerSettings) -> APIRouter:
             for code in targets
         ]
 
-    @router.post("/detect", status_code=501, response_model=LibreTranslateError)
+    @router.post("/detect", status_code=501, response_model=LibreTranslateError, responses=errors)
     async def detect() -> Response:
         """Say that no language is detected here."""
-        message = "no language is detected here; give the source language to /translate"
-        return _error_response(ProblemError(501, message))
+        hint = "give the source language to /translate"
+        raise ProblemError(501, "no language is detected here", hint)
 
     return router
+
+
+def describe_body(service: Service, settings: ServerSettings) -> dict[str, Any]:
+    """Return the OpenAPI description of a request with a body, for the languages of now."""
+    pairs = list(_models_by_languages(service))
+    form = LibreTranslateRequest.model_json_schema()
+    fields = form["properties"]
+    fields["source"]["enum"] = ["auto", *dict.fromkeys(source for source, _ in pairs)]
+    fields["target"]["enum"] = list(dict.fromkeys(target for _, target in pairs))
+    text, texts = fields["q"]["anyOf"]
+    fields["q"], either = text, {"anyOf": [text, texts | {"maxItems": settings.max_inputs}]}
+    schema = form | {"properties": fields | {"q": either}}
+    kinds = {"application/json": schema, "application/x-www-form-urlencoded": form}
+    return {"required": True, "content": {kind: {"schema": kinds[kind]} for kind in kinds}}
 
 
 async def _read_fields(request: Request) -> dict[str, Any]:
@@ -119,8 +113,8 @@ async def _read_fields(request: Request) -> dict[str, Any]:
     if not body:
         return values
     try:
-        if request.headers.get("content-type", "").startswith("application/json"):
-            fields = json.loads(body)
+        if _is_json(request):
+            fields = read_json_integers(json.loads(body))
         else:
             pairs = parse_qsl(body.decode(), True, errors="strict", max_num_fields=_MAX_FIELDS)
             fields = dict(pairs)
@@ -131,6 +125,10 @@ async def _read_fields(request: Request) -> dict[str, Any]:
     return values | fields
 
 
+def _is_json(request: Request) -> bool:
+    return request.headers.get("content-type", "").startswith("application/json")
+
+
 def _check_access(settings: ServerSettings, request: Request, values: dict[str, Any]) -> None:
     """Raise ProblemError unless a token came in the header, which is checked by now, or here."""
     api_key = values.get("api_key")
@@ -139,20 +137,21 @@ def _check_access(settings: ServerSettings, request: Request, values: dict[str, 
 
 
 async def _translate(
-    service: Service, settings: ServerSettings, values: dict[str, Any]
+    service: Service, settings: ServerSettings, fields: dict[str, Any], *, is_strict: bool
 ) -> dict[str, Any]:
     try:
-        request = LibreTranslateRequest.model_validate(values)
+        request = LibreTranslateRequest.model_validate(fields, strict=is_strict)
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        raise ProblemError(422, f"{first['loc'][0]}: {first['msg']}") from None
+        raise invalid_value(error.errors()[0]) from None
     model = _choose_model(service, request.source, request.target)
     assert model.languages is not None
     is_list = isinstance(request.q, list)
     texts = request.q if isinstance(request.q, list) else [request.q]
     if len(texts) > settings.max_inputs:
         raise ProblemError(
-            422, f"q: a request has at most {format_count(settings.max_inputs, 'text')}"
+            422,
+            f"a request has at most {format_count(settings.max_inputs, 'text')}",
+            field="q",
         )
     outputs = await translate_documents(
         service,
@@ -161,6 +160,7 @@ async def _translate(
         "html" if request.format == "html" else "document",
         max_characters=settings.max_characters,
         num_alternatives=request.alternatives,
+        field="q",
     )
     bests, others = [output[0] for output in outputs], [output[1:] for output in outputs]
     answer: dict[str, Any] = {"translatedText": bests if is_list else bests[0]}
@@ -188,14 +188,10 @@ def _choose_model(service: Service, source: str, target: str) -> ModelInfo:
     if not service.models:
         raise ProblemError(503, "no worker is ready", "try again", retry_after=1.0)
     if fitting:
-        message = "source: auto needs a single source language"
-        raise ProblemError(422, message, choices_hint(pair[0] for pair in fitting))
+        hint = choices_hint(pair[0] for pair in fitting)
+        raise ProblemError(422, "auto needs a single source language", hint, field="source")
     pairs = choices_hint("-".join(pair) for pair in models)
     hint = pairs if models else "start the server with --languages such as de-en"
-    raise ProblemError(422, "source, target: no model translates between these languages", hint)
-
-
-def _error_response(problem: ProblemError) -> Response:
-    message = f"{problem.message}; {problem.hint}" if problem.hint else problem.message
-    headers = problem_headers(problem) | {"content-type": "application/json"}
-    return JSONResponse({"error": message}, problem.status, headers)
+    raise ProblemError(
+        422, "no model translates between these languages", hint, field="source, target"
+    )

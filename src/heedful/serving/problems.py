@@ -1,13 +1,63 @@
-"""Errors of the HTTP interface as problem details (RFC 9457); no path or address is in them."""
+"""Errors that clients get, in the shape that those of each route read.
 
+That is `Problem` (RFC 9457), except in the routes of LibreTranslate and OpenAI. No path or address
+is in them.
+"""
+
+import math
+import re
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
+
+from pydantic import BaseModel
 
 from heedful.errors import shorten
 from heedful.serving.protocol import ItemError
 
 MAX_TEXT = 250
 """Characters of a message, so that no answer repeats a request."""
+LIBRETRANSLATE_PATHS = ("/translate", "/detect", "/languages")
+COMPLETIONS_PATH = "/v1/completions"
+_PROBLEM_TYPE = "application/problem+json"
+_STATUSES = {
+    400: "no JSON",
+    401: "no token",
+    403: "not from there",
+    404: "no such model",
+    408: "the body did not come in time",
+    413: "too long",
+    415: "not JSON",
+    422: "not valid",
+    429: "too busy; see Retry-After",
+    500: "an input failed",
+    503: "not ready; see Retry-After",
+    504: "not in time",
+}
+
+
+class Problem(BaseModel):
+    """Problem details (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    hint: str | None = None
+    field: str | None = None
+
+
+class LibreTranslateError(BaseModel):
+    """An error as clients of LibreTranslate read it."""
+
+    error: str
+
+
+class CompletionError(BaseModel):
+    """An error as clients of OpenAI read it."""
+
+    error: dict[str, str | None]
+    """Message, type, param and code."""
 
 
 class ProblemError(Exception):
@@ -27,7 +77,7 @@ class ProblemError(Exception):
         self.field, self.retry_after = field, retry_after
 
     def to_json(self) -> dict[str, Any]:
-        """Return the body: type, title, status, detail, and hint and field where there are any."""
+        """Return the fields of `Problem`."""
         body = {
             "type": "about:blank",
             "title": HTTPStatus(self.status).phrase,
@@ -38,8 +88,48 @@ class ProblemError(Exception):
             key: value for key, value in (("hint", self.hint), ("field", self.field)) if value
         }
 
+    def to_body(self, path: str) -> dict[str, Any]:
+        """Return the body of an answer to a request of this path."""
+        message = f"{self.message}; {self.hint}" if self.hint else self.message
+        if path in LIBRETRANSLATE_PATHS:
+            return {"error": f"{self.field}: {message}" if self.field else message}
+        if path == COMPLETIONS_PATH:
+            kind = "invalid_request_error" if self.status < 429 else "server_error"
+            code = {404: "model_not_found", 429: "rate_limit_exceeded"}.get(self.status)
+            param = "prompt" if self.field == "inputs.0" else self.field.partition(".")[0] or None
+            error = {"message": message, "type": kind, "param": param, "code": code}
+            return {"error": error}
+        return self.to_json()
 
-def to_problem(error: ItemError, location: str = "input") -> ProblemError:
+    def to_headers(self, path: str) -> dict[str, str]:
+        """Return the headers of an answer to a request of this path."""
+        is_problem = path not in (*LIBRETRANSLATE_PATHS, COMPLETIONS_PATH)
+        headers = {"content-type": _PROBLEM_TYPE if is_problem else "application/json"}
+        if self.retry_after is not None:
+            headers["retry-after"] = str(math.ceil(self.retry_after))
+        if self.status == 401:
+            headers["www-authenticate"] = "Bearer"
+        return headers
+
+
+def describe_errors(schema: type[BaseModel] = Problem) -> dict[int | str, dict[str, Any]]:
+    """Return errors that any route may answer with, for its `responses`."""
+    kind = _PROBLEM_TYPE if schema is Problem else "application/json"
+    return {
+        status: {"description": text, "content": {kind: {"schema": schema.model_json_schema()}}}
+        for status, text in _STATUSES.items()
+    }
+
+
+def invalid_value(error: Mapping[str, Any]) -> ProblemError:
+    """Return an error of pydantic as that of a request."""
+    is_type = re.compile(r"str|constrained-str|list\[.*\]").fullmatch  # of a union, in pydantic
+    names = [str(part) for part in error["loc"] if part != "body" and not is_type(str(part))]
+    field = shorten(".".join(names) or "body", MAX_TEXT)
+    return ProblemError(422, shorten(error["msg"], MAX_TEXT), field=field)
+
+
+def to_problem(error: ItemError, location: str = "inputs.0") -> ProblemError:
     """Return the error of an item, which is at `location`, as that of its request."""
     field_name = location if error.field == "input" else error.field
     message, hint = shorten(error.message, MAX_TEXT), shorten(error.hint, MAX_TEXT)

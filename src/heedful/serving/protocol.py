@@ -38,6 +38,8 @@ class ModelInfo(NamedTuple):
     example: Any
     """An input of the right form; the worker was warmed up with it."""
     languages: tuple[str, str] | None = None
+    input: Mapping[str, Any] = {"type": "string"}
+    """JSON schema of an input."""
 
 
 class Item(NamedTuple):

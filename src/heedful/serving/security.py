@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from heedful.serving.metrics import ServerMetrics
-from heedful.serving.problems import ProblemError
+from heedful.serving.problems import LIBRETRANSLATE_PATHS, ProblemError
 from heedful.serving.settings import LOOPBACK_NAMES, ServerSettings
 
 ASGIMessage = MutableMapping[str, Any]
@@ -25,8 +25,6 @@ ASGIApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 HEALTH_PATHS = ("/livez", "/readyz", "/health")
 """They need no token: load balancers have none."""
-API_KEY_PATHS = ("/translate", "/detect", "/languages")
-"""Those that translate check a token in the body, `api_key`, by `check_token`."""
 _FORM = "application/x-www-form-urlencoded"
 _HANG_UP = 499  # as nginx counts it; nobody gets it
 _SAFE_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
@@ -57,7 +55,7 @@ class Guard:
             if body is not None:
                 await self._run(scope, body, receive, send_counted)
         except ProblemError as problem:
-            await send_problem(problem, send_counted)
+            await send_problem(problem, scope["path"], send_counted)
         finally:
             route = getattr(scope.get("route"), "path", "other")
             seconds = asyncio.get_running_loop().time() - start
@@ -80,7 +78,8 @@ class Guard:
         if is_cross_site and method not in ("GET", "HEAD"):
             _refuse(403, "pages of other sites may not use it", "allow it with --allowed-origin")
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        is_open = path in HEALTH_PATHS or (path in API_KEY_PATHS and not scheme)
+        # A token may be `api_key` in the body: /translate then checks it.
+        is_open = path in HEALTH_PATHS or (path in LIBRETRANSLATE_PATHS and not scheme)
         if not is_open and method != "OPTIONS":
             check_token(settings, token if scheme.lower() == "bearer" else None)
 
@@ -209,20 +208,10 @@ def _refuse(status: int, message: str, hint: str) -> NoReturn:
     raise ProblemError(status, message, hint)
 
 
-def problem_headers(problem: ProblemError) -> dict[str, str]:
-    """Return the headers of an answer with this problem."""
-    headers = {"content-type": "application/problem+json"}
-    if problem.retry_after is not None:
-        headers["retry-after"] = str(math.ceil(problem.retry_after))
-    if problem.status == 401:
-        headers["www-authenticate"] = "Bearer"
-    return headers
-
-
-async def send_problem(problem: ProblemError, send: Send) -> None:
+async def send_problem(problem: ProblemError, path: str, send: Send) -> None:
     """Answer with a problem, and close the connection: the body may not have been read."""
-    body = json.dumps(problem.to_json()).encode()
-    headers = {**problem_headers(problem), "content-length": str(len(body)), "connection": "close"}
+    body = json.dumps(problem.to_body(path)).encode()
+    headers = problem.to_headers(path) | {"content-length": str(len(body)), "connection": "close"}
     encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": problem.status, "headers": encoded})
     await send({"type": "http.response.body", "body": body})

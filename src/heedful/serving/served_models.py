@@ -72,6 +72,7 @@ class ServedModel:
             predictor.options_class.model_json_schema(),
             self.example if is_short else None,
             self.run.languages,
+            predictor.input_schema,
         )
 
     def predict(self, call: PredictCall) -> list[Result]:

@@ -52,6 +52,8 @@ class ServerSettings(BaseConfig):
     """characters of a text"""
     max_outputs: PositiveInt = 100
     """hypotheses, outputs or samples of an input"""
+    max_new_tokens: PositiveInt = 8192
+    """tokens that a language model adds to a prompt"""
     max_connections: PositiveInt = 1024
     """connections at a time"""
     header_timeout: PositiveFloat = 10.0

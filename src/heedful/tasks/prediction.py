@@ -15,12 +15,13 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import ConfigDict, model_validator
 from torch import Tensor, nn
 from typing_extensions import TypeVar, override
 
 from heedful.acceleration.registry import restore_plain
 from heedful.attention.edits import AttentionEdit, edit_models
-from heedful.config import BaseConfig, validate_settings
+from heedful.config import BaseConfig, read_json_integers, validate_settings
 from heedful.data.text_files import read_lines
 from heedful.errors import DataError, check
 from heedful.evaluation.base import Metric, MetricScore, compute_score
@@ -74,8 +75,15 @@ RequestT = TypeVar("RequestT", default=Any)
 ResultT = TypeVar("ResultT", bound=Prediction, default=Any)
 
 
-class NoOptions(BaseConfig):
-    """The options of a predictor that has none."""
+class PredictionOptions(BaseConfig):
+    """Settings of one call; a predictor without any has these."""
+
+    model_config = ConfigDict(strict=True)  # "3" is no number, and 0 is not False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_integers(cls, values: Any) -> Any:
+        return read_json_integers(values)
 
 
 class Predictor(ABC, Generic[RequestT, ResultT]):
@@ -94,8 +102,10 @@ class Predictor(ABC, Generic[RequestT, ResultT]):
     supports_control: ClassVar[bool] = False
     """Whether `predict` has an argument `control`, a `RequestControl`; without it, results do not
     depend on the index of their request."""
-    options_class: ClassVar[type[BaseConfig]] = NoOptions
+    options_class: ClassVar[type[PredictionOptions]] = PredictionOptions
     """Settings of one call, such as the beam size."""
+    input_schema: ClassVar[Mapping[str, Any]] = {"type": "string"}
+    """JSON schema of what `parse_json` reads; the value may still make no sense."""
     ensemble_with: Sequence[Any] = ()
     """The other members of an ensemble whose predictions are averaged."""
 
@@ -128,7 +138,7 @@ class Predictor(ABC, Generic[RequestT, ResultT]):
         """Return the request that a JSON value is: by default a string, as a line is."""
         return self.parse_line(check_json(value, str, "a text", '"a text"'))
 
-    def parse_options(self, values: Mapping[str, Any]) -> BaseConfig:
+    def parse_options(self, values: Mapping[str, Any]) -> PredictionOptions:
         """Return options by name; raise ConfigError for an unknown one."""
         return validate_settings(self.options_class, dict(values), location="options")
 

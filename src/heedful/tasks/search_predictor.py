@@ -9,17 +9,17 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypedDict, cast
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Self, TypedDict, cast
 from warnings import warn
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.acceleration.registry import accelerate_for_inference
-from heedful.config import BaseConfig
 from heedful.data.text.batching import SourceBatch, collate_pairs
 from heedful.decoding.config import DecodingConfig, check_search_tree
 from heedful.decoding.forbidden_text import vocabulary_texts
@@ -43,6 +43,7 @@ from heedful.pytree import map_tensors
 from heedful.shapes import Float
 from heedful.tasks.prediction import (
     LoadedRun,
+    PredictionOptions,
     Predictor,
     RequestT,
     ResultT,
@@ -55,12 +56,16 @@ from heedful.tokenization.vocabulary import BOS
 CopyProbs = list[NDArray[np.float32]]  # one array per hypothesis
 
 
-class SearchOptions(BaseConfig):
+CheckedCount = Annotated[int | None, Field(json_schema_extra={"minimum": 1})]
+"""A count whose check, by `DecodingConfig`, has messages of its own."""
+
+
+class SearchOptions(PredictionOptions):
     """Settings of one call; by default those of the run."""
 
-    beam_size: int | None = None
+    beam_size: CheckedCount = None
     """Hypotheses per request."""
-    n_best: int | None = None
+    n_best: CheckedCount = None
     """Outputs per request."""
     need_tree: bool = False
     """Return the search tree, too."""

@@ -4,7 +4,7 @@ import math
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 import numpy as np
 import torch
@@ -87,6 +87,10 @@ class Captioner(SearchPredictor[ImageRequest | Request, Caption]):
     request_name = "image"
     reads_files = True
     window_size = 256  # images in memory at once
+    input_schema: ClassVar[Mapping[str, Any]] = {
+        "type": ["string", "array"],
+        "contentEncoding": "base64",
+    }
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ from heedful.inspection.attention_trace import TraceRecord, trace_attention
 from heedful.shapes import Float
 from heedful.tasks.classification.model import TextClassifier
 from heedful.tasks.labels import LabelPredictor
-from heedful.tasks.prediction import NoOptions, format_predictor
+from heedful.tasks.prediction import PredictionOptions, format_predictor
 from heedful.tokenization.special_texts import SENTENCE_END_ID
 from heedful.tokenization.tokenizer import check_text
 from heedful.tokenization.tokenizer_pair import TokenizerPair
@@ -167,7 +167,7 @@ class Classifier(LabelPredictor[str, Classification]):
     @torch.inference_mode()
     @override
     def predict_batch(
-        self, requests: Sequence[str], options: NoOptions, *, need_layers: bool
+        self, requests: Sequence[str], options: PredictionOptions, *, need_layers: bool
     ) -> Iterator[Classification]:
         outputs = [member._run(requests) for member in self.members]
         first = outputs[0]

@@ -6,7 +6,7 @@ Invariant: the forecast of a series does not depend on the other series.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, ClassVar, NamedTuple, TypeVar, overload
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from pydantic import PositiveInt
 from typing_extensions import override
 
 from heedful.acceleration.registry import accelerate_for_inference
-from heedful.config import BaseConfig, check_types
+from heedful.config import check_types
 from heedful.data.series.batching import SeriesDataset, Window
 from heedful.data.series.series import (
     MAX_VALUE,
@@ -38,7 +38,7 @@ from heedful.inspection.attention_layers import (
 from heedful.inspection.attention_trace import TraceRecord, trace_attention
 from heedful.pytree import map_tensors
 from heedful.tasks.forecasting.model import ForecastingModel, ForecastingModelConfig
-from heedful.tasks.prediction import Predictor, check_json, format_predictor
+from heedful.tasks.prediction import PredictionOptions, Predictor, check_json, format_predictor
 
 DEFAULT_NUM_SAMPLES = 200
 _MAX_ROWS = 2048  # sampled at once
@@ -112,7 +112,7 @@ def _rounded(values: Array) -> list[float]:
     return [float(f"{value:.{_DIGITS}g}") for value in values]
 
 
-class ForecastOptions(BaseConfig):
+class ForecastOptions(PredictionOptions):
     """How one call samples."""
 
     num_samples: PositiveInt = DEFAULT_NUM_SAMPLES
@@ -131,6 +131,11 @@ class Forecaster(Predictor[Series, Forecast]):
 
     request_name = "series"
     reads_files = True
+    input_schema: ClassVar[Mapping[str, Any]] = {
+        "type": "object",
+        "properties": {"id": {}},
+        "additionalProperties": {"type": "array"},
+    }
     options_class = ForecastOptions
 
     def __init__(

@@ -4,9 +4,9 @@ Invariant: the prediction for an image does not depend on the other images.
 """
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from heedful.plotting.raster import encode_png
 from heedful.pytree import map_tensors
 from heedful.tasks.glimpse.model import GlimpseModel, GlimpseOutput
 from heedful.tasks.prediction import (
-    NoOptions,
+    PredictionOptions,
     Predictor,
     check_json,
     format_predictor,
@@ -98,6 +98,11 @@ class GlimpseClassifier(Predictor[LabeledImage, GlimpsePrediction]):
 
     request_name = "images"
     reads_files = True
+    input_schema: ClassVar[Mapping[str, Any]] = {
+        "type": ["string", "object"],
+        "contentEncoding": "base64",
+        "required": ["pixels"],
+    }
 
     def __init__(
         self,
@@ -150,7 +155,7 @@ class GlimpseClassifier(Predictor[LabeledImage, GlimpsePrediction]):
     def predict(
         self,
         requests: Iterable[LabeledImage],
-        options: NoOptions | None = None,
+        options: PredictionOptions | None = None,
         *,
         location: str = "",
         start_index: int = 1,

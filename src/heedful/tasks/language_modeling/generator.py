@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, NonNegativeInt, model_validator
 from torch.nn.utils.rnn import pad_sequence
 from typing_extensions import override
 
-from heedful.config import BaseConfig, check_types
+from heedful.config import check_types
 from heedful.data.text.token_stream import concatenate_lines, encode_prompt, overlapping_windows
 from heedful.decoding.requests import RequestControl
 from heedful.errors import check
@@ -23,6 +23,7 @@ from heedful.evaluation.perplexity import compute_token_loss
 from heedful.inspection.attention_layers import TokenAxis
 from heedful.models.language_model import LanguageModel
 from heedful.search.sampling import SamplingOptions, random_generators, sampling_loop
+from heedful.tasks.prediction import PredictionOptions
 from heedful.tasks.text_task import PredictedText, TextPredictor
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import BOS, EOS, PAD, UNK
@@ -32,22 +33,22 @@ _EXCLUDED_TOKENS = (PAD, UNK, BOS)  # which no text contains
 _INCOMPLETE_CHARACTERS = "\ufffd\ue000"
 
 
-class GenerationOptions(BaseConfig):
+class GenerationOptions(PredictionOptions):
     """How one prompt is continued."""
 
     model_config = ConfigDict(allow_inf_nan=True)  # refused below, by name
 
     max_new_tokens: NonNegativeInt = 200
     """Tokens to generate."""
-    temperature: float = 1.0
+    temperature: Annotated[float, Field(json_schema_extra={"minimum": 0})] = 1.0
     """Below 1 less random; 0 takes the most likely token."""
-    top_k: int | None = None
+    top_k: Annotated[int | None, Field(json_schema_extra={"minimum": 1})] = None
     """Sample among this many most likely tokens; default: all."""
-    top_p: float = 1.0
+    top_p: Annotated[float, Field(json_schema_extra={"exclusiveMinimum": 0, "maximum": 1})] = 1.0
     """Sample among the most likely tokens with this total probability."""
     seed: int | None = None
     """Random seed; by default the index of the prompt."""
-    stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    stop: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)] = ()
     """The text ends before the first of these that follows the prompt."""
 
     @model_validator(mode="after")

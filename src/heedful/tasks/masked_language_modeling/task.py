@@ -28,7 +28,7 @@ from heedful.models.masked_language_model import (
     select_targets,
 )
 from heedful.models.scheduled_sampling import TeacherForcingConfig
-from heedful.tasks.prediction import LoadedRun, NoOptions
+from heedful.tasks.prediction import LoadedRun, PredictionOptions
 from heedful.tasks.task import DefaultRecipe
 from heedful.tasks.task_data import ExperimentConfig
 from heedful.tasks.text_task import (
@@ -100,7 +100,7 @@ class MaskFiller(TextPredictor):
     def predict(
         self,
         requests: Iterable[str],
-        options: NoOptions | None = None,
+        options: PredictionOptions | None = None,
         *,
         location: str = "",
         start_index: int = 1,

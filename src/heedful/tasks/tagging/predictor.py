@@ -1,8 +1,8 @@
 """The tagger as a predictor: sentences in, tags with their probabilities out."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple, overload
+from typing import Any, ClassVar, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from heedful.layers.crf import FORBIDDEN, SoftmaxTagHead, Tags, Transitions
 from heedful.pytree import map_tensors
 from heedful.shapes import Float, TargetMask
 from heedful.tasks.labels import LabelPredictor
-from heedful.tasks.prediction import NoOptions, check_json, format_predictor
+from heedful.tasks.prediction import PredictionOptions, check_json, format_predictor
 from heedful.tasks.tagging.model import SequenceTagger, TagScheme
 from heedful.tokenization.special_texts import join_spaces
 from heedful.tokenization.standalone import split_spaces
@@ -129,6 +129,9 @@ class Tagger(LabelPredictor[Sentence, TaggedSentence]):
     """
 
     request_name = "sentence"
+    input_schema: ClassVar[Mapping[str, Any]] = {
+        "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]
+    }
 
     def __init__(
         self,
@@ -170,7 +173,7 @@ class Tagger(LabelPredictor[Sentence, TaggedSentence]):
     @torch.inference_mode()
     @override
     def predict_batch(
-        self, requests: Sequence[Sentence], options: NoOptions, *, need_layers: bool
+        self, requests: Sequence[Sentence], options: PredictionOptions, *, need_layers: bool
     ) -> Iterator[TaggedSentence]:
         sentences = list(map(split_sentence, requests))
         with trace_attention(self.model, device="cpu") as records:

@@ -204,6 +204,23 @@ _CONSTRAINT_FORMATS: dict[str, tuple[Callable[[object], bool], str]] = {
     "prefix": (lambda value: isinstance(value, str), 'a text: "prefix": "how it begins"'),
     "prefix_tokens": (_are_token_ids, 'a list of token ids: "prefix_tokens": [17, 4]'),
 }
+_PHRASES = {"type": "array", "items": {"type": "string", "pattern": r"\S"}}
+REQUEST_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string"},
+        "target": {"type": ["string", "null"]},
+        "prefix": {"type": "string"},
+        "required_phrases": {
+            "type": "array",
+            "items": {"anyOf": [_PHRASES["items"], {**_PHRASES, "minItems": 1}]},
+        },
+        "forbidden_phrases": _PHRASES,
+    },
+    "required": ["text"],
+    "additionalProperties": False,
+}
+"""JSON schema of a text with constraints."""
 
 
 # ----- outputs

@@ -1,8 +1,8 @@
 """The translator: a trained model, or an ensemble, with its tokenizers."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, overload
+from typing import Any, ClassVar, Self, overload
 from warnings import warn
 
 import torch
@@ -39,7 +39,7 @@ from heedful.tasks.search_predictor import (
     SearchOptions,
     SearchPredictor,
 )
-from heedful.tasks.translation.files import check_constraints
+from heedful.tasks.translation.files import REQUEST_SCHEMA, check_constraints
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 
 _LOCATION = "--backend"
@@ -158,6 +158,7 @@ class Translator(SearchPredictor[str | Request, Translation]):
     """A trained model with its tokenizers and decoding settings."""
 
     options_class = TranslationOptions
+    input_schema: ClassVar[Mapping[str, Any]] = {"anyOf": [{"type": "string"}, REQUEST_SCHEMA]}
     window_size = 1024
 
     def __init__(
