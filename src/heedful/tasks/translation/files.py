@@ -211,6 +211,7 @@ REQUEST_SCHEMA: dict[str, Any] = {
         "text": {"type": "string"},
         "target": {"type": ["string", "null"]},
         "prefix": {"type": "string"},
+        "prefix_tokens": {"type": "array", "items": {"type": "integer", "minimum": 0}},
         "required_phrases": {
             "type": "array",
             "items": {"anyOf": [_PHRASES["items"], {**_PHRASES, "minItems": 1}]},
