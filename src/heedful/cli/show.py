@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -99,19 +100,20 @@ def show(
         requests = chain.from_iterable(map(predictor.read_file, texts))
     else:
         _note_file_names(texts)
-    edits = [AttentionEdit.parse(text) for text in edit or ()]
+    edits, requests = [AttentionEdit.parse(text) for text in edit or ()], list(requests)
     if show_tree:
         edited = predictor.with_edits(edits)
         _show_search_tree(edited, texts, as_json=as_json, figures=figures or (), html=html)
         return
     selection = AttentionSelection(kind or (), layer or (), head or (), joins_words=words)
-    if edits:
-        explained = [predictor.explain(request, edits=edits) for request in requests]
-        results = [explanation.result for explanation in explained]
-    else:
-        results = list(predictor.predict(requests, need_layers=True))
+    results = list(predictor.predict(requests, need_layers=True))
     maps = [_select_maps(result, selection, run) for result in results]
     columns = selection.count_heads(results[0].attention_layers)
+    if edits:
+        explained = [predictor.explain(request, edits=edits) for request in requests]
+        edited = [_select_maps(one.result, selection, run, "edited") for one in explained]
+        columns = 2 if len(maps[0]) == 1 else columns  # side by side, or below one another
+        maps = [before + after for before, after in zip(maps, edited, strict=True)]
     form: FigureForm = "lines" if lines else "map"
     is_text = all(drawn.grid is None for drawn in chain.from_iterable(maps))
     message, hint = "the source is an image, and lines join tokens of texts", "remove --lines"
@@ -168,9 +170,9 @@ def _show_search_tree(
 
 
 def _select_maps(
-    result: Prediction, selection: AttentionSelection, run: Path
+    result: Prediction, selection: AttentionSelection, run: Path, note: str = ""
 ) -> list[AttentionMap]:
-    """Return the selected maps; the prediction's own if it is empty."""
+    """Return the selected maps, with a note; the prediction's own if it is empty."""
     source = getattr(result, "source", "")
     titles = (source, result.text) if source else (result.text, "")
     base = result.attention_map or AttentionMap.empty(*titles)
@@ -179,7 +181,9 @@ def _select_maps(
     message, hint = "this model has no attention to draw", "name a run of a model with attention"
     has_attention = bool(result.attention_layers) or base.weights.any()
     check(has_attention, str(run), message, hint, RunError)
-    return selection.select(result.attention_layers, base)
+    maps = selection.select(result.attention_layers, base)
+    captions = (", ".join(filter(None, (drawn.caption, note))) for drawn in maps)
+    return [replace(drawn, caption=text) for drawn, text in zip(maps, captions, strict=True)]
 
 
 def _print_json_lines(objects: Iterable[object]) -> None:
@@ -196,9 +200,11 @@ def print_attention(maps: Sequence[Sequence[AttentionMap]], form: FigureForm = "
 
     console = Console()
     for of_text in maps:
-        lines = [f"[bold]{escape(of_text[0].title)}[/]", escape(of_text[0].output)]
-        console.print("\n" + "\n".join(filter(None, lines)))
+        heading = ""
         for attention_map in of_text:
+            lines = [f"[bold]{escape(attention_map.title)}[/]", escape(attention_map.output)]
+            if heading != (heading := "\n".join(filter(None, lines))):
+                console.print(f"\n{heading}")
             caption = f"[dim]{escape(attention_map.caption)}[/]\n" if attention_map.caption else ""
             console.print(caption)
             has_color = console.color_system is not None

@@ -12,6 +12,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 from typing_extensions import override
 
+from heedful.attention.attention import outer_attention
 from heedful.attention.masks import padding_mask
 from heedful.config import BaseConfig
 from heedful.errors import check
@@ -72,6 +73,8 @@ class HierarchicalEncoder(Encoder):
         self.pooling = pooling
         self.sentences = sentences
         self.output_size = sentences.output_size
+        for _, attention in outer_attention(self):
+            attention.is_segmented = True  # each sentence has positions of its own
 
     @override
     def forward(self, tokens: SourceTokens, lengths: Lengths) -> EncoderOutput:

@@ -55,6 +55,18 @@ class LabelPredictor(BatchPredictor[RequestT, ResultT]):
         ids = self.tokenizers.source.encode_batch(texts)
         return ids, map_tensors(lambda tensor: tensor.to(self.device), collate_sources(ids))
 
+    @override
+    def predict_with_layers(self, request: RequestT, options: Any = None) -> ResultT:
+        """Return a prediction with the layers of the first member."""
+        result: Any = super().predict_with_layers(request, options)
+        prefix, *_ = self.models
+        layers = [layer._replace(path=prefix + layer.path) for layer in result.attention_layers]
+        return result._replace(attention_layers=layers)
+
+    @override
+    def token_names(self, request: RequestT, ids: Sequence[int]) -> list[str]:
+        return [self.labels[index] for index in ids]
+
     def average(self, probabilities: Sequence[Float[Tensor, "*B N"]]) -> Float[Tensor, "*B N"]:
         """Return the mean of the probabilities of each member, as float64."""
         rows = [

@@ -23,6 +23,7 @@ from heedful.acceleration.registry import restore_plain
 from heedful.attention.edits import AttentionEdit, edit_models
 from heedful.config import BaseConfig, read_json_integers, validate_settings
 from heedful.data.text_files import read_lines
+from heedful.decoding.translation import BOS_LABEL
 from heedful.errors import DataError, check
 from heedful.evaluation.base import Metric, MetricScore, compute_score
 from heedful.inspection.attention_layers import AttentionLayer
@@ -247,7 +248,8 @@ class Predictor(ABC, Generic[RequestT, ResultT]):
     ) -> dict[str, NDArray[np.float64]] | None:
         """Return the effects of the rows of a layer that comes with the prediction."""
         num_rows = min(layer.weights.shape[1], num_steps)
-        if not layer.is_default or not num_rows:
+        is_aligned = layer.queries.tokens[:1] != [BOS_LABEL]  # else row t is not of step t
+        if len(self.models) > 1 or not (layer.is_default and is_aligned and num_rows):
             return None
         (plain,) = map(restore_plain, self.models.values())
         effects: dict[str, list[float]] = {name: [] for name in PERTURBATIONS}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.acceleration.registry import accelerate_for_inference
@@ -40,6 +40,7 @@ from heedful.inspection.attention_layers import (
     mark_default,
 )
 from heedful.inspection.attention_trace import TraceRecord, trace_attention
+from heedful.shapes import Float
 from heedful.tasks.command_line import TEXT_FILES, Split
 from heedful.tasks.evaluation import DevEvaluator, Evaluation
 from heedful.tasks.prediction import LoadedRun, Predictor, RunLoader, format_predictor
@@ -173,6 +174,7 @@ class PredictedText(NamedTuple):
     attention_map: None = None
     attention_layers: Sequence[AttentionLayer] = ()  # all of the model, if they were requested
     num_prompt_tokens: int | None = None  # of the tokens, where a prompt was continued
+    token_ids: Sequence[int] = ()  # as the model reads them
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -214,6 +216,23 @@ class TextPredictor(Predictor[str, PredictedText]):
 
         layers = collect_layers(records, axes_of)
         return mark_default(layers, "self")
+
+    @torch.inference_mode()
+    @override
+    def force(
+        self, request: str, result: PredictedText, num_rows: int
+    ) -> Float[Tensor, "R T N"] | None:
+        """Read the tokens once more, as in the traces of `attention_layers`."""
+        inputs = torch.tensor([self._inputs(result.token_ids)] * num_rows, device=self.device)
+        return self.model(LMBatch(inputs, inputs)).log_probs if inputs.size(1) else None
+
+    def _inputs(self, ids: Sequence[int]) -> Sequence[int]:
+        """Return the tokens of a text that the model reads at once."""
+        return ids
+
+    @override
+    def token_names(self, request: str, ids: Sequence[int]) -> list[str]:
+        return display_tokens(ids, self.tokenizer)
 
     def _token_axis(self, ids: Sequence[int]) -> TokenAxis:
         tokens, texts = display_tokens(ids, self.tokenizer), self._texts.token_texts(ids)

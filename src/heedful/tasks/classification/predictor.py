@@ -186,6 +186,14 @@ class Classifier(LabelPredictor[str, Classification]):
                 result = result._replace(attention_layers=layers)
             yield result
 
+    @torch.inference_mode()
+    @override
+    def force(self, request: str, result: Classification, num_rows: int) -> Float[Tensor, "R 1 N"]:
+        """Predict the label of a text again."""
+        texts = [request] * num_rows
+        outputs = [member.model.classify(member.encode(texts)[1])[0] for member in self.members]
+        return self.average([log_probs.exp() for log_probs in outputs]).log().unsqueeze(1)
+
     def _run(self, texts: Sequence[str]) -> ClassifierOutput:
         """Run this model alone."""
         ids, sources = self.encode(texts)

@@ -246,17 +246,30 @@ class Forecaster(Predictor[Series, Forecast]):
             forecasts = self._forecast(series, ends, options)
             yield from map(self._add_layers, forecasts) if need_layers else forecasts
 
+    @override
+    def predict_with_layers(
+        self, request: Series, options: ForecastOptions | None = None
+    ) -> Forecast:
+        """Return a forecast with the attention of its own window, which its first path ends."""
+        (forecast,) = self.predict([request], options)
+        values = np.concatenate([request.values, forecast.samples[0]])
+        layers = self._trace(request._replace(values=values), len(request.values))
+        return forecast._replace(attention_layers=layers)
+
     def _add_layers(self, forecast: Forecast) -> Forecast:
-        """Add the attention of each layer while it reads the last window."""
-        series, length = forecast.series, self.config.shape.length
-        start = max(1, len(series.values) - self.config.prediction_length)
+        """Add the attention of each layer while it reads the last window of known values."""
+        start = max(1, len(forecast.series.values) - self.config.prediction_length)
+        return forecast._replace(attention_layers=self._trace(forecast.series, start))
+
+    def _trace(self, series: Series, start: int) -> list[AttentionLayer]:
+        length = self.config.shape.length
         batch = self._dataset([series]).collate([Window(0, start)])
         batch = map_tensors(lambda tensor: tensor.to(self.device), batch)
         with torch.inference_mode(), trace_attention(self.model, device="cpu") as records:
             self.model(batch)
         first = start - self.config.context_length
         axis = without_words(series.format_times(first, first + length))
-        return forecast._replace(attention_layers=_collect_layers(records, axis))
+        return _collect_layers(records, axis)
 
     @override
     def evaluate(self, examples: Sequence[Series]) -> list[MetricScore]:

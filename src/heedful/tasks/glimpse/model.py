@@ -6,7 +6,9 @@ values and a training step can be captured as a CUDA graph. Invariants: a predic
 on the batch; for any baseline the expected gradient of the policies is that of the expected reward.
 """
 
+import copy
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 import torch
@@ -16,6 +18,7 @@ from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.data.images.labeled_images import MAX_CANVAS_SIZE, LabeledImageBatch
+from heedful.errors import ConfigError, check
 from heedful.layers.glimpses import GlimpseSensor
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
 from heedful.layers.rnn_cells import LSTMCell, RecurrentState
@@ -29,6 +32,8 @@ from heedful.tasks.glimpse.policies import (
     StoppingPolicyConfig,
 )
 
+Locations = Mapping[int, tuple[float, float]]
+"""Row and column, from -1 to 1, by index of the glimpse."""
 FirstLocation = Literal["policy", "center", "uniform"]
 CoreName = Literal["rnn", "lstm"]
 _EVALUATION_SEED = 0
@@ -73,6 +78,11 @@ class GlimpseModel(nn.Module, ABC):
     def predict(self, images: Float[Tensor, "B Y X"]) -> GlimpseOutput:
         """Classify images as at test time; the trail is that of the most probable actions."""
         return self.classify(images, None)
+
+    def with_locations(self, locations: Locations) -> "GlimpseModel":
+        """Return a copy that shares all parameters and looks at these locations."""
+        message = "this model moves a window by its state and has no locations"
+        raise ConfigError("locations", message, "use a model of type recurrent-attention")
 
 
 class Episodes(NamedTuple):
@@ -171,6 +181,16 @@ class RecurrentAttentionModel(GlimpseModel):
         self.reinforce_weight = config.reinforce_weight
         self.num_training_episodes = config.num_training_episodes
         self.num_test_episodes = config.num_test_episodes
+        self.locations: Locations = {}
+
+    @override
+    def with_locations(self, locations: Locations) -> "RecurrentAttentionModel":
+        for index in locations:
+            message = f"there is no glimpse {index}: the glimpses are 0 to {self.num_glimpses - 1}"
+            check(index < self.num_glimpses, "locations", message, "give the index of a glimpse")
+        copied = copy.copy(self)
+        copied.locations = locations
+        return copied
 
     @override
     def forward(self, batch: LabeledImageBatch) -> TrainingOutput:
@@ -227,6 +247,9 @@ class RecurrentAttentionModel(GlimpseModel):
         self, hidden: Hidden, uniform: Float[Tensor, "B 3"] | None, index: int
     ) -> tuple[Float[Tensor, "B 2"], Float[Tensor, "B"]]:
         """Return the next locations with their log-probabilities; zero if nothing was decided."""
+        if index in self.locations:
+            location = hidden.new_tensor(self.locations[index])
+            return location.expand(len(hidden), 2), hidden.new_zeros(len(hidden))
         if index or self.first_location == "policy":
             action = self.policy(hidden, None if uniform is None else uniform[:, :2])
             return action.locations, action.log_probs

@@ -6,11 +6,13 @@ Invariant: the prediction for an image does not depend on the other images.
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field, NonNegativeInt
+from torch import Tensor
 from typing_extensions import override
 
 from heedful.config import check_types
@@ -28,6 +30,7 @@ from heedful.evaluation.base import MetricScore
 from heedful.inspection.attention_layers import AttentionLayer
 from heedful.plotting.raster import encode_png
 from heedful.pytree import map_tensors
+from heedful.shapes import Float
 from heedful.tasks.glimpse.model import GlimpseModel, GlimpseOutput
 from heedful.tasks.prediction import (
     PredictionOptions,
@@ -40,6 +43,9 @@ from heedful.tasks.prediction import (
 _BATCH_SIZE = 1000
 _NO_LABEL = -1
 _DIGITS = 4
+Coordinate = Annotated[float, Field(ge=-1, le=1)]
+GlimpseIndex = Annotated[NonNegativeInt, Field(strict=False)]  # a string in JSON
+Location = Annotated[tuple[Coordinate, Coordinate], Field(strict=False)]
 
 
 class GlimpsePrediction(NamedTuple):
@@ -93,6 +99,14 @@ def _rounded(values: NDArray[np.float32]) -> Any:
     return values.astype(float).round(_DIGITS).tolist()
 
 
+class GlimpseOptions(PredictionOptions):
+    """Settings of one call."""
+
+    locations: dict[GlimpseIndex, Location] = Field(default_factory=dict)
+    """Where to look, by index of the glimpse: row and column of its middle, from -1 to 1. The
+    others are those of the policy."""
+
+
 class GlimpseClassifier(Predictor[LabeledImage, GlimpsePrediction]):
     """A trained glimpse model, and the rest of its ensemble."""
 
@@ -103,6 +117,7 @@ class GlimpseClassifier(Predictor[LabeledImage, GlimpsePrediction]):
         "contentEncoding": "base64",
         "required": ["pixels"],
     }
+    options_class = GlimpseOptions
 
     def __init__(
         self,
@@ -155,12 +170,17 @@ class GlimpseClassifier(Predictor[LabeledImage, GlimpsePrediction]):
     def predict(
         self,
         requests: Iterable[LabeledImage],
-        options: PredictionOptions | None = None,
+        options: GlimpseOptions | None = None,
         *,
         location: str = "",
         start_index: int = 1,
         need_layers: bool = False,
     ) -> Iterator[GlimpsePrediction]:
+        if options is not None and options.locations:
+            members = (self, *self.ensemble_with)
+            models = [member.model.with_locations(options.locations) for member in members]
+            yield from self.with_models(models).predict(requests, location=location)
+            return
         images = list(requests)
         if not images:
             return
@@ -168,6 +188,17 @@ class GlimpseClassifier(Predictor[LabeledImage, GlimpsePrediction]):
         for start in range(0, len(dataset), _BATCH_SIZE):
             rows = np.arange(start, min(start + _BATCH_SIZE, len(dataset)))
             yield from self._classify(dataset, rows)
+
+    @override
+    def force(
+        self, request: LabeledImage, result: GlimpsePrediction, num_rows: int
+    ) -> Float[Tensor, "R T N"]:
+        """Return what the model would say after each glimpse."""
+        return torch.from_numpy(result.step_probabilities).log().expand(num_rows, -1, -1)
+
+    @override
+    def token_names(self, request: LabeledImage, ids: Sequence[int]) -> list[str]:
+        return list(map(str, ids))
 
     @override
     def evaluate(self, examples: Sequence[LabeledImage]) -> list[MetricScore]:

@@ -50,6 +50,8 @@ class GenerationOptions(PredictionOptions):
     """Random seed; by default the index of the prompt."""
     stop: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)] = ()
     """The text ends before the first of these that follows the prompt."""
+    prefix_tokens: Annotated[tuple[NonNegativeInt, ...], Field(strict=False)] = ()
+    """Ids of tokens that the continuation begins with; a text might be tokenized otherwise."""
 
     @model_validator(mode="after")
     def _check_ranges(self) -> Self:
@@ -72,13 +74,18 @@ class GenerationOptions(PredictionOptions):
 class Continuation:
     """A prompt, and the text that follows it token by token."""
 
-    def __init__(self, prompt: str, tokenizer: Tokenizer, stop: Sequence[str]) -> None:
+    def __init__(self, prompt: str, tokenizer: Tokenizer, options: GenerationOptions) -> None:
         self.prompt_ids = encode_prompt(prompt, tokenizer)
         self.ids = list(self.prompt_ids)
         self.is_stopped = False
-        self._tokenizer, self._stop = tokenizer, stop
+        self._tokenizer, self._stop = tokenizer, options.stop
         self._text, self._start, self._end = prompt, len(prompt), len(prompt)
         self._decoder = StreamDecoder(tokenizer, self.prompt_ids)
+        for token in options.prefix_tokens:
+            is_valid = token in range(EOS, len(tokenizer))
+            message = f"must be ids from {EOS} to {len(tokenizer) - 1}, but has {token}"
+            check(is_valid, "prefix_tokens", message, "give ids of tokens")
+            self.add(token)
 
     def add(self, token: int) -> None:
         """Add a token."""
@@ -100,7 +107,8 @@ class Continuation:
         """Return the part of the text that is final."""
         tokens = self._tokenizer.ids_to_tokens(self.ids)
         text = self._text[: self._end]
-        return PredictedText(text, tokens, num_prompt_tokens=len(self.prompt_ids))
+        num_prompt_tokens = len(self.prompt_ids)
+        return PredictedText(text, tokens, num_prompt_tokens=num_prompt_tokens, token_ids=self.ids)
 
 
 class TextGenerator(TextPredictor):
@@ -146,7 +154,7 @@ class TextGenerator(TextPredictor):
     ) -> Iterator[PredictedText]:
         """Yield the prompt, then its continuation as it grows by complete characters."""
         options = options or GenerationOptions()
-        text = Continuation(request, self.tokenizer, options.stop)
+        text = Continuation(request, self.tokenizer, options)
         yield text.result()
         seed = 1 if options.seed is None else options.seed
         for _, token in self._generate([text], options, random_generators(seed, range(1))):
@@ -169,7 +177,7 @@ class TextGenerator(TextPredictor):
         control: RequestControl | None = None,
     ) -> Iterator[PredictedText]:
         if need_layers:
-            yield from map(self._read, requests)
+            yield from map(self.predict_with_layers, requests)
             return
         options, prompts = options or GenerationOptions(), iter(requests)
         while batch := list(islice(prompts, self.batch_size)):
@@ -193,7 +201,7 @@ class TextGenerator(TextPredictor):
         is_cancelled: Callable[[int], bool] = lambda row: False,
     ) -> list[PredictedText]:
         """Continue a batch of prompts."""
-        texts = [Continuation(prompt, self.tokenizer, options.stop) for prompt in prompts]
+        texts = [Continuation(prompt, self.tokenizer, options) for prompt in prompts]
         for row, token in self._generate(texts, options, generators, is_cancelled):
             texts[row].add(token)
         for text in texts:
@@ -210,7 +218,7 @@ class TextGenerator(TextPredictor):
     ) -> Iterator[tuple[int, int]]:
         return generate_tokens(
             self.model,
-            [text.prompt_ids for text in texts],
+            [text.ids for text in texts],
             context_length=self.lm_batching.context_length,
             max_new_tokens=options.max_new_tokens,
             options=options.build(),
@@ -218,15 +226,30 @@ class TextGenerator(TextPredictor):
             is_stopped=lambda row: texts[row].is_stopped or is_cancelled(row),
         )
 
-    def _read(self, text: str) -> PredictedText:
+    @override
+    def predict_with_layers(
+        self, request: str, options: GenerationOptions | None = None
+    ) -> PredictedText:
+        """Read a text; with options, continue it first."""
+        if options is None:
+            return self._read(request, encode_prompt(request, self.tokenizer))
+        (continued,) = self.predict([request], options)
+        read = self._read(continued.text, continued.token_ids)
+        return read._replace(num_prompt_tokens=continued.num_prompt_tokens)
+
+    @override
+    def _inputs(self, ids: Sequence[int]) -> Sequence[int]:
+        return ids[: self.lm_batching.context_length + 1][:-1]
+
+    def _read(self, text: str, ids: Sequence[int]) -> PredictedText:
         """Read a text, as far as the context reaches, and return the attention of each layer."""
-        ids = encode_prompt(text, self.tokenizer)[: self.lm_batching.context_length + 1]
+        ids = ids[: self.lm_batching.context_length + 1]
         axis = self._token_axis(ids)
         tokens, words, word_ids = axis.tokens, axis.words, axis.word_ids
         queries = TokenAxis(tokens[1:], words, word_ids[1:])
         keys = TokenAxis(tokens[:-1], words, word_ids[:-1])
-        layers = self._trace(ids[:-1], queries, keys) if ids[1:] else []
-        return PredictedText(text, axis.tokens, attention_layers=layers)
+        layers = self._trace(self._inputs(ids), queries, keys) if ids[1:] else []
+        return PredictedText(text, axis.tokens, attention_layers=layers, token_ids=ids)
 
     @override
     def evaluate(self, examples: Sequence[str]) -> list[MetricScore]:

@@ -124,7 +124,8 @@ class MaskFiller(TextPredictor):
         shown = zip(ids, axis.tokens, strict=True)
         tokens = [MASK if token == mask_id else label for token, label in shown]
         axis = axis._replace(tokens=tokens)
-        return PredictedText(text, tokens, attention_layers=self._trace(ids, axis, axis))
+        layers = self._trace(ids, axis, axis)
+        return PredictedText(text, tokens, attention_layers=layers, token_ids=ids)
 
     @override
     def evaluate(self, examples: Sequence[str]) -> list[MetricScore]:

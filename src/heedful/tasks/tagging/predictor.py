@@ -188,6 +188,16 @@ class Tagger(LabelPredictor[Sentence, TaggedSentence]):
             layers = self._collect_layers(records, words) if need_layers else ()
             yield TaggedSentence(words, labels, self.labels, values, layers)
 
+    @torch.inference_mode()
+    @override
+    def force(
+        self, request: Sentence, result: TaggedSentence, num_rows: int
+    ) -> Float[Tensor, "R T N"] | None:
+        """Return the log-probability of all tags of each word."""
+        sentences = [list(result.words)] * num_rows
+        scores = [member._score(sentences)[0] for member in self.members]
+        return self.average(scores)[:, : len(result.words)].log() if result.words else None
+
     def _score(
         self, sentences: Sequence[Sequence[str]]
     ) -> tuple[Float[Tensor, "B T N"], TargetMask, Tags]:
