@@ -1,18 +1,36 @@
-"""Two servers behind a load balancer: one stops under load, and no request is lost."""
+"""Two servers behind a load balancer: one ends under load, and no request is lost."""
 
 import http.client
+import os
+import shutil
+import socket
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from urllib.parse import urlsplit
 
 import pytest
 
 import heedful
-from tests.serving.servers import running
+from tests.serving.servers import running, wait_for
 
-pytestmark = pytest.mark.slow
+PACKAGING = Path(__file__).parents[2] / "packaging"
+NGINX = """daemon off; pid {folder}/pid; error_log {folder}/error.log;
+{user}
+events {{}}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    include {folder}/heedful.conf;
+}}
+"""
 
 
 class Balancer(ThreadingHTTPServer):
@@ -20,18 +38,20 @@ class Balancer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, urls):
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, port, urls):
+        super().__init__(("127.0.0.1", port), _Handler)
         self.urls, self.served = urls, dict.fromkeys(urls, 0)
         Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
 
 class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self._answer(200, b"{}")
+
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        least_used = sorted(self.server.urls, key=self.server.served.get)
         status, content = 502, b"{}"
-        for url in least_used:
+        for url in sorted(self.server.urls, key=self.server.served.get):
             try:
                 status, content = _forward(url, self.path, body)
             except OSError:
@@ -39,6 +59,9 @@ class _Handler(BaseHTTPRequestHandler):
             if status not in (429, 503):
                 self.server.served[url] += 1
                 break
+        self._answer(status, content)
+
+    def _answer(self, status, content):
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
@@ -61,26 +84,86 @@ def _forward(url, path, body):
         connection.close()
 
 
-def test_no_request_is_lost_when_one_of_two_servers_stops(tmp_path, trained):
-    folders = [tmp_path / "first", tmp_path / "second"]
+@contextmanager
+def python_balancer(folder, port, servers):
+    with Balancer(port, [server.url for server in servers]) as balancer:
+        yield
+        balancer.shutdown()
+
+
+@contextmanager
+def program(words, folder):
+    """Run a balancer of its own process."""
+    with (folder / "log.txt").open("w") as log:
+        process = subprocess.Popen(words, stdout=log, stderr=log)
+        try:
+            yield
+            assert process.poll() is None, (folder / "log.txt").read_text()
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def read_packaged(name, port, servers):
+    """Return a file of packaging/ with other ports."""
+    text = (PACKAGING / name).read_text()
+    for old, new in zip((8000, 8001, 8002), (port, *(s.port for s in servers)), strict=True):
+        assert text.count(str(old)) == 1
+        text = text.replace(str(old), str(new))
+    return text
+
+
+def nginx(folder, port, servers):
+    user = "user root;" if os.getuid() == 0 else ""
+    (folder / "nginx.conf").write_text(NGINX.format(folder=folder, user=user))
+    (folder / "heedful.conf").write_text(read_packaged("nginx.conf", port, servers))
+    return program(["nginx", "-e", folder / "error.log", "-c", folder / "nginx.conf"], folder)
+
+
+def haproxy(folder, port, servers):
+    (folder / "haproxy.cfg").write_text(read_packaged("haproxy.cfg", port, servers))
+    return program(["haproxy", "-db", "-f", folder / "haproxy.cfg"], folder)
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.mark.parametrize("end", ["terminate", "kill"])
+@pytest.mark.parametrize(
+    "balance",
+    [
+        pytest.param(python_balancer, marks=pytest.mark.slow),
+        pytest.param(nginx, marks=pytest.mark.extras),
+        pytest.param(haproxy, marks=pytest.mark.extras),
+    ],
+)
+def test_no_request_is_lost_when_one_of_two_servers_ends(tmp_path, trained, balance, end):
+    if balance is not python_balancer and shutil.which(balance.__name__) is None:
+        pytest.skip(f"needs {balance.__name__}")
     with ExitStack() as stack:
         servers = []
-        for folder in folders:
-            folder.mkdir()
-            servers.append(stack.enter_context(running(folder, f"letters={trained}")))
-        balancer = stack.enter_context(Balancer([server.url for server in servers]))
-        client = heedful.Client(f"http://127.0.0.1:{balancer.server_port}")
-        texts = [f"{first} {second}" for first in "abcdefgh" for second in "abcdefgh"]
-        stop_at = len(texts) // 2
+        for name in ("first", "second"):
+            (tmp_path / name).mkdir()
+            server = running(tmp_path / name, f"letters={trained}", may_be_killed=name == "first")
+            servers.append(stack.enter_context(server))
+        port = free_port()
+        stack.enter_context(balance(tmp_path, port, servers))
+        client = heedful.Client(f"http://127.0.0.1:{port}", max_retries=0)
+        wait_for(client.is_ready, 30)
+        texts = [f"{first} {second}" for first in "abcdefgh" for second in "abcdefgh"] * 3
+        counts = []
 
         def translate(index):
-            if index == stop_at:
-                servers[0].process.terminate()
+            if index == len(texts) // 2:
+                counts.append(servers[0].metrics())
+                getattr(servers[0].process, end)()
             return client.translate(texts[index])["text"]
 
         with ThreadPoolExecutor(8) as pool:
-            outputs = list(pool.map(translate, range(len(texts))))
-        expected = heedful.load(trained, device="cpu").translate(texts)
-        assert outputs == [result.text for result in expected]
-        assert min(balancer.served.values()) > 0
-        balancer.shutdown()
+            assert list(pool.map(translate, range(len(texts)))) == texts
+        name = 'heedful_requests_total{route="/v1/translate",status="200"}'
+        assert counts[0][name] > 0
+        assert 0 < servers[1].metrics()[name] < len(texts)
