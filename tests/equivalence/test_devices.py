@@ -4,11 +4,13 @@ import pytest
 import torch
 
 import heedful
+from heedful.attention.edits import AttentionEdit, find_attention, with_edits
 from heedful.pytree import map_tensors
-from tests.catalogue import SYSTEMS, TAGGERS, batch, build, store, tagged_store
+from tests.catalogue import DIVERSE_SYSTEMS, SYSTEMS, TAGGERS, batch, build, store, tagged_store
 from tests.commands import write_recipe
 
 pytestmark = pytest.mark.gpu
+FORCED = AttentionEdit(step=1, set={0: 1.0})
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -34,6 +36,30 @@ def test_gpu_translations_match_cpu(trained, beam_size):
     on_cpu = heedful.load(trained, device="cpu").translate(texts, beam_size=beam_size)
     on_gpu = heedful.load(trained, device="cuda").translate(texts, beam_size=beam_size)
     assert [each.text for each in on_cpu] == [each.text for each in on_gpu]
+
+
+@pytest.mark.parametrize("name", DIVERSE_SYSTEMS)
+def test_gpu_outputs_of_edited_models_match_cpu(name):
+    model, examples = build(name), batch(store(), [2])
+    sites = [site for site in find_attention(model) if site.why_not(FORCED) is None]
+    edits = [FORCED.model_copy(update={"layer": site.path}) for site in sites]
+    on_cpu = with_edits(model, edits)(examples).log_probs
+    moved = map_tensors(lambda tensor: tensor.cuda(), examples)
+    on_gpu = with_edits(model.cuda(), edits)(moved).log_probs
+    torch.testing.assert_close(on_gpu.cpu(), on_cpu)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_gpu_explanations_match_cpu(trained, beam_size):
+    on_cpu, on_gpu = (heedful.load(trained, device=device) for device in ("cpu", "cuda"))
+    options = on_cpu.parse_options({"beam_size": beam_size})
+    first, second = (each.explain("a b c d", options, edits=[FORCED]) for each in (on_cpu, on_gpu))
+    assert first.result.tokens == second.result.tokens
+    torch.testing.assert_close(
+        *map(torch.tensor, (first.layers[0].weights, second.layers[0].weights))
+    )
+    effects = (torch.tensor(each.checks[0].effects["uniform"]) for each in (first, second))
+    torch.testing.assert_close(*effects, rtol=1e-3, atol=1e-4)
 
 
 def test_run_trained_on_gpu_loads_on_cpu(tmp_path):

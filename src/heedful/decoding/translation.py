@@ -202,7 +202,8 @@ def display_outputs(ids: Sequence[int], tokenizer: Tokenizer) -> list[str]:
 def with_text(node: Node[int], tokenizer: Tokenizer) -> Node[str]:
     """Return a node of the search tree with the token as it is shown; the root has none."""
     (token,) = [None] if node.token is None else display_outputs([node.token], tokenizer)
-    return Node(node.parent, token, node.log_prob, node.cumulative_log_prob, node.status)
+    numbers = node.log_prob, node.cumulative_log_prob
+    return Node(node.parent, token, *numbers, node.status, token_id=node.token)
 
 
 def read_phrase_table(path: Path) -> dict[str, str]:

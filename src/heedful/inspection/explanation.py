@@ -5,7 +5,8 @@ positions have weight, and by how much the prediction of a step would change, in
 were another one. Attention that may be exchanged without effect explains nothing.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ PERTURBATIONS = ("permuted", "uniform", "without_strongest")
 at all of them; its weights without the largest."""
 _DIGITS = 6  # of numbers in JSON
 _TINY = 1e-30
+_MAX_LOG_PROBS = 2**26  # computed together
 
 
 class TokenScore(NamedTuple):
@@ -172,6 +174,41 @@ def perturb_layer(model: Module, path: str, steps: Sequence[int], kinds: Sequenc
     return rebuild_modules(model, find_change)
 
 
+def best_tokens(
+    log_probs: Float[Tensor, "T N"], count: int, name: Callable[[list[int]], list[str]]
+) -> list[list[TokenScore]]:
+    """Return the most probable tokens of each step; fewer where others have probability zero."""
+    best = log_probs.topk(min(count, log_probs.size(1)))
+    rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    scores = [list(map(TokenScore, ids, name(ids), values)) for ids, values in rows]
+    return [[score for score in step if math.isfinite(score.log_prob)] for step in scores]
+
+
+def row_effects(
+    model: nn.Module,
+    layer: AttentionLayer,
+    log_probs: Float[Tensor, "T N"],
+    force: Callable[[nn.Module, int], Float[Tensor, "R T N"]],
+) -> dict[str, NDArray[np.float64]]:
+    """Return the effect of each row of a layer on its step, by `PERTURBATIONS`.
+
+    `force` predicts all steps, of which `log_probs` are the first prediction, with a given model
+    and number of equal rows. Each row but the first has another attention at one step.
+    """
+    num_steps = min(layer.weights.shape[1], len(log_probs))
+    cases = [(name, step) for name in PERTURBATIONS for step in range(num_steps)]
+    max_rows = max(1, _MAX_LOG_PROBS // log_probs.numel())
+    effects: dict[str, list[float]] = {name: [] for name in PERTURBATIONS}
+    for start in range(0, len(cases), max_rows):
+        chunk = cases[start : start + max_rows]
+        kinds = [PERTURBATIONS[0], *(name for name, _ in chunk)]
+        steps = [-1, *(layer.first_step + step for _, step in chunk)]
+        rows = force(perturb_layer(model, layer.path, steps, kinds), len(steps))
+        for row, (name, step) in zip(rows[1:], chunk, strict=True):
+            effects[name].append(max(0.0, kl_divergence(rows[0, step], row[step]).item()))
+    return {name: np.array(values) for name, values in effects.items()}
+
+
 def kl_divergence(
     log_probs: Float[Tensor, "*B N"], other: Float[Tensor, "*B N"]
 ) -> Float[Tensor, "*B"]:
@@ -185,7 +222,6 @@ def check_reach(
     edits: Sequence[AttentionEdit],
     models: Mapping[str, nn.Module],
     layers: Sequence[AttentionLayer],
-    *,
     num_steps: int,
 ) -> None:
     """Raise ConfigError for edits of steps or positions that the layers do not have.

@@ -239,6 +239,7 @@ class Node(Generic[Token]):
     log_prob: float  # model log-probability of the token
     cumulative_log_prob: float
     status: NodeStatus  # pruned: no continuation was kept
+    token_id: int | None = None  # where `token` is its text
 
 
 class Trellis:

@@ -13,10 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from heedful.attention.attention import Attention
+from heedful.attention.edits import find_attention
 from heedful.decoding.requests import RequestControl
 from heedful.errors import ArgumentError, ConfigError, DataError
-from heedful.inspection.attention_layers import AttentionLayer
 from heedful.models.ensembles import ensemble_members
 from heedful.parallel import cancelled
 from heedful.runs import Run, load
@@ -34,7 +33,6 @@ from heedful.tasks.prediction import Predictor
 from heedful.tasks.registry import task_routes
 
 _CANCELLED = ItemError(499, "cancelled")
-_DIGITS = 6
 _INCOMPLETE_CHARACTERS = "\ufffd\ue000"  # the next token may complete them
 _MAX_EXAMPLE_LENGTH = 2_000  # characters of JSON
 
@@ -131,7 +129,7 @@ class ServedModel:
     def _to_json(self, result: Any, *, need_layers: bool) -> dict[str, Any]:
         fields = self.predictor.to_json(result, need_weights=need_layers)
         if need_layers:
-            fields["layers"] = list(map(layer_to_json, result.attention_layers))
+            fields["layers"] = [layer.to_json() for layer in result.attention_layers]
         return fields
 
     def stream(self, call: StreamCall) -> Generator[StreamPart | ItemError, None, None]:
@@ -190,31 +188,12 @@ def to_item_error(error: Exception, field: str) -> ItemError:
 def list_attention(model: nn.Module) -> list[dict[str, Any]]:
     """Return path, type, layer and heads of each attention module; not of those inside others."""
     mechanisms: list[dict[str, Any]] = []
-    inner: set[nn.Module] = set()
-    for path, module in model.named_modules():
-        if isinstance(module, Attention) and module not in inner:
-            inner.update(module.modules())
-            numbers = [int(part) for part in path.split(".") if part.isdecimal()]
-            mechanisms.append(
-                {
-                    "path": path,
-                    "type": module.role,
-                    "layer": numbers[0] if numbers else 0,
-                    "heads": getattr(module, "num_heads", 1),
-                }
-            )
+    for site in find_attention(model):
+        numbers = [int(part) for part in site.path.split(".") if part.isdecimal()]
+        layer = numbers[0] if numbers else 0
+        mechanism = {"path": site.path, "type": site.role, "layer": layer, "heads": site.num_heads}
+        mechanisms.append(mechanism)
     return mechanisms
-
-
-def layer_to_json(layer: AttentionLayer) -> dict[str, Any]:
-    """Return the attention of a layer as JSON values."""
-    return {
-        "type": layer.kind,
-        "queries": list(layer.queries.tokens),
-        "keys": list(layer.keys.tokens),
-        "weights": layer.weights.astype("float64").round(_DIGITS).tolist(),
-        "is_default": layer.is_default,
-    }
 
 
 def _models(predictor: Predictor) -> list[Any]:

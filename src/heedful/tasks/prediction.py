@@ -7,6 +7,7 @@ reads requests, predicts, streams and writes JSON.
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from reprlib import repr as short_repr
@@ -29,19 +30,16 @@ from heedful.evaluation.base import Metric, MetricScore, compute_score
 from heedful.inspection.attention_layers import AttentionLayer
 from heedful.inspection.attention_map import AttentionMap
 from heedful.inspection.explanation import (
-    PERTURBATIONS,
     Explanation,
     LayerChecks,
-    TokenScore,
+    best_tokens,
     check_reach,
-    kl_divergence,
-    perturb_layer,
+    row_effects,
 )
 from heedful.shapes import Float
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 
 _MAX_NUMBER = 1e30
-_MAX_PERTURBED_ROWS = 64  # decoded together
 
 
 class LoadedRun(NamedTuple):
@@ -207,16 +205,25 @@ class Predictor(ABC, Generic[RequestT, ResultT]):
         edited = self.with_edits(edits)
         result = edited.predict_with_layers(request, options)
         layers = result.attention_layers
-        log_probs = edited.force(request, result, 1)
-        num_steps = 0 if log_probs is None else log_probs.size(1)
-        check_reach(edits, self.models, layers, num_steps=num_steps)
-        top = [] if log_probs is None else edited._best_tokens(request, log_probs[0], num_top)
         checks = [LayerChecks.from_layer(layer) for layer in layers]
-        if need_effects and log_probs is not None:
-            checks = [
-                check._replace(effects=edited._row_effects(request, result, layer, num_steps))
-                for check, layer in zip(checks, layers, strict=True)
+        log_probs = edited.force(request, result, 1)
+        check_reach(edits, self.models, layers, 0 if log_probs is None else log_probs.size(1))
+        if log_probs is None:
+            return Explanation(result, tuple(edits), layers, [], checks)
+        top = best_tokens(log_probs[0], num_top, partial(edited.token_names, request))
+        if need_effects and len(edited.models) == 1:
+            (plain,) = map(restore_plain, edited.models.values())
+
+            def force(model: nn.Module, num_rows: int) -> Any:
+                return edited.with_models([model]).force(request, result, num_rows)
+
+            effects = [
+                row_effects(plain, layer, log_probs[0], force)
+                if layer.is_default and layer.queries.tokens[:1] != [BOS_LABEL]
+                else None  # where BOS has a row, row t is not of step t
+                for layer in layers
             ]
+            checks = [one._replace(effects=kl) for one, kl in zip(checks, effects, strict=True)]
         return Explanation(result, tuple(edits), layers, top, checks)
 
     def predict_with_layers(self, request: RequestT, options: Any = None) -> ResultT:
@@ -232,39 +239,6 @@ class Predictor(ABC, Generic[RequestT, ResultT]):
     def token_names(self, request: RequestT, ids: Sequence[int]) -> list[str]:
         """Return how tokens that `force` predicts are shown."""
         raise NotImplementedError
-
-    def _best_tokens(
-        self, request: RequestT, log_probs: Float[Tensor, "T N"], count: int
-    ) -> list[list[TokenScore]]:
-        best = log_probs.topk(min(count, log_probs.size(1)))
-        rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        return [
-            list(map(TokenScore, ids, self.token_names(request, ids), values))
-            for ids, values in rows
-        ]
-
-    def _row_effects(
-        self, request: RequestT, result: ResultT, layer: AttentionLayer, num_steps: int
-    ) -> dict[str, NDArray[np.float64]] | None:
-        """Return the effects of the rows of a layer that comes with the prediction."""
-        num_rows = min(layer.weights.shape[1], num_steps)
-        is_aligned = layer.queries.tokens[:1] != [BOS_LABEL]  # else row t is not of step t
-        if len(self.models) > 1 or not (layer.is_default and is_aligned and num_rows):
-            return None
-        (plain,) = map(restore_plain, self.models.values())
-        effects: dict[str, list[float]] = {name: [] for name in PERTURBATIONS}
-        cases = [(name, step) for name in PERTURBATIONS for step in range(num_rows)]
-        for start in range(0, len(cases), _MAX_PERTURBED_ROWS):
-            chunk = cases[start : start + _MAX_PERTURBED_ROWS]
-            kinds = [PERTURBATIONS[0], *(name for name, _ in chunk)]
-            steps = [-1, *(layer.first_step + step for _, step in chunk)]
-            perturbed = self.with_models([perturb_layer(plain, layer.path, steps, kinds)])
-            log_probs = perturbed.force(request, result, len(steps))
-            assert log_probs is not None
-            for row, (name, step) in enumerate(chunk, start=1):
-                kl = kl_divergence(log_probs[0, step], log_probs[row, step])
-                effects[name].append(max(0.0, kl.item()))
-        return {name: np.array(values) for name, values in effects.items()}
 
     def evaluate(self, examples: Sequence[Any]) -> list[MetricScore]:
         """Return the scores that `evaluate` shows by default: by default, against references."""

@@ -133,6 +133,8 @@ def test_edits_hold_in_beam_search_with_a_prefix_and_a_tree(letters):
     result = letters.explain(Request(TEXT, prefix="d"), options, edits=[edit]).result
     assert result.tokens[::2][:2] == ["d", "a"]
     assert "a" in {node.token for node in result.tree}
+    tokens = {node.token: node.token_id for node in result.tree}
+    assert [tokens[token] for token in result.tokens] == list(result.token_ids)
 
 
 def test_dropped_source_token_is_not_written_and_has_no_weight(letters):
@@ -263,3 +265,9 @@ def test_edits_without_such_a_layer_head_step_or_position_are_refused(letters, f
     with pytest.raises(ConfigError) as caught:
         letters.explain(TEXT, edits=[AttentionEdit.from_json(fields)])
     assert message in str(caught.value)
+
+
+def test_empty_text_has_an_empty_explanation(letters):
+    explanation = letters.explain("", edits=[AttentionEdit(step=0, set={0: 1})])
+    assert explanation.result.text == ""
+    assert (list(explanation.layers), explanation.checks) == ([], [])

@@ -147,6 +147,7 @@ def test_json_tree_has_tokens_as_text():
         "log_prob": -0.2,
         "cumulative_log_prob": -0.3,
         "status": "finished",
+        "token_id": None,
     }
 
 
