@@ -237,17 +237,56 @@ def test_cancelled_request_ends_and_leaves_the_others(tmp_path, beam_size, decod
     assert len(results[1].tokens) <= 5 < len(expected[1].tokens)
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_stream_of_a_search_grows_to_its_result(tmp_path, beam_size):
-    settings = SETTINGS["translation"] | {"decoding": {"beam_size": beam_size, "max_length": 9}}
-    predictor = heedful.load(write_random_run(tmp_path / "run", settings, TEXTS, TEXTS, seed=1))
-    # two streams in turn
-    streams = [predictor.stream(text) for text in TEXTS[:2]]
-    for results, text in zip(zip(*zip(*streams, strict=True), strict=True), TEXTS, strict=False):
+STREAMED = {
+    "greedy": {"beam_size": 1},
+    "beam": {"beam_size": 4},
+    "sampled": {"sampling": {"seed": 3}},
+    "replaced": {"beam_size": 1, "unk_replacement": "copy"},
+}
+
+
+@pytest.fixture(scope="module", params=["one model", "ensemble", "copying"])
+def streaming(request, tmp_path_factory):
+    """Return a function that loads a translator with some settings."""
+    folder, settings = tmp_path_factory.mktemp("streaming"), SETTINGS["translation"]
+    if request.param == "copying":
+        decoder = {**DECODER, "output_head": {"type": "copy"}}
+        tokenizers = {"type": "shared", "tokenizer": {"type": "word", "open_vocabulary": True}}
+        settings = {"model": {"encoder": ENCODER, "decoder": decoder}, "tokenizers": tokenizers}
+    runs = [
+        write_random_run(folder / str(seed), settings, TEXTS, TEXTS, seed=seed) for seed in (1, 2)
+    ]
+    others = runs[1:] if request.param == "ensemble" else []
+
+    def load(**decoding):
+        changes = [f"decoding.{name}={json.dumps(value)}" for name, value in decoding.items()]
+        return heedful.load(runs[0], ensemble_with=others, device="cpu", settings=changes)
+
+    return load
+
+
+@pytest.mark.parametrize("decoding", STREAMED)
+def test_stream_grows_token_by_token_to_its_result(streaming, decoding):
+    predictor = streaming(max_length=9, min_length=9, **STREAMED[decoding])
+    assert predictor.streams_by_token
+    texts = ["a q c", "c a"]  # with an unknown word
+    streams = zip(*map(predictor.stream, texts), strict=True)  # in turn
+    for results, text in zip(zip(*streams, strict=True), texts, strict=True):
         grown = [result.tokens for result in results]
         expected = next(predictor.predict([text]))
         assert to_text(results[-1]) == to_text(expected)
         assert all(expected.tokens[: len(tokens)] == tokens for tokens in grown)
+        assert all(expected.text.startswith(result.text) for result in results)
         assert grown == sorted(grown, key=len)
-        assert len(grown) == 11
-        assert beam_size > 1 or [len(tokens) for tokens in grown] == [*range(10), 9]
+        assert len(grown) >= 11
+        assert decoding == "beam" or [len(tokens) for tokens in grown[:10]] == [*range(10)]
+
+
+@pytest.mark.parametrize(
+    "decoding", [{"mbr": {"num_samples": 4}}, {"sampling": {}, "n_best": 2}], ids=["mbr", "n-best"]
+)
+def test_stream_of_what_is_chosen_among_outputs_is_the_result_alone(streaming, decoding):
+    predictor = streaming(max_length=9, **decoding)
+    assert not predictor.streams_by_token
+    (result,) = predictor.stream("a b")
+    assert to_text(result) == to_text(next(predictor.predict(["a b"])))

@@ -59,6 +59,8 @@ class RequestControl(NamedTuple):
     """Whether the output is not needed any more; it then ends, or is empty."""
     seed_key: Callable[[int], int]
     """The number that seeds what is sampled, instead of the index."""
+    on_step: Callable[[int], object] = lambda num_hypotheses: None
+    """Is called at each step of a search on the CPU."""
 
 
 def to_request(text: str | Request) -> Request:

@@ -5,7 +5,7 @@ Invariant: the output of a text does not depend on the rest of its batch.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -131,8 +131,18 @@ class DecodingStrategy:
     def stream(
         self, request: EncodedRequest, collate: Collate, *, need_tree: bool
     ) -> Iterator[DecodingOutput]:
-        """Yield what all hypotheses of a beam search begin with, as it grows, and its output."""
+        """Yield what is decided of the output, as it grows, and at last the output.
+
+        That is a sample, or what all hypotheses of a beam search begin with.
+        """
         sources = SourceBatch(*(part.to(self.device) for part in collate([request])))
+        if self.config.sampling:
+            arguments = self._sampling_arguments([request])
+            for recorder in self.model.sample_steps(sources, 1, **arguments):
+                samples = recorder.hypotheses()
+                yield DecodingOutput(samples)
+            yield DecodingOutput(self._penalize(samples))
+            return
         options = self._search_options([request])
         if self.config.beam_size == 1:
             options = options._replace(stopping=FIRST_FINISHED)
@@ -153,19 +163,24 @@ class DecodingStrategy:
     def _sample(
         self, requests: Sequence[EncodedRequest], sources: SourceBatch, count: int
     ) -> list[list[Hypothesis]]:
-        sampling, penalty = self.config.sampling or SamplingConfig(), self.length_penalty
-        samples = self.model.sample(
-            sources,
-            count,
-            max_lengths=self._to_tensor([request.max_length for request in requests]),
-            options=sampling.build(),
-            seed=sampling.seed,
-            seed_keys=[self._seed_key(request) for request in requests],
-            processors=self._build_processors(requests),
-        )
+        samples = self.model.sample(sources, count, **self._sampling_arguments(requests))
+        return list(map(self._penalize, samples))
+
+    def _sampling_arguments(self, requests: Sequence[EncodedRequest]) -> dict[str, Any]:
+        sampling = self.config.sampling or SamplingConfig()
+        return {
+            "max_lengths": self._to_tensor([request.max_length for request in requests]),
+            "options": sampling.build(),
+            "seed": sampling.seed,
+            "seed_keys": [self._seed_key(request) for request in requests],
+            "processors": self._build_processors(requests),
+        }
+
+    def _penalize(self, samples: list[Hypothesis]) -> list[Hypothesis]:
+        """Leave out what is impossible, and score samples as a search does."""
         return [
-            [item._replace(score=penalty(item.log_prob, len(item.log_probs))) for item in of_text]
-            for of_text in map(drop_zero_probability, samples)
+            item._replace(score=self.length_penalty(item.log_prob, len(item.log_probs)))
+            for item in drop_zero_probability(samples)
         ]
 
     def _select_mbr(self, request: EncodedRequest, samples: list[Hypothesis]) -> Hypothesis:
@@ -197,7 +212,10 @@ class DecodingStrategy:
             def is_cancelled(sentence: int) -> bool:
                 return self.is_cancelled(requests[sentence])
 
-            processors.append(CancelledSentences(is_cancelled, len(requests), eos=EOS))
+            on_step = self.control.on_step
+            processors.append(
+                CancelledSentences(is_cancelled, len(requests), eos=EOS, on_step=on_step)
+            )
         return tuple(processors)
 
     def is_cancelled(self, request: EncodedRequest) -> bool:

@@ -5,7 +5,7 @@ step; search, sampling and scoring give the same score to the same output, in an
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -35,7 +35,8 @@ from heedful.search import (
     beam_search,
     score_targets,
 )
-from heedful.search.sampling import SamplingOptions, random_generators, sample_hypotheses
+from heedful.search.hypotheses import HypothesisRecorder
+from heedful.search.sampling import SamplingOptions, random_generators, sample_steps
 from heedful.shapes import (
     Bool,
     Float,
@@ -274,11 +275,35 @@ class DecodableModel(ABC):
         The samples of a source depend on the seed and on its key, in any batch; without
         keys, on its row. More samples begin with the same ones.
         """
+        *_, recorder = self.sample_steps(
+            sources,
+            num_samples,
+            max_lengths=max_lengths,
+            options=options,
+            seed=seed,
+            seed_keys=seed_keys,
+            processors=processors,
+        )
+        samples = recorder.hypotheses()
+        return [samples[i : i + num_samples] for i in range(0, len(samples), num_samples)]
+
+    def sample_steps(
+        self,
+        sources: SourceBatch,
+        num_samples: int,
+        *,
+        max_lengths: Lengths,
+        options: SamplingOptions,
+        seed: int,
+        seed_keys: Sequence[int] | None = None,
+        processors: Sequence[LogitsProcessor] = (),
+    ) -> Iterator[HypothesisRecorder]:
+        """Yield what `sample` has after each step."""
         seed_keys = range(len(max_lengths)) if seed_keys is None else seed_keys
         sentence_ids = torch.arange(len(max_lengths), device=max_lengths.device)
         sentence_ids = sentence_ids.repeat_interleave(num_samples)
         random_keys = [f"{key} {index}" for key in seed_keys for index in range(num_samples)]
-        samples = sample_hypotheses(
+        return sample_steps(
             self,
             select_rows(self.initial_state(sources), sentence_ids),
             bos=BOS,
@@ -289,7 +314,6 @@ class DecodableModel(ABC):
             generators=random_generators(seed, random_keys),
             processors=processors,
         )
-        return [samples[i : i + num_samples] for i in range(0, len(samples), num_samples)]
 
 
 class ModelOutput(NamedTuple):

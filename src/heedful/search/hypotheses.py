@@ -93,7 +93,7 @@ class HypothesisRecorder:
         self._depth += 1
 
     def hypotheses(self) -> list[Hypothesis]:
-        """Return each output once all have ended with EOS; the score is the log-probability."""
+        """Return each output without its last token, EOS at the end; its score is log p."""
         hypotheses = []
         columns = zip(self._tokens, self._log_probs, map(np.stack, self._weights), strict=True)
         for (*tokens, _), log_probs, weights in columns:

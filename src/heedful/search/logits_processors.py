@@ -157,12 +157,20 @@ class CancelledSentences(LogitsProcessor):
     is_hard = True
 
     def __init__(
-        self, is_cancelled: Callable[[int], bool], num_sentences: int, *, eos: int
+        self,
+        is_cancelled: Callable[[int], bool],
+        num_sentences: int,
+        *,
+        eos: int,
+        on_step: Callable[[int], object] = lambda num_hypotheses: None,
     ) -> None:
+        """`on_step` is called at each step."""
         self.is_cancelled, self.sentences, self.eos = is_cancelled, range(num_sentences), eos
+        self.on_step = on_step
 
     @override
     def apply(self, log_probs: LogProbs, generated: Tokens, sentence_ids: SentenceIds) -> LogProbs:
+        self.on_step(len(sentence_ids))
         cancelled = list(map(self.is_cancelled, self.sentences))
         if not any(cancelled):
             return log_probs

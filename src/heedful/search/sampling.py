@@ -15,7 +15,6 @@ from torch import Tensor
 from heedful.config import BaseConfig
 from heedful.pytree import select_rows, to_float64
 from heedful.search.hypotheses import (
-    Hypothesis,
     HypothesisRecorder,
     State,
     StepOutput,
@@ -201,7 +200,7 @@ def sample(
     return outputs
 
 
-def sample_hypotheses(
+def sample_steps(
     model: StepwiseModel[State],
     state: State,
     *,
@@ -212,8 +211,10 @@ def sample_hypotheses(
     options: SamplingOptions,
     generators: Sequence[Random],
     processors: Sequence[LogitsProcessor] = (),
-) -> list[Hypothesis]:
-    """Return one sampled hypothesis per row of `state`; multiple rows may share a sentence.
+) -> Iterator[HypothesisRecorder]:
+    """Sample a hypothesis per row of `state`; yield all after each step, and so at last whole.
+
+    Multiple rows may share a sentence.
 
     Lengths and processors belong to sentences, generators to rows. As in a search, an output of
     maximum length must end; where the model gives EOS probability 0, it is cut off and has the
@@ -237,4 +238,4 @@ def sample_hypotheses(
     for depth, (rows, step, tokens, active_rows) in enumerate(steps):
         may_continue = max_lengths[sentence_ids[rows]] > depth
         recorder.record(step, tokens.where(may_continue, eos), active_rows)
-    return recorder.hypotheses()
+        yield recorder

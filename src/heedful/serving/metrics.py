@@ -53,6 +53,11 @@ class ServerMetrics:
             ["model"],
             registry=registry,
         )
+        self.decoding_steps = Counter(
+            "heedful_decoding_steps",
+            "Steps of hypotheses in searches on the CPU, but those of CTranslate2.",
+            registry=registry,
+        )
         self.streams = Gauge("heedful_streams", "Open streams.", registry=registry)
         self.canceled = Counter(
             "heedful_canceled_items",

@@ -42,7 +42,7 @@ class ServedModel:
 
     def __init__(self, run: ServedRun, options: Mapping[str, Any]) -> None:
         first, *others = run.folders
-        self.run = run
+        self.run, self.num_steps = run, 0
         self.predictor: Predictor = load(first, ensemble_with=others, **options)
         self.example = self.predictor.example()
 
@@ -56,7 +56,7 @@ class ServedModel:
         capabilities = {
             "attention": mechanisms,
             "tree": "need_tree" in predictor.options_class.model_fields,
-            "stream": type(predictor).stream is not Predictor.stream,
+            "stream": predictor.streams_by_token,
             "cancel": predictor.supports_control and torch.device(predictor.device).type == "cpu",
         }
         return ModelInfo(
@@ -118,13 +118,24 @@ class ServedModel:
         self, items: Sequence[Item], requests: Sequence[Any], options: Any, call: PredictCall
     ) -> list[dict[str, Any]]:
         predictor, need_layers = self.predictor, call.need_layers
-        control = control_of(items)
+        control = self._control(items)
         if call.text_only:
             texts = predictor.predict_texts(requests, options, control=control)
             return [{"text": text} for text in texts]
         keywords: Any = {"control": control} if predictor.supports_control else {}
         results = predictor.predict(requests, options, need_layers=need_layers, **keywords)
         return [self._to_json(result, need_layers=need_layers) for result in results]
+
+    def _control(self, items: Sequence[Item]) -> RequestControl:
+        """Return what is cancelled and what seeds samples, by index of the item from 1."""
+        return RequestControl(
+            lambda index: items[index - 1].id in cancelled,
+            lambda index: items[index - 1].number,
+            self._count_steps,
+        )
+
+    def _count_steps(self, num_hypotheses: int) -> None:
+        self.num_steps += num_hypotheses
 
     def _to_json(self, result: Any, *, need_layers: bool) -> dict[str, Any]:
         fields = self.predictor.to_json(result, need_weights=need_layers)
@@ -141,6 +152,7 @@ class ServedModel:
                 if call.item.id in cancelled:
                     yield _CANCELLED
                     return
+                self._count_steps(1)
                 text = result.text.rstrip(_INCOMPLETE_CHARACTERS)
                 if len(text) > len(sent):
                     yield StreamPart(text[len(sent) :])
@@ -167,12 +179,12 @@ class ServedModels:
         model = self.models[call.model]
         return model.stream(call) if isinstance(call, StreamCall) else model.predict(call)
 
-
-def control_of(items: Sequence[Item]) -> RequestControl:
-    """Return cancelled items and seeds of samples, by index of the item from 1."""
-    return RequestControl(
-        lambda index: items[index - 1].id in cancelled, lambda index: items[index - 1].number
-    )
+    def take_steps(self) -> int:
+        """Return how many decoding steps hypotheses have made since the last call."""
+        num_steps = sum(model.num_steps for model in self.models.values())
+        for model in self.models.values():
+            model.num_steps = 0
+        return num_steps
 
 
 def to_item_error(error: Exception, field: str) -> ItemError:

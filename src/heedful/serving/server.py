@@ -85,6 +85,7 @@ class Server:
                 f"worker {number}" if len(jobs) > 1 else "worker",
                 on_ready=self._use_worker,
                 on_lost=self._lose_worker,
+                on_steps=self._metrics.decoding_steps.inc,
                 report=report,
                 max_restarts=settings.max_restarts,
             )

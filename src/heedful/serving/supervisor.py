@@ -31,11 +31,15 @@ StreamQueue = asyncio.Queue[StreamPart | ItemError | ProblemError | None]
 class WorkerLink:
     """A worker process: calls become futures and queues of the event loop."""
 
-    def __init__(self, job: ServingJob, name: str) -> None:
+    def __init__(
+        self, job: ServingJob, name: str, on_steps: Callable[[int], object] = lambda count: None
+    ) -> None:
+        """`on_steps` is called with decoding steps that the worker has made."""
         self._loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[Sequence[ModelInfo]] = self._loop.create_future()
         self.died: asyncio.Future[HeedfulError] = self._loop.create_future()
         self.has_answered = False
+        self._on_steps = on_steps
         self._calls: dict[int, asyncio.Future[Sequence[Result]]] = {}
         self._streams: dict[int, StreamQueue] = {}
         self._worker = ServingWorker(job, self._receive, name)
@@ -101,6 +105,8 @@ class WorkerLink:
                 self._calls.pop(call_id).set_result(results)
             case ("part", call_id, part):
                 self._streams[call_id].put_nowait(part)
+            case ("steps", count):
+                self._on_steps(count)
             case ("end", call_id):
                 self._streams.pop(call_id).put_nowait(None)
             case ("died", error):
@@ -136,11 +142,12 @@ class Supervisor:
         *,
         on_ready: Callable[[WorkerLink], Awaitable[None]],
         on_lost: Callable[[WorkerLink], None],
+        on_steps: Callable[[int], object],
         report: Callable[[str], None],
         max_restarts: int = 0,
     ) -> None:
         """`report` prints a line; `max_restarts` without an answer, 0 for any number."""
-        self._job, self._name, self._report = job, name, report
+        self._job, self._name, self._report, self._on_steps = job, name, report, on_steps
         self._on_ready, self._on_lost, self._max_restarts = on_ready, on_lost, max_restarts
         self._link: WorkerLink | None = None
         self._starting: set[WorkerLink] = set()
@@ -152,7 +159,7 @@ class Supervisor:
         It replaces the worker that is there, which is returned to the caller's `on_lost` only if
         it dies: `reload` drains it.
         """
-        link = WorkerLink(self._job, self._name)
+        link = WorkerLink(self._job, self._name, self._on_steps)
         self._starting.add(link)
         try:
             await link.ready

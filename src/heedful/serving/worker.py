@@ -4,7 +4,7 @@ The process loads the runs, makes one real prediction with each, and then answer
 a message is about the worker, or about a call that was sent and has not ended.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, NamedTuple
@@ -15,6 +15,13 @@ from heedful.serving.protocol import PredictCall, ServedRun, StreamCall
 
 _READY_ID = 0
 _Call = PredictCall | StreamCall | None  # None asks for the models
+
+
+class _Counted(NamedTuple):
+    """An answer, or a part of a stream, and the decoding steps that were made meanwhile."""
+
+    value: Any
+    num_steps: int
 
 
 class ServingJob(NamedTuple):
@@ -35,7 +42,20 @@ class ServingJob(NamedTuple):
         if self.num_threads:
             torch.set_num_threads(self.num_threads)
         options = {"device": self.device, "settings": self.settings, "dtype": self.dtype}
-        return ServedModels(self.runs, options).answer
+        models = ServedModels(self.runs, options)
+        models.take_steps()  # of the warm-up
+
+        def count_parts(parts: Generator[Any]) -> Generator[_Counted]:
+            for part in parts:
+                yield _Counted(part, models.take_steps())
+
+        def answer(call: _Call) -> Any:
+            value = models.answer(call)
+            if isinstance(value, Generator):
+                return count_parts(value)
+            return _Counted(value, models.take_steps())
+
+        return answer
 
 
 class ServingWorker:
@@ -46,6 +66,7 @@ class ServingWorker:
     ("failed", HeedfulError): a run cannot be loaded; "died" follows after `kill`;
     ("result", call_id, [Result, ...]): the answer to a PredictCall;
     ("part", call_id, StreamPart | ItemError) and ("end", call_id): of a StreamCall;
+    ("steps", count): hypotheses have made so many decoding steps since the last such message;
     ("died", WorkerDiedError): the last message.
     """
 
@@ -103,12 +124,14 @@ class ServingWorker:
 
     def _handle(self, answer: Answer) -> None:
         try:
-            value = answer.result()
+            value, num_steps = answer.result() or (None, 0)
         except HeedfulError as error:
             self._on_message(("failed", error))
         except RuntimeError as error:  # a bug of ours; the traceback is in the message
             self._on_message(("failed", HeedfulError(self._name, str(error), "report this bug")))
         else:
+            if num_steps:
+                self._on_message(("steps", num_steps))
             is_ready = answer.task_id == _READY_ID
             kind, call_id = answer.kind, answer.task_id
             message = ("ready", value) if is_ready else (kind, call_id, value)

@@ -188,6 +188,11 @@ class Predictor(ABC, Generic[RequestT, ResultT]):
         """Yield results as they grow; the last, by default the only one, is that of `predict`."""
         yield from self.predict([request], options)
 
+    @property
+    def streams_by_token(self) -> bool:
+        """Whether `stream` yields more than the result."""
+        return type(self).stream is not Predictor.stream
+
     def explain(
         self,
         request: RequestT,

@@ -178,17 +178,29 @@ class SearchPredictor(Predictor[RequestT, ResultT]):
 
     @override
     def stream(self, request: RequestT, options: Any = None) -> Iterator[ResultT]:
-        """Yield what a beam search has decided, as it grows; samples and scores come at once."""
+        """Yield what is decided of the output, as it grows.
+
+        MBR decoding chooses among whole outputs, and of several samples the first may be left out:
+        these, and scores of given outputs, come at once.
+        """
         options = options or self.options_class()
         strategy = self._build_strategy(options)
         inputs = self.encode(RequestWindow([request], options, self.request_name, 1, warn))
         (encoded,) = inputs.requests
-        is_search = strategy.config.sampling_setting is None and encoded.target is None
-        if not is_search or encoded.is_empty or self._copying_models:
+        is_growing = decides_token_by_token(strategy.config) and encoded.target is None
+        if not is_growing or encoded.is_empty:
             yield from self._decode(inputs, inputs.requests, strategy, options.need_tree)
             return
         for output in strategy.stream(encoded, inputs.collate, need_tree=options.need_tree):
             yield inputs.build(encoded, output, None, ())
+        if self._copying_models:
+            (copy_probs,) = self._copy_probs([encoded], [output])
+            yield inputs.build(encoded, output, copy_probs, ())
+
+    @property
+    @override
+    def streams_by_token(self) -> bool:
+        return decides_token_by_token(self.decoding)
 
     @override
     def count_tokens(self, examples: Sequence[Any]) -> int:
@@ -340,6 +352,11 @@ class SearchPredictor(Predictor[RequestT, ResultT]):
             log_probs.append(step.log_probs)
             state = step.state
         return torch.stack(log_probs, dim=1)
+
+
+def decides_token_by_token(config: DecodingConfig) -> bool:
+    """Whether outputs are known from their beginning on, before they are whole."""
+    return config.mbr is None and (config.sampling is None or config.n_best == 1)
 
 
 def combine_models(members: Sequence[LoadedRun], device: torch.device) -> DecodableModel:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from heedful.errors import ConfigError
 from heedful.search import StepOutput, greedy_search
 from heedful.search.logits_processors import ForbiddenTokens, ForcedPrefix, MinLength, NoRepeatNGram
-from heedful.search.sampling import SamplingOptions, random_generators, sample, sample_hypotheses
+from heedful.search.sampling import SamplingOptions, random_generators, sample, sample_steps
 from tests.shape_checking import unchecked
 from tests.unit.search.tables import BOS, EOS, TableModel
 
@@ -229,7 +229,7 @@ def test_random_generators_depend_on_key_and_seed():
 
 def draw_hypotheses(model, sentence_ids, max_lengths, *, options=None, processors=(), seed=0):
     rows = torch.tensor(sentence_ids)
-    return sample_hypotheses(
+    *_, recorder = sample_steps(
         model,
         (rows, torch.full((len(rows), model.max_depth + 2), BOS)),
         bos=BOS,
@@ -240,6 +240,7 @@ def draw_hypotheses(model, sentence_ids, max_lengths, *, options=None, processor
         generators=random_generators(seed, range(len(rows))),
         processors=processors,
     )
+    return recorder.hypotheses()
 
 
 @pytest.mark.parametrize("max_length", [0, 1, 2])

@@ -21,12 +21,18 @@ class Worker:
     """A worker whose messages are read one by one."""
 
     def __init__(self, *runs, **options):
-        self.messages = Queue()
+        self.messages, self.num_steps = Queue(), 0
         served = [ServedRun(run.name, [str(run)]) for run in runs]
         job = ServingJob(served, device="cpu", num_threads=1, **options)
-        self.process = ServingWorker(job, self.messages.put)
+        self.process = ServingWorker(job, self.handle)
         self.process.start()
         self.first = self.receive()
+
+    def handle(self, message):
+        if message[0] == "steps":
+            self.num_steps += message[1]
+        else:
+            self.messages.put(message)
 
     def receive(self):
         return self.messages.get(timeout=60)
@@ -124,6 +130,9 @@ def test_cancelled_items_end_a_running_call(worker):
     _, call_id, results = worker.receive()
     assert (call_id, {result.status for result in results}) == (1, {499})
     assert worker.receive()[1] == 2
+    num_steps = worker.num_steps
+    worker.predict("language-modeling", ["a", "b c"], options={"max_new_tokens": 7})
+    assert worker.num_steps == num_steps + 14
 
 
 def test_item_on_which_the_model_raises_fails_alone(runs, capsys):

@@ -76,8 +76,9 @@ class Continuation:
 
     def __init__(self, prompt: str, tokenizer: Tokenizer, options: GenerationOptions) -> None:
         self.prompt_ids = encode_prompt(prompt, tokenizer)
-        self.ids = list(self.prompt_ids)
         self.is_stopped = False
+        self.ids = list(self.prompt_ids)
+        self._tokens = tokenizer.ids_to_tokens(self.prompt_ids)
         self._tokenizer, self._stop = tokenizer, options.stop
         self._text, self._start, self._end = prompt, len(prompt), len(prompt)
         self._decoder = StreamDecoder(tokenizer, self.prompt_ids)
@@ -90,6 +91,7 @@ class Continuation:
     def add(self, token: int) -> None:
         """Add a token."""
         self.ids.append(token)
+        self._tokens += self._tokenizer.ids_to_tokens([token])
         self._extend(self._decoder.add(token))
 
     def finish(self) -> None:
@@ -105,10 +107,12 @@ class Continuation:
 
     def result(self) -> PredictedText:
         """Return the part of the text that is final."""
-        tokens = self._tokenizer.ids_to_tokens(self.ids)
-        text = self._text[: self._end]
-        num_prompt_tokens = len(self.prompt_ids)
-        return PredictedText(text, tokens, num_prompt_tokens=num_prompt_tokens, token_ids=self.ids)
+        return PredictedText(
+            self._text[: self._end],
+            self._tokens.copy(),
+            num_prompt_tokens=len(self.prompt_ids),
+            token_ids=self.ids.copy(),
+        )
 
 
 class TextGenerator(TextPredictor):
@@ -185,12 +189,12 @@ class TextGenerator(TextPredictor):
             keys = [control.seed_key(index) if control else index for index in indices]
             seeds = keys if options.seed is None else [options.seed] * len(keys)
             generators = [random_generators(seed, range(1))[0] for seed in seeds]
-            yield from self._continue(
-                batch,
-                options,
-                generators,
-                lambda row: control is not None and control.is_cancelled(indices[row]),  # noqa: B023
+            rows = control and RequestControl(
+                lambda row: control.is_cancelled(indices[row]),  # noqa: B023
+                control.seed_key,
+                control.on_step,
             )
+            yield from self._continue(batch, options, generators, rows)
             start_index += len(batch)
 
     def _continue(
@@ -198,12 +202,14 @@ class TextGenerator(TextPredictor):
         prompts: Sequence[str],
         options: GenerationOptions,
         generators: Sequence[Random],
-        is_cancelled: Callable[[int], bool] = lambda row: False,
+        control: RequestControl | None = None,
     ) -> list[PredictedText]:
-        """Continue a batch of prompts."""
+        """Continue a batch of prompts; `control` counts them from 0."""
         texts = [Continuation(prompt, self.tokenizer, options) for prompt in prompts]
-        for row, token in self._generate(texts, options, generators, is_cancelled):
+        for row, token in self._generate(texts, options, generators, control):
             texts[row].add(token)
+            if control:
+                control.on_step(1)
         for text in texts:
             if not text.is_stopped:
                 text.finish()
@@ -214,8 +220,11 @@ class TextGenerator(TextPredictor):
         texts: Sequence[Continuation],
         options: GenerationOptions,
         generators: Sequence[Random],
-        is_cancelled: Callable[[int], bool] = lambda row: False,
+        control: RequestControl | None = None,
     ) -> Iterator[tuple[int, int]]:
+        def is_stopped(row: int) -> bool:
+            return texts[row].is_stopped or (control is not None and control.is_cancelled(row))
+
         return generate_tokens(
             self.model,
             [text.ids for text in texts],
@@ -223,7 +232,7 @@ class TextGenerator(TextPredictor):
             max_new_tokens=options.max_new_tokens,
             options=options.build(),
             generators=generators,
-            is_stopped=lambda row: texts[row].is_stopped or is_cancelled(row),
+            is_stopped=is_stopped,
         )
 
     @override

@@ -1,0 +1,82 @@
+"""Clients that hang up, and streams: the worker stops at once, and others do not notice."""
+
+import json
+import socket
+import threading
+
+from tests.serving.servers import wait_for
+
+NUM_TOKENS = 1000
+
+
+def send(server, route, **body):
+    """Send a request, and return the connection."""
+    content = json.dumps(body).encode()
+    head = f"POST /v1/{route} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(content)}\r\n"
+    connection = socket.create_connection((server.host, int(server.port)), timeout=60)
+    connection.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + content)
+    return connection
+
+
+def send_prompt(server, prompt, num_tokens=NUM_TOKENS, **fields):
+    options = {"max_new_tokens": num_tokens}
+    return send(server, "generate", inputs=[prompt], options=options, **fields)
+
+
+def count_steps(server):
+    return server.metrics()["heedful_decoding_steps_total"]
+
+
+def steps_of_a_short_request(server):
+    """Return by how much the counter grows while 5 tokens are generated."""
+    before = count_steps(server)
+    assert server.predict("generate", ["the"], options={"max_new_tokens": 5}).status == 200
+    return count_steps(server) - before
+
+
+def test_worker_stops_for_clients_that_hang_up(server):
+    """200 of them, while a neighbor in their batch waits for its answer."""
+    alone = server.predict("generate", ["neighbor"], options={"max_new_tokens": NUM_TOKENS})
+    before, answers = count_steps(server), []
+    first = send_prompt(server, "keeps the worker busy while the others queue", 10_000_000)
+    wait_for(lambda: not server.metrics()["heedful_queue_items"], 60)
+    neighbor = threading.Thread(
+        target=lambda: answers.append(
+            server.predict("generate", ["neighbor"], options={"max_new_tokens": NUM_TOKENS})
+        )
+    )
+    neighbor.start()
+    wait_for(lambda: server.metrics()["heedful_queue_items"] == 1, 60)
+    leaving = [send_prompt(server, f"client {number}") for number in range(200)]
+    wait_for(lambda: server.metrics()["heedful_queue_items"] > 64, 60)
+    num_started = server.metrics()["heedful_queue_seconds_count"]
+    first.close()
+    wait_for(lambda: server.metrics()["heedful_queue_seconds_count"] > num_started, 60)
+    for connection in leaving:
+        connection.close()
+    neighbor.join()
+    assert answers[0].json == alone.json
+    wait_for(lambda: steps_of_a_short_request(server) == 5, 60)
+    assert count_steps(server) - before < 64 * NUM_TOKENS  # not even one whole batch
+
+
+def test_stream_begins_long_before_it_ends(server):
+    """The first token is there before a quarter of the steps is made; a hang-up ends the rest."""
+    before = count_steps(server)
+    with send_prompt(server, "the", 20_000, stream=True) as connection:
+        received = b""
+        while received.count(b"event: token") < 2:  # the first is the prompt
+            received += connection.recv(4096)
+        assert count_steps(server) - before < 20_000 / 4
+    wait_for(lambda: steps_of_a_short_request(server) == 5, 60)
+
+
+def test_client_that_does_not_read_its_stream_delays_nobody(server):
+    with send_prompt(server, "the", 1_000_000, stream=True) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        connection.recv(1)
+        answers = server.predict_all("generate", [["a"]] * 20, options={"max_new_tokens": 5})
+        assert {answer.status for answer in answers} == {200}
+        assert len({answer.body for answer in answers}) == 1
+        assert server.metrics()["heedful_streams"] == 1
+    wait_for(lambda: not server.metrics()["heedful_streams"], 60)
