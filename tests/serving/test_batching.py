@@ -4,10 +4,12 @@ import json
 import random
 import socket
 import threading
+import time
 
 import pytest
 
 from tests.commands import LETTERS, heedful
+from tests.serving.servers import running
 
 
 def write_texts(count):
@@ -57,6 +59,31 @@ def test_batched_texts_match_the_command_line(
     num_batches = after[sizes.format("count")] - before.get(sizes.format("count"), 0)
     assert count <= num_items <= count + len(leaving)
     assert num_items / num_batches > 2  # requests of several clients share a batch
+
+
+def measure_p99(server, models, seconds=10):
+    """Return the 99th percentile of the time of requests, with 8 clients of each model."""
+    times, end = {model: [] for model in models}, time.monotonic() + seconds
+
+    def ask(model):
+        while time.monotonic() < end:
+            times[model].append(server.predict("translate", ["a b c d"], model=model).seconds)
+
+    threads = [threading.Thread(target=ask, args=(model,)) for model in models for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return {model: sorted(values)[int(0.99 * len(values))] for model, values in times.items()}
+
+
+@pytest.mark.slow
+def test_two_models_with_equal_load_are_at_most_2_5_times_slower_than_alone(trained, tmp_path):
+    with running(tmp_path, f"first={trained}", f"second={trained}") as server:
+        measure_p99(server, ["first", "second"], seconds=2)
+        alone = {model: measure_p99(server, [model])[model] for model in ("first", "second")}
+        together = measure_p99(server, ["first", "second"])
+    assert all(together[model] < 2.5 * alone[model] for model in alone), (alone, together)
 
 
 def test_models_in_one_worker_take_turns(server):

@@ -4,9 +4,11 @@ import base64
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import heedful as package
+from heedful.plotting.raster import encode_png
 from heedful.tasks.registry import task_routes
 from tests.commands import heedful
 from tests.serving.servers import GOLDEN
@@ -76,6 +78,13 @@ def test_images_get_the_json_of_the_command_line(server, capsys, monkeypatch):
     assert [drop(result, "image") for result in answer.json["results"]] == [
         drop(result, "image") for result in expected
     ]
+
+
+def test_image_may_be_longer_than_a_text(server):
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    image = base64.b64encode(encode_png(noise)).decode()
+    assert len(image) > 5000  # --max-characters, of texts
+    assert server.predict("caption", [image]).status == 200
 
 
 def drop(result, name):

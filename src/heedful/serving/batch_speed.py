@@ -1,4 +1,11 @@
-"""Estimates of batch times from their cost, for admission to the queue."""
+"""Estimates of batch times from their cost, for admission to the queue and Retry-After.
+
+The cost of an input is the number of its characters and a constant. The time of a batch is modeled
+as a + b * (cost of its inputs), for each model with each set of options: a is what a batch costs
+whatever is in it, b what its inputs add. Both come from the last dozen batches, by least squares,
+and before the first one from examples. Length of the output, padding and other programs on the
+machine are not in the model: they are why only half of the time until a deadline is promised.
+"""
 
 import json
 from collections import OrderedDict

@@ -107,7 +107,7 @@ class Scheduler:
                 items = [Item(next(_item_ids), model.example) for _ in range(size)]
                 start = loop.time()
                 await link.predict(PredictCall(model.name, items, {}))
-                examples.append((size * input_cost(model.example), loop.time() - start))
+                examples.append((size * input_cost(model.example), link.answered_at - start))
             self._speeds.set_examples(model.name, examples)
 
     async def drain(self) -> None:
@@ -280,7 +280,7 @@ class Scheduler:
         if answer.exception() is not None:
             self._retry(key, batch)
         else:
-            seconds = asyncio.get_running_loop().time() - start
+            seconds = link.answered_at - start
             cost = sum(entry.cost for entry in batch)
             self._metrics.batch_seconds.labels(key.model).observe(seconds)
             self._metrics.batch_items.labels(key.model).observe(len(batch))

@@ -39,6 +39,8 @@ class WorkerLink:
         self.ready: asyncio.Future[Sequence[ModelInfo]] = self._loop.create_future()
         self.died: asyncio.Future[HeedfulError] = self._loop.create_future()
         self.has_answered = False
+        self.answered_at = 0.0
+        """Time of the last answer; the event loop may get to it later, when it is busy."""
         self._on_steps = on_steps
         self._calls: dict[int, asyncio.Future[Sequence[Result]]] = {}
         self._streams: dict[int, StreamQueue] = {}
@@ -89,11 +91,11 @@ class WorkerLink:
     def _receive(self, message: tuple[Any, ...]) -> None:
         """Pass a message on to the event loop; called in a thread."""
         try:
-            self._loop.call_soon_threadsafe(self._handle, message)
+            self._loop.call_soon_threadsafe(self._handle, message, self._loop.time())
         except RuntimeError:  # the loop has ended
             return
 
-    def _handle(self, message: tuple[Any, ...]) -> None:
+    def _handle(self, message: tuple[Any, ...], now: float) -> None:
         match message:
             case ("ready", models):
                 self.ready.set_result(models)
@@ -101,7 +103,7 @@ class WorkerLink:
                 self._fail(error)
                 self.kill()
             case ("result", call_id, results):
-                self.has_answered = True
+                self.has_answered, self.answered_at = True, now
                 self._calls.pop(call_id).set_result(results)
             case ("part", call_id, part):
                 self._streams[call_id].put_nowait(part)

@@ -20,7 +20,7 @@ class Link:
     def __init__(self):
         self.ready, self.died = asyncio.Future(), asyncio.Future()
         self.ready.set_result(MODELS)
-        self.calls, self.answer, self.num_streams = [], None, 0
+        self.calls, self.answer, self.num_streams, self.answered_at = [], None, 0, 0.0
 
     @property
     def is_idle(self):
@@ -34,6 +34,7 @@ class Link:
     async def finish(self):
         """Answer the batch that it has, and let the scheduler send the next."""
         answer, self.answer = self.answer, None
+        self.answered_at = asyncio.get_running_loop().time()
         answer.set_result([{"text": text} for text in self.calls[-1][1]])
         await settle()
 
