@@ -15,8 +15,10 @@ import torch
 from torch import nn
 
 from heedful.acceleration.cpu.packed_linear import PackedSoftmaxHead
-from heedful.acceleration.cpu.transformer_stack import has_standard_layers
-from heedful.acceleration.cpu.transformer_step import multi_head_and_temperature
+from heedful.acceleration.transformer_step import (
+    has_standard_layers,
+    multi_head_and_temperature,
+)
 from heedful.attention.attention import Attention
 from heedful.attention.scores import ScaledDotScore
 from heedful.layers.embeddings import TokenEmbedding

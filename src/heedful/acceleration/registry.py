@@ -25,6 +25,7 @@ from heedful.acceleration.cuda import training as cuda_training
 from heedful.acceleration.cuda.training import can_defer_on_gpu
 from heedful.acceleration.deferred_log_probs import DeferredLogProbs
 from heedful.acceleration.precision import Int8Linear
+from heedful.acceleration.transformer_step import can_share_caches, has_standard_layers
 from heedful.attention.positional_encoding import SinusoidalEncoding
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.rnn import RecurrentLayerWrapper, StackedCells
@@ -158,7 +159,7 @@ FOR_INFERENCE: tuple[Acceleration, ...] = (
     Acceleration(
         TransformerDecoder,
         transformer_stack.PackedTransformerDecoder,
-        supports=transformer_stack.can_share_caches,
+        supports=can_share_caches,
     ),
     Acceleration(
         TransformerDecoder,
@@ -169,7 +170,7 @@ FOR_INFERENCE: tuple[Acceleration, ...] = (
     Acceleration(
         TransformerStack,
         transformer_stack.PackedTransformerStack,
-        supports=transformer_stack.has_standard_layers,
+        supports=has_standard_layers,
     ),
     Acceleration(TransformerStack, transformer_stack.ContiguousMemoryStack, ("cpu", "cuda")),
     *(

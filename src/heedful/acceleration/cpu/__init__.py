@@ -1,6 +1,6 @@
 """Training and decoding on a CPU.
 
 Reading order: `training` (dropout and the loss), `packed_linear` (products of few rows),
-`decoding_state` (states without needless copies), `transformer_step` (one position of standard
-Transformer layers with caches that a beam shares), `transformer_stack` (the modules that use it).
+`decoding_state` (states without needless copies), `unpadding` (whole sequences without padding),
+`transformer_stack` (Transformer layers with packed weights, and caches that a beam shares).
 """

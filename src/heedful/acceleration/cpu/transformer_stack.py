@@ -1,98 +1,260 @@
-"""Replacements of Transformer stacks and decoders for inference.
+"""Decoding with standard Transformer layers on a CPU: packed weights, and caches that beams share.
 
-`PackedTransformerStack` reads whole sequences without their padding and single positions with
-packed weights; `PackedTransformerDecoder` adds caches that the hypotheses of a sentence share. Both
-are for standard layers on a CPU; other stacks only keep their memories contiguous. Invariant:
-outputs, weights and states equal the plain modules', up to rounding and padding.
+The K hypotheses of each of F sentences may share one memory of its source and one cache, which
+holds all positions that any of them has added; each product with it is one batched product over the
+sentences. Each of the R = F * K rows has a mask over the cached positions; reordering the beam
+changes masks and row indices, not the cache. Invariants: outputs, weights and states equal the
+plain modules', up to rounding and padding; after any reordering, each row continues as if it were
+the only one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad
 from typing_extensions import override
 
-from heedful.acceleration.cpu.packed_linear import activate_inplace
-from heedful.acceleration.cpu.transformer_step import (
-    BeamSharedState,
-    PackedLayer,
-    multi_head_and_temperature,
-    packed_step,
+from heedful.acceleration import tuning
+from heedful.acceleration.cpu.packed_linear import PackedLinear, activate_inplace
+from heedful.acceleration.cpu.unpadding import build_memories_unpadded, encode_unpadded
+from heedful.acceleration.transformer_step import (
+    InferenceModule,
+    RowVectors,
+    StepAttention,
+    StepCaches,
+    StepEngine,
+    StepFeedForward,
+    build_stack_state,
 )
-from heedful.attention.alignments import SoftmaxAlignment
-from heedful.attention.attention import Attention
+from heedful.attention.alignments import mask_scores
 from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
 from heedful.attention.masks import check_padding_mask
 from heedful.attention.memory import Memory
 from heedful.attention.multi_head import MultiHeadAttention
-from heedful.attention.readouts import WeightedSumReadout
-from heedful.attention.scores import DotScore, ScaledDotScore
-from heedful.layers.self_attention import FullSelfAttention, KVCache, SelfAttentionCache
-from heedful.layers.sublayers import CrossAttention, FeedForward, SublayerConnection
+from heedful.layers.self_attention import KVCache
 from heedful.layers.transformer import (
     Memories,
     OutputsWithLosses,
-    TransformerLayer,
-    TransformerLayerState,
     TransformerStack,
     TransformerStackOutput,
     TransformerStackState,
 )
 from heedful.models.base import EncoderOutput
-from heedful.models.output_heads import SoftmaxHead
 from heedful.models.transformer import TransformerDecoder, TransformerDecoderState
-from heedful.pytree import map_tensors
+from heedful.pytree import map_pairs, map_tensors, select_rows
 from heedful.search import StepOutput
-from heedful.shapes import (
-    AnyMask,
-    Float,
-    HiddenStates,
-    Int,
-    Lengths,
-    SourceMask,
-    StepTokens,
-    Values,
-)
+from heedful.shapes import AnyMask, Bool, Float, HiddenStates, Int, Lengths, StepTokens, Values
 
-TokenVectors = Float[Tensor, "N D"]
-"""The real positions of a batch, one below the other."""
+VisiblePositions = Bool[Tensor, "R P"]
+"""The cached positions that belong to each row."""
 
 
-def has_standard_layers(stack: TransformerStack) -> bool:
-    """Whether all layers are full multi-head softmax attention and ungated feed-forward."""
-    return not stack.has_alignment_heads and all(map(_is_standard_layer, stack.layers))
+class BeamSharedState(NamedTuple):
+    """Decoding state of hypotheses that share memories and caches."""
+
+    memories: tuple[Memory, ...]  # of all layers, with one row per sentence
+    kv_caches: tuple[KVCache, ...] | None  # likewise; None before the first step
+    sentence_index: Int[Tensor, "R"]  # the sentence of each row
+    visible: VisiblePositions | None  # None if all positions belong to all rows
+    start_positions: Int[Tensor, "R"]
+
+    @classmethod
+    def from_memories(
+        cls,
+        memories: tuple[Memory, ...],
+        start_positions: Int[Tensor, "R"],
+        kv_caches: tuple[KVCache, ...] | None = None,
+    ) -> Self:
+        """Return a state in which each row is a sentence of its own."""
+        rows = torch.arange(len(start_positions), device=start_positions.device)
+        return cls(memories, kv_caches, rows, None, start_positions)
+
+    @property
+    def num_sentences(self) -> int:
+        """Rows of the memories and caches."""
+        return len(self.memories[0].values)
+
+    def map_rows(self, transform: Callable[[Tensor], Tensor]) -> Self:
+        """Select rows; memories and caches stay as they are."""
+        sentence_index, visible, start_positions = map_tensors(transform, self[2:])
+        return type(self)(*self[:2], sentence_index, visible, start_positions)
+
+    def regroup(self) -> Self:
+        """Return the state with the rows of a sentence side by side, the same number for each.
+
+        Sentences without rows are dropped. Where some have more rows than others, or more than can
+        share a cache at little cost, each row becomes a sentence of its own.
+        """
+        rows = self.sentence_index.numpy()
+        beam_size, rest = divmod(len(rows), self.num_sentences)
+        is_small = 0 < beam_size <= tuning.MAX_SHARED_BEAM_SIZE and not rest
+        if is_small and (rows == np.arange(self.num_sentences).repeat(beam_size)).all():
+            return self
+        sentences, counts = np.unique(rows, return_counts=True)
+        is_even = (counts == counts[0]).all() and (rows == sentences.repeat(counts)).all()
+        if not is_even or counts[0] > tuning.MAX_SHARED_BEAM_SIZE:
+            memories, kv_caches = self.per_row()
+            return self.from_memories(memories, self.start_positions, kv_caches)
+        memories, kv_caches = select_rows(self[:2], torch.from_numpy(sentences))
+        sentence_index = torch.from_numpy(np.arange(len(sentences)).repeat(counts))
+        return type(self)(memories, kv_caches, sentence_index, *self[3:])
+
+    def next_visible(self) -> VisiblePositions | None:
+        """Return the mask after a step in which each row adds a position to its sentence."""
+        num_rows = len(self.start_positions)
+        beam_size = num_rows // self.num_sentences
+        visible = self.visible
+        if visible is None:
+            if beam_size == 1:
+                return None
+            num_cached = 0 if self.kv_caches is None else self.kv_caches[0].values.size(-2)
+            visible = torch.ones(num_rows, num_cached, dtype=torch.bool)
+        added = torch.eye(beam_size, dtype=torch.bool).repeat(self.num_sentences, 1)
+        return torch.cat([visible, added], dim=1)
+
+    def per_row(self) -> tuple[tuple[Memory, ...], tuple[KVCache, ...] | None]:
+        """Return memories and caches with one row for each hypothesis."""
+        memories, kv_caches = select_rows(self[:2], self.sentence_index)
+        if self.visible is not None:
+            # All rows have the same number of visible positions.
+            positions = self.visible.nonzero()[:, 1].view(len(self.start_positions), 1, -1, 1)
+            kv_caches = map_tensors(lambda cache: cache.take_along_dim(positions, -2), kv_caches)
+        return memories, kv_caches
 
 
-def _is_standard_layer(layer: nn.Module) -> bool:
-    # Exact types: a subclass may compute something else.
-    if type(layer) is not TransformerLayer or type(layer.feed_forward) is not FeedForward:
-        return False
-    connections = [layer.self_attention_residual, layer.feed_forward_residual]
-    attentions = [layer.self_attention.attention]
-    if layer.cross_attention is not None:
-        if type(layer.cross_attention) is not CrossAttention:
-            return False
-        connections.append(layer.cross_attention.residual)
-        attentions.append(layer.cross_attention.attention)
-    return (
-        type(layer.self_attention) is FullSelfAttention
-        and layer.feed_forward.gate is None
-        and all(type(connection) is SublayerConnection for connection in connections)
-        and all(map(_is_standard_attention, attentions))
-    )
+class GrowingCache(KVCache):
+    """A cache that may own a buffer of which it is the start, with spare positions behind it.
+
+    Appending passes the buffer on to the longer cache, so that nothing is written twice. A cache
+    that was appended to before, or whose rows were selected, owns none: it is copied.
+    """
+
+    buffers: KVCache | None = None
+
+    def append(self, new: KVCache) -> Self:
+        """Return the cache with new positions behind it."""
+        size, new_size = self.values.size(-2), self.values.size(-2) + new.values.size(-2)
+        buffers, self.buffers = self.buffers, None
+        if buffers is None:
+            buffers = map_pairs(lambda *parts: torch.cat(parts, dim=-2), KVCache(*self), new)
+        else:
+            if buffers.values.size(-2) < new_size:
+                growth = max(tuning.CACHE_GROWTH_FACTOR * (new_size - size), size // 2)
+                buffers = KVCache(*(pad(part, (0, 0, 0, growth)) for part in self))
+            for buffer, added in zip(buffers, new, strict=True):
+                buffer[..., size:new_size, :] = added
+        grown = type(self)(*(buffer[..., :new_size, :] for buffer in buffers))
+        grown.buffers = buffers
+        return grown
 
 
-def _is_standard_attention(attention: Attention) -> bool:
-    return (
-        type(attention) is MultiHeadAttention
-        and attention.num_kv_heads == attention.num_heads
-        and type(attention.score) in {DotScore, ScaledDotScore}
-        and type(attention.alignment_function) is SoftmaxAlignment
-        and type(attention.readout) is WeightedSumReadout
-        and not attention.has_auxiliary_losses
-    )
+class PackedEngine(StepEngine):
+    """Layers with packed weights, in which a residual sum is part of a product."""
+
+    @override
+    def pack(self, linear: nn.Linear) -> PackedLinear:
+        return PackedLinear.from_linear(linear)
+
+    @override
+    def pack_norm(self, norm: nn.Module) -> Callable[[Tensor], Tensor]:
+        """Take the norm as a function; a layer norm without `nn.Module.__call__`."""
+        if type(norm) is not nn.LayerNorm:
+            return norm
+        shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
+        return lambda inputs: torch.layer_norm(inputs, shape, weight, bias, eps)
+
+    @override
+    def join_projections(
+        self, heads: MultiHeadAttention, temperature: float, *, is_self_attention: bool
+    ) -> tuple[PackedLinear, float]:
+        """Divide queries by the temperature and prepare keys: both are linear, so weights are."""
+
+        def prepare_keys(keys: Tensor) -> Tensor:
+            return heads.score.prepare_keys(keys.unflatten(-1, (heads.num_heads, -1))).flatten(-2)
+
+        query_projection = self.pack(heads.query_projection)
+        projections = [query_projection.map_outputs(lambda outputs: outputs / temperature)]
+        if is_self_attention:
+            key_projection = self.pack(heads.key_projection).map_outputs(prepare_keys)
+            projections += [key_projection, self.pack(heads.value_projection)]
+        return PackedLinear.concatenate(projections), 1.0
+
+    @override
+    def activate(self, feed_forward: StepFeedForward, inputs: RowVectors) -> RowVectors:
+        return activate_inplace(feed_forward.activation, feed_forward.input_projection(inputs))
+
+    @override
+    def connect(
+        self, stream: RowVectors, projection: Any, hidden: RowVectors | None, norm: Any
+    ) -> tuple[RowVectors, RowVectors]:
+        sums = stream if hidden is None else projection.add_to(stream, hidden)
+        return sums, sums if norm is None else norm(sums)
+
+
+class SharedCaches(StepCaches):
+    """Memories and caches with one row per sentence, for multiple rows of a step.
+
+    `visible` tells for each row which of the P positions, its own included, belong to its
+    hypothesis. `next_caches` are those after the step.
+    """
+
+    def __init__(
+        self,
+        num_sentences: int,
+        memories: Sequence[Memory],
+        kv_caches: Sequence[KVCache | None],
+        visible: VisiblePositions | None = None,
+    ) -> None:
+        self.num_sentences, self.memories, self.kv_caches = num_sentences, memories, kv_caches
+        self.visible = visible
+        if visible is not None:
+            self.visible = visible.view(num_sentences, 1, -1, visible.size(1))
+        self.next_caches: list[KVCache] = []
+
+    @override
+    def attend_to_cache(
+        self, index: int, attention: StepAttention, projected: RowVectors
+    ) -> tuple[RowVectors, Float[Tensor, "F H K P"]]:
+        head_size = projected.size(1) // (3 * attention.num_heads)
+        split_heads = projected.view(self.num_sentences, -1, 3, attention.num_heads, head_size)
+        queries, keys, values = split_heads.permute(2, 0, 3, 1, 4)  # (F, H, K, head size) each
+        cache, earlier = GrowingCache(values, keys), self.kv_caches[index]
+        if earlier is not None:
+            owner = earlier if isinstance(earlier, GrowingCache) else GrowingCache(*earlier)
+            cache = owner.append(cache)
+        self.next_caches.append(cache)
+        scores = _batched_product(queries, cache.keys.mT)
+        if self.visible is not None:
+            scores = mask_scores(scores, self.visible)
+        weights = scores.softmax(dim=-1)
+        return _read(weights, cache.values), weights
+
+    @override
+    def attend_to_memory(
+        self, index: int, attention: StepAttention, queries: RowVectors, *, need_weights: bool
+    ) -> tuple[RowVectors, Float[Tensor, "F H K S"]]:
+        memory = self.memories[index]
+        num_sentences, num_heads, _, size = memory.keys.shape
+        head_queries = queries.view(num_sentences, -1, num_heads, size).transpose(1, 2)
+        scores = mask_scores(_batched_product(head_queries, memory.keys.mT), memory.mask)
+        weights = scores.softmax(dim=-1).mul_(memory.mask)
+        return _read(weights, memory.values), weights
+
+
+def _read(weights: Float[Tensor, "F H K S"], values: Float[Tensor, "F H S V"]) -> RowVectors:
+    """Return the contexts of all rows, heads side by side."""
+    return _batched_product(weights, values).transpose(1, 2).flatten(2).flatten(0, 1)
+
+
+def _batched_product(
+    rows: Float[Tensor, "F H K X"], matrices: Float[Tensor, "F H X N"]
+) -> Float[Tensor, "F H K N"]:
+    """Return rows @ matrices; `@` itself would expand and copy both."""
+    products = torch.bmm(rows.flatten(0, 1), matrices.flatten(0, 1))
+    return products.view(*rows.shape[:-1], matrices.size(-1))
 
 
 class ContiguousMemoryStack(TransformerStack):
@@ -110,33 +272,21 @@ class ContiguousMemoryStack(TransformerStack):
         return memories if self.training else map_tensors(Tensor.contiguous, memories)
 
 
-class PackedTransformerStack(ContiguousMemoryStack):
+class PackedTransformerStack(InferenceModule, ContiguousMemoryStack):
     """A stack of standard layers that skips padding and packs weights for single positions."""
 
-    _packed: Sequence[PackedLayer] | None = None
-    _hooks: Sequence[Mapping[int, Any]] | None = None
+    derived = ("_engine",)
+    _engine: PackedEngine | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        # A copy packs its own parameters, and watches its own hooks.
-        return {key: value for key, value in vars(self).items() if key not in ("_packed", "_hooks")}
-
-    def packed_layers(self, inputs: Tensor) -> Sequence[PackedLayer] | None:
+    def step_engine(self, inputs: Tensor) -> PackedEngine | None:
         """Return the packed layers, or None where the plain ones must run."""
-        if torch.is_autocast_enabled("cpu") or not self._is_inference(inputs):
+        if inputs.device.type != "cpu" or not self.is_inference("cpu"):
             return None
-        if self._packed is None:
-            self._packed = [PackedLayer.from_layer(layer) for layer in self.layers]
-        return self._packed
+        self._engine = self._engine or PackedEngine(self)
+        return self._engine
 
-    def _is_inference(self, inputs: Tensor) -> bool:
-        """Whether a CPU computes outputs that no gradient and no forward hook needs."""
-        if self.training or torch.is_grad_enabled() or inputs.device.type != "cpu":
-            return False
-        if self._hooks is None:
-            modules = list(self.modules())
-            self._hooks = [module._forward_hooks for module in modules]
-            self._hooks += [module._forward_pre_hooks for module in modules]
-        return not any(self._hooks)
+    def _skips_padding(self, inputs: Tensor) -> bool:
+        return inputs.device.type == "cpu" and self.is_inference("cpu", allows_autocast=True)
 
     @override
     def build_memory(
@@ -148,7 +298,7 @@ class PackedTransformerStack(ContiguousMemoryStack):
     ) -> Memories:
         has_positions_only = mask is None or mask.dim() == 2 or mask.size(1) == 1
         is_plain = keys is None and not layer_states and has_positions_only
-        if not (is_plain and self._is_inference(states)):
+        if not (is_plain and self._skips_padding(states)):
             return super().build_memory(states, mask, keys, layer_states)
         positions = mask if mask is None or mask.dim() == 2 else mask.squeeze(1)
         return build_memories_unpadded(self.layers, states, check_padding_mask(positions, states))
@@ -157,7 +307,7 @@ class PackedTransformerStack(ContiguousMemoryStack):
     def forward_bidirectional(
         self, inputs: HiddenStates, lengths: Lengths, layer_inputs: list[Tensor] | None = None
     ) -> OutputsWithLosses:
-        if layer_inputs is not None or not self._is_inference(inputs):
+        if layer_inputs is not None or not self._skips_padding(inputs):
             return super().forward_bidirectional(inputs, lengths, layer_inputs)
         positions = torch.arange(inputs.size(1), device=inputs.device)
         outputs = encode_unpadded(self.layers, inputs, positions < lengths.unsqueeze(1))
@@ -175,10 +325,10 @@ class PackedTransformerStack(ContiguousMemoryStack):
         layer_inputs: list[Tensor] | None = None,
     ) -> TransformerStackOutput:
         is_step = inputs.size(1) == 1 and layer_inputs is None
-        layers = self.packed_layers(inputs) if is_step else None
+        engine = self.step_engine(inputs) if is_step else None
         kv_caches = [layer.cache.kv_cache for layer in state.layers]
         num_cached = 0 if kv_caches[0] is None else kv_caches[0].values.size(-2)
-        if layers is None or not bool((state.start_positions == num_cached).all()):
+        if engine is None or not bool((state.start_positions == num_cached).all()):
             return super().forward(
                 inputs,
                 lengths,
@@ -187,26 +337,15 @@ class PackedTransformerStack(ContiguousMemoryStack):
                 need_weights=need_weights,
                 layer_inputs=layer_inputs,
             )
-        outputs, weights, next_caches = packed_step(layers, inputs.squeeze(1), kv_caches, memories)
+        caches = SharedCaches(len(inputs), memories, kv_caches)
+        outputs, weights = engine.run(inputs.squeeze(1), caches)
         return TransformerStackOutput(
-            self.apply_final_norm(outputs),
+            outputs.unsqueeze(1),
             weights.mean(dim=1) if need_weights else None,  # over the heads
             (),
             NO_AUXILIARY_LOSSES,
-            _stack_state(next_caches, state.start_positions + lengths),
+            build_stack_state(caches.next_caches, state.start_positions + lengths),
         )
-
-
-def _stack_state(
-    kv_caches: Iterable[KVCache | None], start_positions: Int[Tensor, "B"]
-) -> TransformerStackState:
-    layers = (TransformerLayerState(SelfAttentionCache(cache)) for cache in kv_caches)
-    return TransformerStackState(tuple(layers), start_positions)
-
-
-def can_share_caches(decoder: TransformerDecoder) -> bool:
-    """Whether a decoder has standard layers and a softmax head."""
-    return has_standard_layers(decoder.stack) and type(decoder.output_head) is SoftmaxHead
 
 
 class PackedTransformerDecoder(TransformerDecoder):
@@ -217,7 +356,7 @@ class PackedTransformerDecoder(TransformerDecoder):
     @override
     def initial_state(self, encoder_output: EncoderOutput) -> Any:
         state = super().initial_state(encoder_output)
-        if self.stack.packed_layers(encoder_output.states) is None:
+        if self.stack.step_engine(encoder_output.states) is None:
             return state
         return BeamSharedState.from_memories(state.memories, state.stack_state.start_positions)
 
@@ -225,101 +364,23 @@ class PackedTransformerDecoder(TransformerDecoder):
     def step(self, tokens: StepTokens, state: Any) -> StepOutput[Any]:
         if not isinstance(state, BeamSharedState):
             return super().step(tokens, state)
-        layers = self.stack.packed_layers(tokens)
-        if layers is None:
+        engine = self.stack.step_engine(tokens)
+        if engine is None:
             memories, kv_caches = state.per_row()
-            stack_state = _stack_state(kv_caches or [None] * len(memories), state.start_positions)
+            no_caches = [None] * len(memories)
+            stack_state = build_stack_state(kv_caches or no_caches, state.start_positions)
             return super().step(tokens, TransformerDecoderState(stack_state, memories))
         state = state.regroup()
         visible = state.next_visible()
-        outputs, weights, kv_caches = packed_step(
-            layers,
-            self.embedding(tokens.unsqueeze(1), state.start_positions).squeeze(1),
-            state.kv_caches or [None] * len(layers),
-            state.memories,
-            visible,
-        )
+        kv_caches = state.kv_caches or [None] * len(state.memories)
+        caches = SharedCaches(state.num_sentences, state.memories, kv_caches, visible)
+        embedded = self.embedding(tokens.unsqueeze(1), state.start_positions).squeeze(1)
+        outputs, weights = engine.run(embedded, caches)
         weights = weights.mean(dim=1).view(len(tokens), 1, -1)  # over the heads
-        features = self.stack.apply_final_norm(outputs)
-        log_probs = self.output_head(features, weights)
+        log_probs = self.output_head(outputs.unsqueeze(1), weights)
         next_state = state._replace(
-            kv_caches=kv_caches, visible=visible, start_positions=state.start_positions + 1
+            kv_caches=tuple(caches.next_caches),
+            visible=visible,
+            start_positions=state.start_positions + 1,
         )
         return StepOutput(log_probs.squeeze(1), next_state, weights.squeeze(1))
-
-
-class Unpadding(NamedTuple):
-    """Indices of the real positions of a padded batch."""
-
-    mask: SourceMask
-    indices: Int[Tensor, "N"]  # into the flattened batch
-
-    @classmethod
-    def from_mask(cls, mask: SourceMask) -> Self:
-        """Find the real positions."""
-        return cls(mask, mask.flatten().nonzero().squeeze(1))
-
-    def unpad(self, padded: HiddenStates) -> TokenVectors:
-        """Return the real positions."""
-        return padded.flatten(0, 1).index_select(0, self.indices)
-
-    def pad(self, tokens: TokenVectors) -> HiddenStates:
-        """Put the real positions back among zeros."""
-        padded = tokens.new_zeros(self.mask.numel(), tokens.size(1))
-        return padded.index_copy_(0, self.indices, tokens).view(*self.mask.shape, -1)
-
-    def project_to_heads(
-        self, projection: nn.Linear, tokens: TokenVectors, num_heads: int
-    ) -> Float[Tensor, "B H S K"]:
-        """Project the real positions; return them padded, with one part for each head."""
-        return self.pad(projection(tokens)).unflatten(-1, (num_heads, -1)).transpose(1, 2)
-
-
-def encode_unpadded(
-    layers: Iterable[TransformerLayer], inputs: HiddenStates, mask: SourceMask
-) -> HiddenStates:
-    """Run standard layers over whole sequences; only attention sees the padding."""
-    unpadding = Unpadding.from_mask(mask)
-    tokens = unpadding.unpad(inputs)
-    for layer in layers:
-        connection = layer.self_attention_residual
-        heads, temperature = multi_head_and_temperature(layer.self_attention.attention)
-        projections = heads.query_projection, heads.key_projection, heads.value_projection
-        sublayer_input = connection.sublayer_input(tokens)
-        queries, keys, values = (
-            unpadding.project_to_heads(projection, sublayer_input, heads.num_heads)
-            for projection in projections
-        )
-        context = scaled_dot_product_attention(
-            queries,
-            heads.score.prepare_keys(keys),
-            values,
-            attn_mask=mask[:, None, None],  # a row without real keys has no real queries
-            scale=1 / temperature,
-        )
-        context = unpadding.unpad(context.transpose(1, 2).flatten(2))
-        tokens = connection.add_residual(tokens, heads.output_projection(context))
-        feed_forward, connection = layer.feed_forward, layer.feed_forward_residual
-        assert isinstance(feed_forward, FeedForward), type(feed_forward)
-        hidden = feed_forward.input_projection(connection.sublayer_input(tokens))
-        hidden = activate_inplace(feed_forward.activation, hidden)
-        tokens = connection.add_residual(tokens, feed_forward.output_projection(hidden))
-    return unpadding.pad(tokens)
-
-
-def build_memories_unpadded(
-    layers: Iterable[TransformerLayer], states: HiddenStates, mask: SourceMask
-) -> Memories:
-    """Build the memories of standard cross-attention without projecting padding."""
-    unpadding = Unpadding.from_mask(mask)
-    tokens = unpadding.unpad(states)
-    memories = []
-    for layer in layers:
-        if layer.cross_attention is None:
-            continue
-        heads, _ = multi_head_and_temperature(layer.cross_attention.attention)
-        values = unpadding.project_to_heads(heads.value_projection, tokens, heads.num_heads)
-        keys = unpadding.project_to_heads(heads.key_projection, tokens, heads.num_heads)
-        prepared = heads.score.prepare_keys(keys)
-        memories.append(Memory(values.contiguous(), prepared.contiguous(), mask[:, None, None]))
-    return tuple(memories)

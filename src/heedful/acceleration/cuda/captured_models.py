@@ -3,11 +3,10 @@
 Invariant: outputs, scores and weights equal the plain model's, up to rounding.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
 
 from heedful.acceleration import tuning
 from heedful.acceleration.cuda.beam_search import DeviceBeamSearch, runs_on_device
@@ -19,6 +18,7 @@ from heedful.acceleration.cuda.search_graphs import (
     count_positions,
 )
 from heedful.acceleration.cuda.static_cache import StaticCacheDecoder
+from heedful.acceleration.transformer_step import InferenceModule
 from heedful.data.text.batching import SourceBatch
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.models.prefix_lm import PrefixLanguageModel
@@ -31,16 +31,11 @@ from heedful.tokenization.vocabulary import EOS
 GRAPH_DEVICE_TYPE = "cuda"
 
 
-class CapturedSteps:
+class CapturedSteps(InferenceModule):
     """Mixin of models that decode with CUDA graphs."""
 
+    derived = ("_chain_cache",)
     _chain_cache: ChainCache | None = None
-    _hooks: Sequence[Mapping[int, Any]] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A copy has graphs of its own parameters, and watches its own hooks.
-        cached = ("_chain_cache", "_hooks")
-        return {key: value for key, value in vars(self).items() if key not in cached}
 
     def initial_state(self, sources: SourceBatch) -> Any:
         """Encode sources; by the plain model if a gradient or a forward hook needs it."""
@@ -145,18 +140,8 @@ class CapturedSteps:
 
     def _find_cache(self, sources: SourceBatch) -> ChainCache | None:
         """Return the chains; None if a gradient or a forward hook needs plain steps."""
-        assert isinstance(self, nn.Module)
-        if self._hooks is None:
-            modules = list(self.modules())
-            self._hooks = [module._forward_hooks for module in modules]
-            self._hooks += [module._forward_pre_hooks for module in modules]
-        if (
-            sources.tokens.device.type != GRAPH_DEVICE_TYPE
-            or self.training
-            or torch.is_grad_enabled()
-            or torch.is_autocast_enabled(GRAPH_DEVICE_TYPE)
-            or any(self._hooks)
-        ):
+        device_type = sources.tokens.device.type
+        if device_type != GRAPH_DEVICE_TYPE or not self.is_inference(device_type):
             return None
         if self._chain_cache is None:
             decoder = getattr(self, "decoder", None)

@@ -6,10 +6,11 @@ matches the plain decoder up to rounding; a state can be continued more than onc
 the buffer is copied if a later state that is still in use shares it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
-from typing import Any, NamedTuple, Self
+from typing import Any
 from weakref import WeakSet
 
 import torch
@@ -18,18 +19,23 @@ from torch.nn import functional
 from typing_extensions import override
 
 from heedful.acceleration import tuning
-from heedful.acceleration.cpu.transformer_stack import can_share_caches
-from heedful.acceleration.cpu.transformer_step import multi_head_and_temperature
-from heedful.attention.attention import Attention
-from heedful.attention.memory import Memory
-from heedful.layers.embeddings import TokenEmbedding
-from heedful.layers.self_attention import KVCache, SelfAttentionCache
-from heedful.layers.sublayers import FeedForward, SublayerConnection
-from heedful.layers.transformer import (
-    TransformerLayer,
-    TransformerLayerState,
-    TransformerStackState,
+from heedful.acceleration.transformer_step import (
+    InferenceModule,
+    Projection,
+    RowVectors,
+    StepAttention,
+    StepCaches,
+    StepEngine,
+    StepFeedForward,
+    build_stack_state,
+    can_share_caches,
+    multi_head_and_temperature,
 )
+from heedful.attention.memory import Memory
+from heedful.attention.multi_head import MultiHeadAttention
+from heedful.layers.embeddings import TokenEmbedding
+from heedful.layers.self_attention import KVCache
+from heedful.layers.transformer import TransformerStack
 from heedful.models.base import EncoderOutput
 from heedful.models.output_heads import log_softmax
 from heedful.models.transformer import TransformerDecoder, TransformerDecoderState
@@ -39,7 +45,6 @@ from heedful.shapes import Float, Int, StepTokens
 
 STATIC_CACHE_DEVICE_TYPE = "cuda"
 DTYPES = {torch.float32, torch.float16, torch.bfloat16}
-RowVectors = Float[Tensor, "R D"]
 Logits = Float[Tensor, "R N"]
 
 
@@ -99,11 +104,11 @@ class StaticCacheState:
         compacted[..., : self.position, :] = buffer[..., : self.position, :].gather(2, index)
         return replace(self, cache=StaticCache(compacted), cache_rows=None)
 
-    def next_cache(self, heads: "AttentionShape", inputs: RowVectors) -> StaticCache:
+    def next_cache(self, sizes: tuple[int, int, int], inputs: RowVectors) -> StaticCache:
         """Return a cache in which the next position can be written."""
         if self.cache is not None:
             return self.cache.prepare(len(inputs), self.position)
-        num_layers, num_heads, head_dim = heads
+        num_layers, num_heads, head_dim = sizes
         capacity = tuning.STATIC_CACHE_CAPACITY
         shape = num_layers, 2, len(inputs), num_heads, capacity, head_dim
         return StaticCache(inputs.new_empty(shape))
@@ -132,119 +137,88 @@ class StaticCacheState:
         return rows.unsqueeze(1).expand(-1, self.position)
 
 
-class AttentionShape(NamedTuple):
-    """Sizes of the self-attention of a stack."""
+class FusedEngine(StepEngine):
+    """Layers in few kernels: a residual sum comes with its norm, ReLU with the product before."""
 
-    num_layers: int
-    num_heads: int
-    head_dim: int
+    def __init__(self, stack: TransformerStack) -> None:
+        super().__init__(stack)
+        heads, _ = multi_head_and_temperature(stack.layers[0].self_attention.attention)
+        head_dim = heads.key_projection.out_features // heads.num_heads
+        self.cache_sizes = len(stack.layers), heads.num_heads, head_dim
 
+    @override
+    def pack(self, linear: nn.Linear) -> nn.Linear:
+        return linear
 
-class FusedConnection(NamedTuple):
-    """A residual connection, and the norm that follows it: its own, or that of the next sublayer.
-
-    With post-norm the residual stream is the normalized sum; with pre-norm it is the sum.
-    """
-
-    norm: nn.Module | None
-    is_pre_norm: bool
-
-    def __call__(
-        self, stream: RowVectors, updates: RowVectors | None
-    ) -> tuple[RowVectors, RowVectors]:
-        """Add updates to the residual stream; return it and the input of the next sublayer."""
-        from heedful.acceleration.triton.decoding_step import add_and_normalize
-
-        if isinstance(self.norm, nn.LayerNorm | nn.RMSNorm):
-            sums, outputs = add_and_normalize(stream, updates, self.norm)
-        else:
-            sums = stream if updates is None else stream + updates
-            outputs = sums if self.norm is None else self.norm(sums)
-        return (sums if self.is_pre_norm else outputs), outputs
-
-
-class FusedAttention(NamedTuple):
-    """Multi-head attention with one projection of its inputs."""
-
-    weight: Float[Tensor, "N D"]  # of queries; in self-attention, of keys and values too
-    bias: Float[Tensor, "N"] | None
-    output_projection: nn.Linear
-    scale: float
-    key_scale: float  # of keys in the plain cache
-    connection: FusedConnection
-
-    @classmethod
-    def from_attention(
-        cls, attention: Attention, connection: FusedConnection, *, is_self_attention: bool
-    ) -> Self:
-        """Join the projections of a standard attention."""
-        heads, temperature = multi_head_and_temperature(attention)
-        projections = [heads.query_projection]
-        head_dim, key_scale = heads.key_projection.out_features // heads.num_heads, 1.0
+    @override
+    def join_projections(
+        self, heads: MultiHeadAttention, temperature: float, *, is_self_attention: bool
+    ) -> tuple[Projection, float]:
+        projections, scale = [heads.query_projection], 1 / temperature
         if is_self_attention:
             projections += [heads.key_projection, heads.value_projection]
-            # Keys of a dot-product score are prepared by a factor.
-            key_scale = float(heads.score.prepare_keys(torch.ones(1, head_dim))[0, 0])
+            # Keys of a dot-product score are prepared by a factor; the cache holds them unprepared.
+            head_dim = heads.key_projection.out_features // heads.num_heads
+            scale *= float(heads.score.prepare_keys(torch.ones(1, head_dim))[0, 0])
         weights: list[Tensor] = [projection.weight for projection in projections]
         biases: list[Tensor] = [linear.bias for linear in projections if linear.bias is not None]
-        return cls(
-            torch.cat(weights) if is_self_attention else weights[0],
-            torch.cat(biases) if biases else None,
-            heads.output_projection,
-            key_scale / temperature,
-            key_scale,
-            connection,
-        )
+        weight = torch.cat(weights) if is_self_attention else weights[0]
+        bias = torch.cat(biases) if biases else None
+        return partial(functional.linear, weight=weight, bias=bias), scale
 
-    def project(self, inputs: RowVectors) -> Float[Tensor, "R N"]:
-        """Return queries; in self-attention, also keys and values behind them."""
-        return functional.linear(inputs, self.weight, self.bias)
-
-
-class FusedLayer(NamedTuple):
-    """A Transformer layer with cross-attention."""
-
-    self_attention: FusedAttention
-    cross_attention: FusedAttention
-    feed_forward: FeedForward
-    feed_forward_connection: FusedConnection
-
-    def apply_feed_forward(self, inputs: RowVectors) -> RowVectors:
-        """Apply both projections; ReLU is part of the first product."""
-        linear, activation = self.feed_forward.input_projection, self.feed_forward.activation
+    @override
+    def activate(self, feed_forward: StepFeedForward, inputs: RowVectors) -> RowVectors:
+        linear, activation = feed_forward.input_projection, feed_forward.activation
         if type(activation) is nn.ReLU and linear.bias is not None:
-            hidden = torch._addmm_activation(linear.bias, inputs, linear.weight.t())
-        else:
-            hidden = activation(linear(inputs))
-        return self.feed_forward.output_projection(hidden)
+            return torch._addmm_activation(linear.bias, inputs, linear.weight.t())
+        hidden: Tensor = activation(linear(inputs))
+        return hidden
+
+    @override
+    def connect(
+        self, stream: RowVectors, projection: Any, hidden: RowVectors | None, norm: Any
+    ) -> tuple[RowVectors, RowVectors]:
+        from heedful.acceleration.triton.decoding_step import add_and_normalize
+
+        updates = None if hidden is None else projection(hidden)
+        if isinstance(norm, nn.LayerNorm | nn.RMSNorm):
+            return add_and_normalize(stream, updates, norm)
+        sums = stream if updates is None else stream + updates
+        return sums, sums if norm is None else norm(sums)
 
 
-def fuse_layers(
-    layers: Sequence[TransformerLayer], final_norm: nn.Module | None
-) -> tuple[FusedConnection, list[FusedLayer]]:
-    """Return the connection before the first layer, and the layers with their connections."""
-    sublayers: list[SublayerConnection] = []
-    for layer in layers:
-        assert layer.cross_attention is not None
-        sublayers += [
-            layer.self_attention_residual,
-            layer.cross_attention.residual,
-            layer.feed_forward_residual,
-        ]
-    is_pre_norm = sublayers[0].norm_order == "pre"
-    norms: list[nn.Module | None] = [sublayer.norm for sublayer in sublayers]
-    first, *following = [*norms, final_norm] if is_pre_norm else [None, *norms]
-    connections = iter(FusedConnection(norm, is_pre_norm) for norm in following)
-    fused = []
-    for layer in layers:
-        assert layer.cross_attention is not None
-        assert isinstance(layer.feed_forward, FeedForward)
-        build, source = FusedAttention.from_attention, layer.cross_attention.attention
-        attention = build(layer.self_attention.attention, next(connections), is_self_attention=True)
-        cross_attention = build(source, next(connections), is_self_attention=False)
-        parts = attention, cross_attention, layer.feed_forward, next(connections)
-        fused.append(FusedLayer(*parts))
-    return FusedConnection(first, is_pre_norm), fused
+class BufferedCaches(StepCaches):
+    """The memories of a state, and a cache in which the next position can be written."""
+
+    def __init__(self, state: StaticCacheState, cache: StaticCache) -> None:
+        self.state, self.cache = state, cache
+
+    @override
+    def attend_to_cache(
+        self, index: int, attention: StepAttention, projected: RowVectors
+    ) -> tuple[RowVectors, None]:
+        from heedful.acceleration.triton.decoding_step import attend_to_cache
+
+        (keys, values), state = self.cache.buffer[index], self.state
+        rows, position = state.cache_rows, state.position
+        return attend_to_cache(projected, keys, values, rows, position, attention.scale), None
+
+    @override
+    def attend_to_memory(
+        self, index: int, attention: StepAttention, queries: RowVectors, *, need_weights: bool
+    ) -> tuple[RowVectors, Float[Tensor, "R H S"] | None]:
+        from heedful.acceleration.triton.decoding_step import attend_to_memory
+
+        memory = self.state.memories[index]
+        return attend_to_memory(
+            queries,
+            memory.keys,
+            memory.values,
+            memory.mask.view(len(memory.values), -1),
+            self.state.memory_rows,
+            attention.scale,
+            need_weights=need_weights,
+        )
 
 
 def can_use_static_cache(decoder: TransformerDecoder) -> bool:
@@ -256,24 +230,19 @@ def can_use_static_cache(decoder: TransformerDecoder) -> bool:
     )
 
 
-class StaticCacheDecoder(TransformerDecoder):
+class StaticCacheDecoder(InferenceModule, TransformerDecoder):
     """A decoder that decodes with static caches on a GPU."""
 
-    _fused: tuple[FusedConnection, list[FusedLayer]] | None = None
-    _hooks: Sequence[Mapping[int, Any]] | None = None
+    derived = ("_engine", "_encodings")
+    _engine: FusedEngine | None = None
     _encodings: Float[Tensor, "P D"] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A copy joins its own parameters, and watches its own hooks.
-        cached = ("_fused", "_hooks", "_encodings")
-        return {key: value for key, value in vars(self).items() if key not in cached}
 
     @override
     def initial_state(self, encoder_output: EncoderOutput) -> Any:
         state = super().initial_state(encoder_output)
         num_rows, length = encoder_output.states.shape[:2]
         has_plain_masks = all(memory.mask.numel() == num_rows * length for memory in state.memories)
-        if not has_plain_masks or not self._is_inference(encoder_output.states):
+        if not has_plain_masks or not self._can_step(encoder_output.states):
             return state
         rows = torch.arange(num_rows, device=encoder_output.states.device)
         return StaticCacheState(map_tensors(Tensor.contiguous, state.memories), rows)
@@ -282,7 +251,7 @@ class StaticCacheDecoder(TransformerDecoder):
     def step(self, tokens: StepTokens, state: Any) -> StepOutput[Any]:
         if not isinstance(state, StaticCacheState):
             return super().step(tokens, state)
-        if not self._is_inference(state.memories[0].values):
+        if not self._can_step(state.memories[0].values):
             return super().step(tokens, self._plain_state(state))
         logits, next_state, weights = self.compute_logits(tokens, state)
         return StepOutput(log_softmax(logits), next_state, weights)
@@ -291,62 +260,21 @@ class StaticCacheDecoder(TransformerDecoder):
         self, tokens: StepTokens, state: StaticCacheState
     ) -> tuple[Logits, StaticCacheState, Float[Tensor, "R S"]]:
         """Run a step; return logits in place of log-probabilities, the next state and weights."""
-        from heedful.acceleration.triton.decoding_step import attend_to_cache, attend_to_memory
+        engine, inputs = self._step_engine(), self._embed_at(tokens, state.position)
+        cache = state.next_cache(engine.cache_sizes, inputs)
+        outputs, weights = engine.run(inputs, BufferedCaches(state, cache))
+        logits = self.output_head.projection(outputs)
+        return logits, state.advance(cache), weights.mean(dim=1).to(outputs.dtype)  # over the heads
 
-        first, layers = self._fused_layers()
-        stream, inputs = first(self._embed_at(tokens, state.position), None)
-        cache = state.next_cache(self._attention_shape(), inputs)
-        weights = None
-        for index, layer in enumerate(layers):
-            attention, (keys, values) = layer.self_attention, cache.buffer[index]
-            projected = attention.project(inputs)
-            context = attend_to_cache(
-                projected, keys, values, state.cache_rows, state.position, attention.scale
-            )
-            stream, inputs = attention.connection(stream, attention.output_projection(context))
-            attention, memory = layer.cross_attention, state.memories[index]
-            context, weights = attend_to_memory(
-                attention.project(inputs),
-                memory.keys,
-                memory.values,
-                memory.mask.view(len(memory.values), -1),
-                state.memory_rows,
-                attention.scale,
-                need_weights=index == len(layers) - 1,
-            )
-            stream, inputs = attention.connection(stream, attention.output_projection(context))
-            updates = layer.apply_feed_forward(inputs)
-            stream, inputs = layer.feed_forward_connection(stream, updates)
-        assert weights is not None, "there are no layers"
-        logits = self.output_head.projection(inputs)
-        return logits, state.advance(cache), weights.mean(dim=1).to(inputs.dtype)  # over the heads
+    def _step_engine(self) -> FusedEngine:
+        self._engine = self._engine or FusedEngine(self.stack)
+        return self._engine
 
-    def _fused_layers(self) -> tuple[FusedConnection, list[FusedLayer]]:
-        if self._fused is None:
-            self._fused = fuse_layers(self.stack.layers, self.stack.norm)
-        return self._fused
-
-    def _attention_shape(self) -> AttentionShape:
-        heads, _ = multi_head_and_temperature(self.stack.layers[0].self_attention.attention)
-        head_dim = heads.key_projection.out_features // heads.num_heads
-        return AttentionShape(len(self.stack.layers), heads.num_heads, head_dim)
-
-    def _is_inference(self, states: Tensor) -> bool:
+    def _can_step(self, states: Tensor) -> bool:
         """Whether a GPU computes outputs that no gradient and no forward hook needs."""
         device_type = STATIC_CACHE_DEVICE_TYPE
-        if (
-            self.training
-            or torch.is_grad_enabled()
-            or states.device.type != device_type
-            or states.dtype not in DTYPES
-            or torch.is_autocast_enabled(device_type)
-        ):
-            return False
-        if self._hooks is None:
-            modules = list(self.modules())
-            self._hooks = [module._forward_hooks for module in modules]
-            self._hooks += [module._forward_pre_hooks for module in modules]
-        return not any(self._hooks)
+        is_supported = states.device.type == device_type and states.dtype in DTYPES
+        return is_supported and self.is_inference(device_type)
 
     def _embed_at(self, tokens: StepTokens, position: int) -> RowVectors:
         """Embed tokens at a position; encodings that are added come from a table."""
@@ -367,15 +295,11 @@ class StaticCacheDecoder(TransformerDecoder):
 
     def _plain_state(self, state: StaticCacheState) -> TransformerDecoderState:
         """Return the state of the plain decoder."""
-        _, layers = self._fused_layers()
-        scales = [layer.self_attention.key_scale for layer in layers]
+        scores = [layer.self_attention.attention.score for layer in self.stack.layers]
         caches = [
-            cache and KVCache(cache.values, cache.keys * scale)
-            for cache, scale in zip(state.kv_caches(), scales, strict=True)
+            cache and KVCache(cache.values, score.prepare_keys(cache.keys))
+            for cache, score in zip(state.kv_caches(), scores, strict=True)
         ]
-        states = [TransformerLayerState(SelfAttentionCache(cache)) for cache in caches]
         start_positions = torch.full_like(state.memory_rows, state.position)
         memories = select_rows(state.memories, state.memory_rows)
-        return TransformerDecoderState(
-            TransformerStackState(tuple(states), start_positions), memories
-        )
+        return TransformerDecoderState(build_stack_state(caches, start_positions), memories)

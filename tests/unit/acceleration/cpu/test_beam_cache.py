@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.acceleration import tuning
-from heedful.acceleration.cpu.transformer_step import BeamSharedState
+from heedful.acceleration.cpu.transformer_stack import BeamSharedState
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.models.base import EncoderOutput
 from heedful.models.transformer import TransformerDecoderConfig

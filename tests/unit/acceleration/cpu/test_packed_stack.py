@@ -5,8 +5,8 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from heedful.acceleration.cpu import transformer_stack
-from heedful.acceleration.cpu.transformer_stack import PackedTransformerStack, Unpadding
+from heedful.acceleration.cpu.transformer_stack import PackedEngine, PackedTransformerStack
+from heedful.acceleration.cpu.unpadding import Unpadding
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.inspection.attention_trace import trace_attention
 from heedful.models.language_model import TransformerBackboneConfig
@@ -45,12 +45,8 @@ def initial_stack_state(stack):
 @pytest.fixture
 def packed_calls(monkeypatch):
     """Calls of the packed step."""
-    calls, step = [], transformer_stack.packed_step
-    monkeypatch.setattr(
-        transformer_stack,
-        "packed_step",
-        lambda *args, **options: calls.append(0) or step(*args, **options),
-    )
+    calls, run = [], PackedEngine.run
+    monkeypatch.setattr(PackedEngine, "run", lambda *args: calls.append(0) or run(*args))
     return calls
 
 
