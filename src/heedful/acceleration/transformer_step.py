@@ -167,16 +167,19 @@ class StepEngine(ABC):
         self.is_pre_norm = connections[0].norm_order == "pre"
         # With pre-norm, the norm that follows a sum is that of the next sublayer.
         ordered = [*norms, stack.norm] if self.is_pre_norm else [None, *norms]
-        packed = (norm and self.pack_norm(norm) for norm in ordered)
+        packed = (None if norm is None else self.pack_norm(norm) for norm in ordered)
         self.first_norm = next(packed)
         self.layers = [self._pack_layer(layer, packed) for layer in stack.layers]
 
     def _pack_layer(self, layer: TransformerLayer, norms: Any) -> StepLayer:
-        feed_forward, sublayer = layer.feed_forward, layer.cross_attention
+        feed_forward, sublayer, cross_attention = layer.feed_forward, layer.cross_attention, None
         assert isinstance(feed_forward, FeedForward), type(feed_forward)
+        attention = self._pack_attention(layer.self_attention.attention, next(norms), is_self=True)
+        if sublayer is not None:
+            cross_attention = self._pack_attention(sublayer.attention, next(norms), is_self=False)
         return StepLayer(
-            self._pack_attention(layer.self_attention.attention, next(norms), is_self=True),
-            sublayer and self._pack_attention(sublayer.attention, next(norms), is_self=False),
+            attention,
+            cross_attention,
             StepFeedForward(
                 self.pack(feed_forward.input_projection),
                 feed_forward.activation,

@@ -372,8 +372,8 @@ class PackedTransformerDecoder(TransformerDecoder):
             return super().step(tokens, TransformerDecoderState(stack_state, memories))
         state = state.regroup()
         visible = state.next_visible()
-        kv_caches = state.kv_caches or [None] * len(state.memories)
-        caches = SharedCaches(state.num_sentences, state.memories, kv_caches, visible)
+        earlier = state.kv_caches or (None,) * len(state.memories)
+        caches = SharedCaches(state.num_sentences, state.memories, earlier, visible)
         embedded = self.embedding(tokens.unsqueeze(1), state.start_positions).squeeze(1)
         outputs, weights = engine.run(embedded, caches)
         weights = weights.mean(dim=1).view(len(tokens), 1, -1)  # over the heads
