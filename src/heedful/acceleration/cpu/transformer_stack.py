@@ -246,7 +246,8 @@ class SharedCaches(StepCaches):
 
 def _read(weights: Float[Tensor, "F H K S"], values: Float[Tensor, "F H S V"]) -> RowVectors:
     """Return the contexts of all rows, heads side by side."""
-    return _batched_product(weights, values).transpose(1, 2).flatten(2).flatten(0, 1)
+    contexts = _batched_product(weights, values).transpose(1, 2)  # (F, K, H, V)
+    return contexts.reshape(-1, values.size(1) * values.size(3))
 
 
 def _batched_product(
