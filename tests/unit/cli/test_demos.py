@@ -10,11 +10,13 @@ from heedful.cli.demos import (
     describe_result,
     format_modifier_attention,
 )
+from heedful.config import to_yaml
 from heedful.data.synthetic.icons import load_icons, modifier_region
 from heedful.recipes import load_recipe
 from heedful.tasks.captioning.caption import Caption
 from heedful.terminal import program_name
 from heedful.training.state import TrainingResult
+from tests.commands import heedful
 
 GRID = (6, 6)
 
@@ -117,3 +119,22 @@ def test_captions_scored_and_drawn(name, tmp_path, capsys, monkeypatch):
         f"wrote {run / 'caption.svg'}",
         f"wrote {run / 'captions.html'}",
     ]
+
+
+def test_demo_trains_evaluates_and_draws(tmp_path, capsys, monkeypatch):
+    demo, path, run = DEMOS["latin"], tmp_path / "tiny.yaml", tmp_path / "run"
+    settings = {f"data.{split}.num_examples": 20 for split in ("train", "dev", "test")}
+    settings |= {"training.max_steps": 2, "training.lr_scheduler.warmup_steps": 1}
+    path.write_text(to_yaml(load_recipe(demo.recipe, settings)))
+    monkeypatch.setitem(DEMOS, "latin", demo._replace(recipe=str(path)))
+    ended = heedful(capsys, monkeypatch, "demo", "--run", run, "--minutes", 5, "--device", "cpu")
+    assert ended.code == 0, ended.err
+    assert demo.introduction in ended.err
+    assert "one to two minutes on two CPU cores, 5 minutes at most." in " ".join(ended.err.split())
+    trained, _, shown = ended.out.partition("\nOn unseen Latin sentences:\n")
+    assert ", 2 steps: 0.0 % of unseen sentences are exactly right." in trained
+    assert "bleu" in shown.lower()
+    assert "horto" in shown
+    assert shown.endswith(f'Try: {program_name()} show {run} "Puella in horto ambulat."\n')
+    assert (run / "alignment.svg").read_text().startswith("<svg")
+    assert "<html" in (run / "alignments.html").read_text()
