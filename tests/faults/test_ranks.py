@@ -16,7 +16,7 @@ import heedful
 from heedful.storage.atomic import lock_folder
 from tests.commands import write_recipe
 from tests.equivalence.test_resuming import assert_same_end, last_checkpoint, wait_for
-from tests.forking import FORKING
+from tests.forking import ForkedCommand
 from tests.language_modeling import write_text_recipe
 from tests.tagged_words import write_tagging_recipe
 
@@ -74,32 +74,26 @@ def train(recipe, run, *overrides, ranks=2):
     """Train on one rank or two, without the launcher, whose processes import everything anew."""
     if ranks == 1:
         heedful.train(str(recipe), run, settings=list(overrides))
-        return run
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    processes = [
-        FORKING.Process(target=_train_on_rank, args=(rank, port, str(recipe), run, overrides))
-        for rank in range(2)
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(timeout=MAX_SECONDS)
-    exit_codes = [process.exitcode for process in processes]
-    assert exit_codes == [0, 0], said(run, "stderr", rank=1) + said(run, "stderr")
+    else:
+        codes = run_two_ranks(recipe, run, *overrides)
+        assert codes == [0, 0], said(run, "stderr", rank=1) + said(run, "stderr")
     return run
 
 
-def _train_on_rank(rank, port, recipe, run, overrides):
-    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in names.items()})
-    os.environ["MASTER_ADDR"] = "127.0.0.1"
-    logs = Path(f"{run}-logs", "forked", "attempt_0", str(rank))  # as torchrun names them
-    logs.mkdir(parents=True, exist_ok=True)
-    for descriptor, stream in ((1, "stdout"), (2, "stderr")):
-        with (logs / f"{stream}.log").open("ab") as file:
-            os.dup2(file.fileno(), descriptor)
-    heedful.train(recipe, run, settings=list(overrides))
+def run_two_ranks(recipe, run, *overrides):
+    """Run the command on two ranks; return their exit codes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(server.getsockname()[1])}
+    words = ["train", recipe, "--run", run]
+    words += [word for override in overrides for word in ("--set", override)]
+    processes = []
+    for rank in ("0", "1"):
+        logs = Path(f"{run}-logs", "forked", "attempt_0", rank)  # as torchrun names them
+        logs.mkdir(parents=True, exist_ok=True)
+        env = {**os.environ, **address, "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2"}
+        with (logs / "stdout.log").open("ab") as out, (logs / "stderr.log").open("ab") as err:
+            processes.append(ForkedCommand(*words, env=env, stdout=out, stderr=err))
+    return [process.wait(MAX_SECONDS) for process in processes]
 
 
 def said(run, stream, rank=0):
@@ -219,10 +213,7 @@ def test_two_ranks_train_a_transformer(overrides, parallel, transformer, tmp_pat
 
 
 def test_only_rank_zero_logs_and_writes(recipe, tmp_path):
-    run = tmp_path / "run"
-    process = start(recipe, run)
-    _, err = process.communicate(timeout=MAX_SECONDS)
-    assert process.returncode == 0, said(run, "stderr", rank=1) + said(run, "stderr") + err
+    run = train(recipe, tmp_path / "run")
     assert "step 20" in said(run, "stderr")
     assert "reached max_steps=20" in said(run, "stdout")
     assert said(run, "stderr", rank=1) + said(run, "stdout", rank=1) == ""
@@ -348,9 +339,8 @@ def test_folder_of_another_trainer_raises_on_every_rank(recipe, tmp_path):
 
 def test_sequence_objective_with_fsdp_raises(recipe, tmp_path):
     run = tmp_path / "run"
-    process = start(recipe, run, SHARDED, "training.objective.type=minimum-risk")
-    process.communicate(timeout=MAX_SECONDS)
-    assert process.returncode == 1
+    codes = run_two_ranks(recipe, run, SHARDED, "training.objective.type=minimum-risk")
+    assert codes == [2, 2]
     assert "training.distributed_strategy: the objective 'minimum-risk' decodes" in said(
         run, "stderr"
     )
