@@ -4,9 +4,20 @@ import json
 import socket
 import threading
 
-from tests.serving.servers import wait_for
+import pytest
+
+from tests.serving.servers import GOLDEN, running, wait_for
 
 NUM_TOKENS = 1000
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """Serve a language model that may continue for as long as a client waits."""
+    limits = ["--timeout", 120, "--max-new-tokens", 10_000_000]
+    folder = tmp_path_factory.mktemp("cancelling")
+    with running(folder, GOLDEN / "language-modeling", *limits) as server:
+        yield server
 
 
 def send(server, route, **body):
