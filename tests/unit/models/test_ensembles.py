@@ -8,7 +8,15 @@ import torch
 from heedful.data.text.batching import collate_sources
 from heedful.errors import ConfigError
 from heedful.models.base import DecodableModel
-from heedful.models.ensembles import Ensemble, average_log_probs, average_weights
+from heedful.models.ensembles import (
+    Ensemble,
+    ShallowFusion,
+    average_log_probs,
+    average_weights,
+    ensemble_members,
+    replace_members,
+)
+from heedful.models.language_model import LanguageModelConfig
 from heedful.search import BeamGroups, BeamSearchOptions, LengthPenalty, StepOutput, require_phrase
 from heedful.search.sampling import SamplingOptions
 from heedful.tokenization.vocabulary import BOS, EOS
@@ -210,3 +218,17 @@ def test_members_with_different_vocabularies_are_an_error():
         "ensemble: members have different vocabulary sizes: 6, 7\n"
         "  use models that were trained with the same vocabularies"
     )
+
+
+def test_replaced_members_are_joined_as_before():
+    names = "gru, attend-then-step", "transformer"
+    first, second = map(build, names)
+    lm = LanguageModelConfig(embedding_size=4).build(source_vocab_size=11, target_vocab_size=11)
+    ensemble = Ensemble([first, second], "probabilities")
+    fusion = ShallowFusion(ensemble, lm, weight=0.5, context_length=8)
+    replaced = replace_members(fusion, [second, first])
+    assert isinstance(replaced, ShallowFusion)
+    assert replaced.model.averaging == "probabilities"
+    assert list(ensemble_members(replaced)) == [second, first]
+    assert list(ensemble_members(fusion)) == [first, second]
+    assert replace_members(first, [second]) is second
