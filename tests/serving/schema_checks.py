@@ -25,4 +25,5 @@ def _is_about_meaning(body, error):
     if (field := error.get("field", "")) == "options.n_best":
         options = body["options"]
         return options.get("beam_size") is not None and options["n_best"] > options["beam_size"]
-    return field.startswith("inputs.")
+    # Of the options, only these two have ranges that depend on the model.
+    return field.startswith("inputs.") or field in ("options.locations", "options.prefix_tokens")

@@ -91,13 +91,12 @@ def validate_settings(
 
 
 def read_json_integers(values: Any) -> Any:
-    """Return the fields of a JSON object; 3.0 is an integer there."""
-    if not isinstance(values, Mapping):
-        return values
-    return {
-        name: int(value) if isinstance(value, float) and value.is_integer() else value
-        for name, value in values.items()
-    }
+    """Return a JSON value in which 3.0 is 3: there, both are integers."""
+    if isinstance(values, Mapping):
+        return {name: read_json_integers(value) for name, value in values.items()}
+    if isinstance(values, list):
+        return list(map(read_json_integers, values))
+    return int(values) if isinstance(values, float) and values.is_integer() else values
 
 
 def _choose_error(errors: Sequence[ErrorDetails]) -> ErrorDetails:

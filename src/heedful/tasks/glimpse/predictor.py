@@ -102,7 +102,9 @@ def _rounded(values: NDArray[np.float32]) -> Any:
 class GlimpseOptions(PredictionOptions):
     """Settings of one call."""
 
-    locations: dict[GlimpseIndex, Location] = Field(default_factory=dict)
+    locations: dict[GlimpseIndex, Location] = Field(
+        default_factory=dict, json_schema_extra={"propertyNames": {"pattern": "^[0-9]{1,9}$"}}
+    )
     """Where to look, by index of the glimpse: row and column of its middle, from -1 to 1. The
     others are those of the policy."""
 
