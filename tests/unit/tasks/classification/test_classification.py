@@ -3,7 +3,6 @@
 import json
 import math
 
-import numpy as np
 import pytest
 import torch
 
@@ -180,16 +179,6 @@ def test_classify_prints_probabilities_and_weights_as_json(run, call):
     assert sum(result["probabilities"].values()) == pytest.approx(1, abs=1e-5)
     assert result["source_tokens"] == ["one", "big", "rose", "(end)"]
     assert sum(result["weights"]) == pytest.approx(1, abs=1e-5)
-
-
-def test_predictions_do_not_depend_on_other_texts(run):
-    classifier = package.load(run)
-    texts = ["cat", "the a one this that big rose", "iron"]
-    together = classifier.classify(texts)
-    for text, result in zip(texts, together, strict=True):
-        (alone,) = classifier.classify([text])
-        assert alone.text == result.text
-        np.testing.assert_allclose(alone.weights, result.weights, atol=1e-6)
 
 
 def test_evaluate_prints_scores_and_a_table_of_labels(run, call, tmp_path):

@@ -140,16 +140,6 @@ def test_evaluate_writes_the_calibration_that_it_prints(trained, tmp_path):
         assert scores[f"coverage of quantile {level}"] == pytest.approx(100 * np.mean(below))
 
 
-def test_resumed_training_ends_with_the_parameters_of_an_uninterrupted_one(trained, tmp_path):
-    run, series = trained
-    for steps in (2, 4):
-        settings = {"training.max_steps": steps}
-        heedful.train(RECIPE, tmp_path / "run", series=series, settings=settings, device="cpu")
-    assert (tmp_path / "run/weights.safetensors").read_bytes() == (
-        run / "weights.safetensors"
-    ).read_bytes()
-
-
 def test_encoding_of_series_is_an_option(trained, tmp_path):
     run, series = trained
     (tmp_path / "in.csv").write_bytes(Path(series).read_text().encode("utf-16"))

@@ -125,18 +125,6 @@ def test_rendered_files_return_the_predictions_of_placed_images(trained, tmp_pat
         np.testing.assert_array_equal(result.image, image)
 
 
-def test_prediction_does_not_depend_on_the_other_images(trained):
-    run, _ = trained
-    classifier = heedful.load(run, device="cpu")
-    pixels = np.random.default_rng(0).integers(0, 256, (4, 36, 36), dtype=np.uint8)
-    examples = [LabeledImage(image, 0) for image in pixels]
-    together = list(classifier.classify(examples))
-    for example, result in zip(examples, together, strict=True):
-        (alone,) = classifier.predict([example])
-        np.testing.assert_allclose(alone.probabilities, result.probabilities, rtol=1e-5)
-        np.testing.assert_array_equal(alone.boxes, result.boxes)
-
-
 def test_ensemble_averages_probabilities(trained, tmp_path):
     run, images = trained
     settings = {"training.seed": 5}

@@ -210,15 +210,6 @@ def test_json_has_probabilities_and_spans(runs, call):
         assert max(probabilities, key=probabilities.get) == tag
 
 
-def test_predictions_do_not_depend_on_other_sentences(runs):
-    tagger = package.load(runs["crf"])
-    sentences = ["cat", ["Dr", "Anna", "sees", "the", "old", "house"], ""]
-    for sentence, result in zip(sentences, tagger.tag(sentences), strict=True):
-        (alone,) = tagger.tag([sentence])
-        assert alone.tags == result.tags
-        np.testing.assert_allclose(alone.probabilities, result.probabilities, atol=1e-5)
-
-
 def test_ensemble_has_the_mean_of_probabilities(runs):
     sentence = "a Dr Dario and the cat"
     one, other = (package.load(run).tag(sentence) for run in runs.values())

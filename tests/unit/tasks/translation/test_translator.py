@@ -33,22 +33,6 @@ def test_empty_text_has_an_empty_output(translator):
     assert result.weights.shape == (0, 1)
 
 
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_output_does_not_depend_on_batch_or_order(translator, beam_size):
-    batched = {result.source: result for result in translator.translate(TEXTS, beam_size=beam_size)}
-    reversed_texts = TEXTS[::-1]
-    reordered = {
-        result.source: result
-        for result in translator.translate(reversed_texts, beam_size=beam_size)
-    }
-    for text in TEXTS:
-        (alone,) = translator.translate([text], beam_size=beam_size)
-        for result in (batched[text], reordered[text]):
-            assert result.text == alone.text
-            assert result.score == pytest.approx(alone.score, abs=1e-4)
-            np.testing.assert_allclose(result.weights, alone.weights, atol=1e-5)
-
-
 def test_weights_have_a_row_per_token_that_sums_to_one(translator):
     for result in translator.translate(TEXTS):
         assert result.weights.shape == (len(result.tokens), len(result.source_tokens))
