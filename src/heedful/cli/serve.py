@@ -47,6 +47,9 @@ def serve(
     backend: Backend = None,
     overrides: Overrides = None,
     settings: ServerSettings,
+    open_browser: Annotated[
+        bool, Option("--open", help="open the inspector in a browser; adds --ui")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Serve trained runs over HTTP: one address for all tasks.
@@ -60,15 +63,18 @@ def serve(
     Example: heedful serve runs/de-en --languages de-en
     Example: heedful serve de=runs/de-en la=runs/demo runs/trec --port 8080
     Example: heedful serve best=runs/de-en-1,runs/de-en-2 --device cuda:0 --device cuda:1
+    Example: heedful serve runs/de-en --open
     Example: HEEDFUL_TOKEN=secret heedful serve runs/de-en --host 0.0.0.0
     Example: curl localhost:8000/v1/translate --json '{"inputs": ["Ein Hund."]}'
     """
     import asyncio
+    import webbrowser
 
     for package in ("fastapi", "uvicorn", "prometheus_client"):
         message = f"needs {package}, which is not installed"
         hint = "install it with: pip install 'heedful[serve]'"
         check(find_spec(package) is not None, "serve", message, hint)
+    settings = settings.model_copy(update={"ui": settings.ui or open_browser})
     settings.check_access()
     served = parse_runs(runs, languages or ())
 
@@ -85,6 +91,8 @@ def serve(
     def announce(line: str) -> None:
         with handle_stdout_errors():
             echo(line)
+        if open_browser:
+            webbrowser.open(line.split(maxsplit=1)[0])
 
     async def run() -> None:
         server = Server(jobs, settings, announce=announce, report=report)

@@ -152,6 +152,21 @@ def render_page(
     )
 
 
+def render_served_page(name: str) -> str:
+    """Return a page of a server, whose styles and modules are files beside it: page/NAME-page.js.
+
+    Its content is NAME.html; the names of styles and modules, and nothing else, depend on `name`.
+    """
+    return Template(read_asset("served_page.html")).substitute(
+        name=name, content=read_asset(f"{name}.html")
+    )
+
+
+def list_assets() -> list[str]:
+    """Return the names of all files of the folder `page/`."""
+    return sorted(file.name for file in (files("heedful.plotting") / "page").iterdir())
+
+
 def sandboxed_frame(page: str, title: str, height: int) -> str:
     """Return a page in a frame of its own, for a notebook cell."""
     return (

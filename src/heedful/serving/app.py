@@ -18,7 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
-from heedful.serving import completions, documents, libretranslate
+from heedful.serving import completions, documents, inspector, libretranslate
+from heedful.serving.inspector import Explainer
 from heedful.serving.limits import check_inputs, check_options
 from heedful.serving.metrics import ServerMetrics
 from heedful.serving.openapi import describe_routes
@@ -104,7 +105,11 @@ class Health(BaseModel):
 
 
 def build_app(
-    service: Service, settings: ServerSettings, metrics: ServerMetrics, reload: Reload
+    service: Service,
+    settings: ServerSettings,
+    metrics: ServerMetrics,
+    reload: Reload,
+    explainer: Explainer | None = None,
 ) -> FastAPI:
     """Return the application; `Guard` stands before it."""
     app = FastAPI(
@@ -124,6 +129,8 @@ def build_app(
     app.include_router(_model_router(service, reload))
     for module in (documents, libretranslate, completions):
         app.include_router(module.build_router(service, settings))
+    if explainer is not None:
+        app.include_router(inspector.build_router(service, settings, explainer))
     app.include_router(_health_router(service, metrics))
     app.openapi = partial(describe_routes, app, service, settings)  # type: ignore[method-assign]
     app.add_exception_handler(ProblemError, _answer_problem)

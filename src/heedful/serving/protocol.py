@@ -72,6 +72,15 @@ class StreamCall(NamedTuple):
     options: Mapping[str, Any]
 
 
+class ExplainCall(NamedTuple):
+    """One input whose prediction is explained, under edits of attention."""
+
+    model: str
+    item: Item
+    options: Mapping[str, Any]
+    edits: Sequence[Mapping[str, Any]] = ()
+
+
 class ItemError(NamedTuple):
     """Why there is no result for an item; `status` is that of HTTP."""
 

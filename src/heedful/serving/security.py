@@ -79,7 +79,8 @@ class Guard:
             _refuse(403, "pages of other sites may not use it", "allow it with --allowed-origin")
         scheme, _, token = headers.get("authorization", "").partition(" ")
         # A token may be `api_key` in the body: /translate then checks it.
-        is_open = path in HEALTH_PATHS or (path in LIBRETRANSLATE_PATHS and not scheme)
+        is_page = settings.ui and (path == "/" or path.startswith("/page/"))
+        is_open = path in HEALTH_PATHS or (path in LIBRETRANSLATE_PATHS and not scheme) or is_page
         if not is_open and method != "OPTIONS":
             check_token(settings, token if scheme.lower() == "bearer" else None)
 

@@ -13,13 +13,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from heedful.attention.edits import find_attention
+from heedful.attention.edits import AttentionEdit, find_attention
 from heedful.decoding.requests import RequestControl
 from heedful.errors import ArgumentError, ConfigError, DataError
 from heedful.models.ensembles import ensemble_members
 from heedful.parallel import cancelled
 from heedful.runs import Run, load
 from heedful.serving.protocol import (
+    ExplainCall,
     Item,
     ItemError,
     ModelInfo,
@@ -162,6 +163,22 @@ class ServedModel:
         except Exception as error:
             yield to_item_error(error, "input")
 
+    def explain(self, call: ExplainCall) -> list[Result]:
+        """Return a prediction with layers, the best tokens of each step and checks."""
+        predictor = self.predictor
+        try:
+            options = predictor.parse_options(call.options)
+            edits = [
+                AttentionEdit.from_json(edit, location=f"edits[{index}]")
+                for index, edit in enumerate(call.edits)
+            ]
+            explained = predictor.explain(
+                predictor.parse_json(call.item.input), options, edits=edits
+            )
+            return [explained.to_json(predictor.to_json(explained.result))]
+        except Exception as error:
+            return [to_item_error(error, "input")]
+
 
 class ServedModels:
     """All runs of a worker; each has made a prediction."""
@@ -172,11 +189,13 @@ class ServedModels:
         for model in self.models.values():
             list(model.predictor.predict([model.predictor.parse_json(model.example)]))
 
-    def answer(self, call: PredictCall | StreamCall | None) -> Any:
+    def answer(self, call: PredictCall | StreamCall | ExplainCall | None) -> Any:
         """Return the answer to a call; that to None are all models."""
         if call is None:
             return [model.info() for model in self.models.values()]
         model = self.models[call.model]
+        if isinstance(call, ExplainCall):
+            return model.explain(call)
         return model.stream(call) if isinstance(call, StreamCall) else model.predict(call)
 
     def take_steps(self) -> int:
@@ -191,7 +210,8 @@ def to_item_error(error: Exception, field: str) -> ItemError:
     """Return the public part of an exception: 422 where its input is the cause."""
     if isinstance(error, DataError | ConfigError | ArgumentError):
         if isinstance(error, ConfigError):  # "options: beam_size" or "decoding.beam_size"
-            field = f"options.{re.split('[ .]', error.location)[-1]}"
+            name = re.split("[ .]", error.location)[-1]
+            field = error.location if error.location.startswith("edits") else f"options.{name}"
         return ItemError(422, error.message, error.hint, field)
     traceback.print_exception(error)
     return ItemError(500, "the model failed on this input", "the log of the server says why")

@@ -19,6 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from heedful.errors import ConfigError, CorruptRunError, HeedfulError, RunError
 from heedful.serving.app import build_app
+from heedful.serving.inspector import Explainer
 from heedful.serving.metrics import ServerMetrics
 from heedful.serving.problems import ProblemError
 from heedful.serving.scheduler import Scheduler
@@ -91,7 +92,10 @@ class Server:
             )
             for number, job in enumerate(jobs, start=1)
         ]
-        app = build_app(self._scheduler, settings, self._metrics, self._reload)
+        explainer = Explainer(jobs[0], settings, report) if settings.ui else None
+        app = build_app(self._scheduler, settings, self._metrics, self._reload, explainer)
+        if explainer is not None:
+            self._supervisors.append(explainer.supervisor)
         self._http = _HTTPServer(
             uvicorn.Config(
                 Guard(app, settings, self._metrics),

@@ -26,6 +26,8 @@ class ServerSettings(BaseConfig):
     """a further name by which clients may call this server; repeatable"""
     allowed_origin: tuple[str, ...] = ()
     """a web site whose pages may use this server, as https://example.org; repeatable"""
+    ui: bool = False
+    """show the inspector at the address: a page on which attention can be edited"""
     timeout: PositiveFloat = 30.0
     """seconds until a request is given up; X-Request-Timeout may shorten it"""
     shutdown_timeout: NonNegativeFloat = 30.0

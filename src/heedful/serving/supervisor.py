@@ -12,6 +12,7 @@ from typing import Any
 from heedful.errors import HeedfulError
 from heedful.serving.problems import ProblemError
 from heedful.serving.protocol import (
+    ExplainCall,
     ItemError,
     ModelInfo,
     PredictCall,
@@ -62,7 +63,7 @@ class WorkerLink:
         """Number of streams that have not ended."""
         return len(self._streams)
 
-    def predict(self, call: PredictCall) -> asyncio.Future[Sequence[Result]]:
+    def predict(self, call: PredictCall | ExplainCall) -> asyncio.Future[Sequence[Result]]:
         """Send a batch; the future raises the error of a worker that dies."""
         call_id, future = next(_call_ids), self._loop.create_future()
         self._calls[call_id] = future
@@ -144,7 +145,7 @@ class Supervisor:
         *,
         on_ready: Callable[[WorkerLink], Awaitable[None]],
         on_lost: Callable[[WorkerLink], None],
-        on_steps: Callable[[int], object],
+        on_steps: Callable[[int], object] = lambda count: None,
         report: Callable[[str], None],
         max_restarts: int = 0,
     ) -> None:

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from heedful.errors import HeedfulError
 from heedful.parallel import Answer, WorkerDiedError, WorkerProcess
-from heedful.serving.protocol import PredictCall, ServedRun, StreamCall
+from heedful.serving.protocol import ExplainCall, PredictCall, ServedRun, StreamCall
 
 _READY_ID = 0
-_Call = PredictCall | StreamCall | None  # None asks for the models
+_Call = PredictCall | StreamCall | ExplainCall | None  # None asks for the models
 
 
 class _Counted(NamedTuple):
@@ -64,7 +64,7 @@ class ServingWorker:
     `on_message` is called in a thread with one of
     ("ready", [ModelInfo, ...]): the runs are loaded, and each has made a prediction;
     ("failed", HeedfulError): a run cannot be loaded; "died" follows after `kill`;
-    ("result", call_id, [Result, ...]): the answer to a PredictCall;
+    ("result", call_id, [Result, ...]): the answer to a PredictCall or an ExplainCall;
     ("part", call_id, StreamPart | ItemError) and ("end", call_id): of a StreamCall;
     ("steps", count): hypotheses have made so many decoding steps since the last such message;
     ("died", WorkerDiedError): the last message.
@@ -89,7 +89,7 @@ class ServingWorker:
         """Id of the process."""
         return self._process.pid
 
-    def send(self, call_id: int, call: PredictCall | StreamCall) -> None:
+    def send(self, call_id: int, call: PredictCall | StreamCall | ExplainCall) -> None:
         """Send a call, whose id is above 0; never blocks."""
         self._put(lambda: self._process.send(call_id, call))
 

@@ -105,13 +105,20 @@ export class AttentionView extends HTMLElement {
     this.legend.textContent = `${percent(largest) || 0}% of the attention of ${from}`;
   }
 
+  /** Shows a view until another one is kept; dispatches "keep". @param {import("./types").MapView | null} view */
+  keep(view) {
+    this.kept = view ?? WHOLE_MAP;
+    this.#show(this.kept);
+    this.dispatchEvent(new CustomEvent("keep", { detail: this.kept }));
+  }
+
   #viewAt(event) {
     const [column, row] = [this.sources, this.targets].map((words) => words.indexOf(event.target));
     return column === null && row === null ? this.map.cellAt(event) : { row, column };
   }
 
   #listen(views) {
-    const keep = (view) => { this.kept = view ?? WHOLE_MAP; this.#show(this.kept); };
+    const keep = (view) => this.keep(view);
     const type = this.map.canvas ? "pointermove" : "pointerover";
     followPointer(views, (event) => this.#viewAt(event), { show: (view) => this.#show(view ?? this.kept), keep, type });
     views.addEventListener("focusin", (event) => keep(this.#viewAt(event)));

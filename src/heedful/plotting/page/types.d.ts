@@ -57,3 +57,24 @@ export interface ImageAttentionData {
   gates: number[] | null;
   weights: number[][][]; // a grid of cells for each word
 }
+
+export interface Edit {
+  layer?: string;
+  step?: number;
+  head?: number;
+  row?: number[];
+  set?: Record<number, number>;
+  scale?: Record<number, number>;
+  alignment?: { type: string; temperature?: number; pattern?: string };
+}
+
+export interface InspectorState {
+  model: string;
+  text: string;
+  beam: string; // empty: that of the run
+  edits: Edit[];
+  prefix: number[]; // token ids that the output begins with
+  view: number; // index of the map
+  row: number | null;
+  column: number | null;
+}

@@ -42,6 +42,13 @@ export class ViewChooser extends HTMLElement {
     });
     const legend = create("legend", "caption", `${views.length} maps; choose one:`);
     this.replaceChildren(create("fieldset", "thumbnails", legend, ...labels), chosen);
+    this.captions = views.map(({ caption }) => caption);
+  }
+
+  /** Marks a view as chosen. @param {number} index */
+  choose(index) {
+    this.querySelectorAll("input")[index].checked = true;
+    this.querySelector("p").textContent = this.captions[index];
   }
 }
 
