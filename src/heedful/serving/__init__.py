@@ -7,5 +7,5 @@ the front process sees it), `served_models` (its predictions); then the front pr
 `server` (sockets and signals), `supervisor` (keeps workers running), `queued_inputs` and
 `scheduler` (queue and batches), `batch_speed` (how long they take), `security` (checks before the
 routes), `limits`, `app` (routes), `openapi` (their description), `metrics`, and the routes of
-`documents`, `libretranslate` and `completions`, `inspector`.
+`documents`, `libretranslate`, `completions` and `inspector`.
 """
