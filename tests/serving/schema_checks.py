@@ -1,6 +1,6 @@
-"""A check of schemathesis: what a server may refuse although /openapi.json allows it.
+"""Checks of schemathesis: what a server may refuse although /openapi.json allows it.
 
-It replaces `positive_data_acceptance`, which knows statuses alone.
+They replace `positive_data_acceptance` and `not_a_server_error`, which know statuses alone.
 """
 
 import schemathesis
@@ -13,6 +13,14 @@ def valid_request_is_accepted(context, response, case):
     if is_positive and response.status_code in (400, 413, 415, 422):
         error = response.json()
         assert _is_about_meaning(case.body, error), f"refused: {error}"
+
+
+@schemathesis.check
+def server_does_not_fail(context, response, case):
+    """Fail after a status of a server error that the request did not ask for."""
+    status, is_short = response.status_code, "X-Request-Timeout" in case.headers
+    is_asked_for = (status == 501 and case.path == "/detect") or (status == 504 and is_short)
+    assert status < 500 or is_asked_for, response.text
 
 
 def _is_about_meaning(body, error):
