@@ -142,10 +142,8 @@ def render_html(translations: Sequence[Translation], *, title: str) -> str:
         region = {"tabindex": "0", "role": "region", "aria-label": label}
         content.append(html.element("div", figure, css_class="wide", attributes=region))
     style = svg.SVG_STYLE + _THEMED_STYLE
-    body = html.serialize(*content)
-    return html.render_page(
-        body, title=title, styles=["attention_map.css"], scripts=[], extra_style=style
-    )
+    body = html.serialize(html.element("main", *content))
+    return html.render_page(body, title=title, styles=["attention_map.css"], extra_style=style)
 
 
 def render_svg(translation: Translation) -> str:

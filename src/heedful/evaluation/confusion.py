@@ -161,12 +161,12 @@ class ConfusionMatrix(NamedTuple):
         caption = f"Most frequent of {len(self.errors()):,} confusions"
         content = [
             html.element("p", _INTRO.format(unit=self.unit), css_class="intro"),
-            html.element("main"),
+            html.element("div", attributes={"id": "figures"}),
             html.element("section", html.table(heads, errors, css_class="plain", caption=caption)),
             html.element("section", self._label_table()),
         ]
         return html.render_page(
-            html.serialize(*content),
+            html.serialize(html.element("main", *content)),
             title=title,
             styles=["attention_map.css", "run.css"],
             scripts=["attention-page.js"],

@@ -1,7 +1,7 @@
 // A heat map: a table, so that screen readers can navigate it; of too many cells for that, a canvas, if the
 // page has map-canvas.js.
 
-import { create, createToken, moveFocus, neighborAt } from "./dom.js";
+import { create, createToken, findAll, moveFocus, neighborAt } from "./dom.js";
 import { FAINT, percent, STRONG } from "./numbers.js";
 
 const MAX_TABLE_CELLS = 2000;
@@ -15,15 +15,16 @@ function createCell(weight, row, column, title, text) {
   return cell;
 }
 
+/** @param {import("./types").MapData} data */
 function createTable({ source, target, weights, note, texts, notes = [] }) {
-  const heads = source.map((token) => create("th", "", createToken("span", "", token)));
+  const heads = source.map((token) =>
+    Object.assign(create("th", "", createToken("span", "", token)), { scope: "col" }));
   const rows = target.map((token, row) => {
     const cells = Array.from(weights[row], (weight, column) => createCell(weight, row, column,
       `${token} \u2192 ${source[column]}: ${weight.toFixed(2)}`, texts?.[row][column] ?? percent(weight)));
     const header = Object.assign(createToken("th", "", token), { scope: "row" });
     return create("tr", "", header, ...cells, ...(notes[row] ? [create("td", "copied", notes[row])] : []));
   });
-  heads.forEach((head) => { head.scope = "col"; });
   const head = create("tr", "", create("td", ""), ...heads, create("td", ""));
   const table = create("table", "", create("caption", "", note), create("thead", "", head), create("tbody", "", ...rows));
   table.role = "grid"; // arrow keys reach its cells
@@ -33,7 +34,7 @@ function createTable({ source, target, weights, note, texts, notes = [] }) {
 function neighborCell(cell, key) {
   const line = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[key];
   if (line) return cell.parentElement[line]?.children[cell.cellIndex];
-  return neighborAt([...cell.parentElement.querySelectorAll(".cell")], cell, key);
+  return neighborAt(findAll(".cell", cell.parentElement), cell, key);
 }
 
 function markChosen(nodes, isChosen) {
@@ -45,6 +46,7 @@ export class AttentionHeatmap extends HTMLElement {
   /** @param {import("./types").MapData} data */
   set data(data) {
     const map = { note: "A row shows what its word attends to.", ...data };
+    /** @type {any} */
     const MapCanvas = data.source.length * data.target.length > MAX_TABLE_CELLS && customElements.get("map-canvas");
     this.classList.add("map");
     this.canvas = MapCanvas ? Object.assign(new MapCanvas(), { data: map }) : null;
@@ -63,20 +65,20 @@ export class AttentionHeatmap extends HTMLElement {
   /** Makes the header as high as its longest slanted word. */
   arrange() {
     if (!this.table) return;
-    const words = [...this.table.tHead.querySelectorAll("th > span")];
-    const longest = Math.max(...words.map((word) => word.offsetWidth));
+    const longest = Math.max(...findAll("th > span", this.table.tHead).map((word) => word.offsetWidth));
     this.table.style.setProperty("--label-height", `${Math.ceil(longest * Math.SQRT1_2) + 18}px`);
   }
 
   /** Highlights a cell, a row, a column, or nothing. @param {import("./types").MapView} view */
   choose(view) {
-    if (this.canvas) return this.canvas.choose(view);
+    this.canvas?.choose(view);
+    if (this.canvas) return;
     const { row, column } = view;
     this.table.classList.toggle("aside", row !== null || column !== null);
-    markChosen(this.table.querySelectorAll(".cell"), ({ dataset }) =>
+    markChosen(findAll(".cell", this.table), ({ dataset }) =>
       (row ?? +dataset.row) === +dataset.row && (column ?? +dataset.column) === +dataset.column);
-    markChosen(this.table.tHead.querySelectorAll("th"), (_, index) => index === column);
-    markChosen(this.table.tBodies[0].querySelectorAll("th"), (_, index) => index === row);
+    markChosen(findAll("th", this.table.tHead), (_, index) => index === column);
+    markChosen(findAll("tbody th", this.table), (_, index) => index === row);
   }
 }
 

@@ -1,6 +1,6 @@
 // Links between two rows of words.
 
-import { createSvg } from "./dom.js";
+import { createSvg, findAll } from "./dom.js";
 
 const MIN_LINK_WEIGHT = 0.01;
 const MAX_THICKNESS = 12; // pixels of a line of weight one, where lines are the figure
@@ -36,7 +36,7 @@ export class AttentionLinks extends HTMLElement {
   place(targets, sources, inColumns) {
     const origin = this.svg.getBoundingClientRect();
     const [from, to] = [targets, sources].map((words) => words.map((word) => word.getBoundingClientRect()));
-    for (const link of this.svg.children) {
+    for (const link of findAll("path", this.svg)) {
       const { row, column } = link.dataset;
       link.setAttribute("d", linkPath(from[row], to[column], origin, inColumns));
     }
@@ -45,7 +45,7 @@ export class AttentionLinks extends HTMLElement {
   /** Shows the links of a word or a cell, or all of them. @param {import("./types").MapView} view */
   choose({ row, column }) {
     this.svg.classList.toggle("whole", row === null && column === null);
-    for (const link of this.svg.children) {
+    for (const link of findAll("path", this.svg)) {
       const isShown = (row ?? +link.dataset.row) === +link.dataset.row
         && (column ?? +link.dataset.column) === +link.dataset.column;
       link.classList.toggle("hidden", !isShown);

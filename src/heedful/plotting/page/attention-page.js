@@ -9,6 +9,6 @@ const { sentences, form } = readData("maps");
 sentences.forEach(({ title, output, views }, index) => {
   const heading = title || (sentences.length > 1 ? `Sentence ${index + 1}` : "");
   const card = { id: `sentence-${index + 1}`, title: heading, text: output, views };
-  document.querySelector("main").append(createCard(card, (chosen) =>
+  document.getElementById("figures").append(createCard(card, (chosen) =>
     Object.assign(new AttentionView(), { data: { ...views[chosen], form } })));
 });

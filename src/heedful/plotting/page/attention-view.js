@@ -98,7 +98,7 @@ export class AttentionView extends HTMLElement {
     const { weights } = this;
     const values = row === null
       ? Array.from(weights[0], (_, column) => weights.reduce((sum, other) => sum + other[column], 0) / weights.length)
-      : weights[row];
+      : Array.from(weights[row]);
     const largest = Math.max(...values);
     this.sources.shade(values, largest);
     const from = row === null ? "all words, on average" : `\u201c${this.targets.words[row].title}\u201d`;

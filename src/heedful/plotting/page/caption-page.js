@@ -16,7 +16,7 @@ async function drawCaptions(cards) {
     const image = await decodeImage(picture);
     const heading = title || (cards.length > 1 ? `Picture ${index + 1}` : "");
     const maps = views.map(({ label, weights }) => ({ caption: label, weights: meanGrid(weights) }));
-    document.querySelector("main").append(createCard(
+    document.getElementById("figures").append(createCard(
       { id: `caption-${index + 1}`, title: heading, text, views: maps },
       (chosen) => Object.assign(new ImageAttention(), { data: { image, size, ...views[chosen] } })));
   }

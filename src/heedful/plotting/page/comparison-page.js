@@ -1,7 +1,7 @@
 // The report of a comparison: sorts its table, and highlights a system everywhere. Names of systems are
 // compared as text, and never enter a selector or markup.
 
-import { followPointer } from "./dom.js";
+import { findAll, followPointer } from "./dom.js";
 import { followSwitches } from "./line-chart.js";
 import "./sortable-table.js";
 
@@ -9,9 +9,8 @@ let kept = null; // the name chosen by a click
 
 function highlight(name) {
   document.body.classList.toggle("highlighting", name !== null);
-  document.querySelectorAll("g[data-name]").forEach((group) =>
-    group.classList.toggle("chosen", group.dataset.name === name));
-  document.querySelectorAll("tr").forEach((row) => {
+  findAll("g[data-name]").forEach((group) => group.classList.toggle("chosen", group.dataset.name === name));
+  findAll("tr").forEach((row) => {
     const button = row.querySelector("button.system");
     row.classList.toggle("chosen", button !== null && button.dataset.name === name);
   });
@@ -19,9 +18,7 @@ function highlight(name) {
 
 function keepSystem(name) {
   kept = name;
-  document.querySelectorAll("button.system").forEach((button) => {
-    button.ariaPressed = String(button.dataset.name === name);
-  });
+  findAll("button.system").forEach((button) => { button.ariaPressed = String(button.dataset.name === name); });
   highlight(name);
 }
 
@@ -30,7 +27,7 @@ followPointer(document, ({ target }) => target.closest?.("[data-name]")?.dataset
   keep: (name) => name !== null && keepSystem(name === kept ? null : name),
 });
 document.addEventListener("keydown", ({ key }) => key === "Escape" && keepSystem(null));
-document.querySelectorAll("sortable-table").forEach((table) => table.addEventListener("sort", ({ detail }) => {
+findAll("sortable-table").forEach((table) => table.addEventListener("sort", ({ detail }) => {
   document.querySelector(".sorted").textContent = detail;
 }));
 followSwitches();

@@ -30,6 +30,11 @@ export function createToken(tag, className, token) {
   return create(tag, className, create("span", "space-mark", token[0]), token.slice(1));
 }
 
+/** @type {(selector: string, root?: ParentNode) => any[]} */
+export function findAll(selector, root = document) {
+  return [...root.querySelectorAll(selector)];
+}
+
 /** The data that a page embeds as JSON, if it has them. @type {(id: string) => any} */
 export function readData(id) {
   const node = document.getElementById(id);

@@ -1,6 +1,6 @@
 // The glimpses of an image, what each of them sees, and the probabilities of the classes after it.
 
-import { create } from "./dom.js";
+import { create, findAll } from "./dom.js";
 
 const SCALE = 8; // pixels of a canvas for each of the image
 
@@ -14,7 +14,8 @@ function rasterize({ size, pixels }) {
   return canvas;
 }
 
-/** What a glimpse sees at its first scale; outside of the image it is black. */
+// What a glimpse sees at its first scale; outside of the image it is black.
+/** @type {(source: HTMLCanvasElement, box: number[], color: string) => HTMLCanvasElement} */
 function createPatch(source, [top, left, height, width], color) {
   const side = Math.max(1, Math.round(width));
   const canvas = Object.assign(create("canvas", ""), { width: side, height: side });
@@ -25,6 +26,7 @@ function createPatch(source, [top, left, height, width], color) {
   return canvas;
 }
 
+/** @type {(box: number[]) => [number, number]} */
 function centerOf([top, left, height, width]) {
   return [SCALE * (left + width / 2), SCALE * (top + height / 2)];
 }
@@ -34,7 +36,8 @@ export class GlimpseTrail extends HTMLElement {
   /** @param {import("./types").GlimpseImage} image */
   set data(image) {
     const { size, glimpses, colors, probabilities, answer, wrong } = image;
-    [this.image, this.source] = [image, rasterize(image)];
+    this.image = image;
+    this.source = rasterize(image);
     this.canvas = Object.assign(create("canvas", ""), { width: SCALE * size, height: SCALE * size, role: "img" });
     this.patches = glimpses.map(({ boxes }, index) => createPatch(this.source, boxes[0], colors[index]));
     this.bars = probabilities.map((_, label) =>
@@ -56,7 +59,7 @@ export class GlimpseTrail extends HTMLElement {
     const probabilities = glimpses[taken - 1]?.probabilities ?? [];
     const best = probabilities.indexOf(Math.max(...probabilities));
     this.bars.forEach((bar, label) => {
-      bar.firstChild.style.height = `${70 * (probabilities[label] ?? 0)}%`;
+      findAll(".filled", bar)[0].style.height = `${70 * (probabilities[label] ?? 0)}%`;
       bar.classList.toggle("best", label === best);
     });
     this.canvas.ariaLabel = `${answer}; ${taken} of ${glimpses.length} glimpses`;

@@ -48,17 +48,20 @@ function createGate(gate) {
   return bar;
 }
 
-/** A picture is shown in its own pixels; a small one, and a grid without a picture, is enlarged. */
+// A picture is shown in its own pixels; a small one, and a grid without a picture, is enlarged.
+/** @type {(image: HTMLImageElement | null, size: number[]) => import("./types").Picture} */
 function createCanvas(image, [height, width]) {
   const isSmall = image === null || isPixelated(height, width);
   const scale = isSmall ? Math.max(1, Math.floor(CANVAS_SIDE / Math.max(height, width))) : 1;
   const picture = createPicture(image, [height * scale, width * scale], isSmall ? "picture pixelated" : "picture");
   const side = image && isSmall ? SMALL_SIDE : Math.max(width * scale, CANVAS_SIDE);
   picture.canvas.style.maxWidth = `${width > WIDE * height ? 2 * CANVAS_SIDE : side}px`;
-  return Object.assign(picture, { canvas: Object.assign(picture.canvas, { tabIndex: 0, role: "img" }) });
+  Object.assign(picture.canvas, { tabIndex: 0, role: "img" });
+  return picture;
 }
 
-/** A table of as many cells as the grid has, which is filled with the weights of a word. */
+// A table of as many cells as the grid has, which is filled with the weights of a word.
+/** @type {(grid: number[]) => { details: HTMLElement, fill: (grid: number[][], strength: number[][]) => void }} */
 function createNumbers([rows, columns]) {
   const header = (scope, index) => Object.assign(create("th", "", String(index + 1)), { scope });
   const heads = Array.from({ length: columns }, (_, column) => header("col", column));
@@ -68,7 +71,7 @@ function createNumbers([rows, columns]) {
   const details = create("details", "numbers", create("summary", "", "Weights as numbers"), create("div", "", table));
   const fill = (grid, strength) => cells.forEach((line, row) => line.forEach((cell, column) => {
     cell.textContent = percent(grid[row][column]);
-    cell.style.setProperty("--weight", strength[row][column]);
+    cell.style.setProperty("--weight", String(strength[row][column]));
     cell.classList.toggle("strong", strength[row][column] > STRONG);
   }));
   return { details, fill };
@@ -83,7 +86,10 @@ export class ImageAttention extends HTMLElement {
       return;
     }
     this.kept = NOTHING; // chosen by a click, the player or the keyboard
-    [this.texts, this.gates, this.weights, this.mean] = [words, gates, weights, meanGrid(weights)];
+    this.texts = words;
+    this.gates = gates;
+    this.weights = weights;
+    this.mean = meanGrid(weights);
     this.grid = [weights[0].length, weights[0][0].length];
     this.summaries = weights.map(summarize);
     this.picture = createCanvas(image, size);
@@ -139,7 +145,7 @@ export class ImageAttention extends HTMLElement {
     this.player.step = word === null ? 0 : word + 1;
     this.reading.textContent = this.#describe(word, cell);
     canvas.ariaLabel = word === null ? "the picture" : this.#describe(word, null);
-    (this.closest(".figure") ?? this).dataset.word = word ?? "";
+    this.parentElement?.setAttribute("data-word", word ?? "");
   }
 
   #describe(word, cell) {

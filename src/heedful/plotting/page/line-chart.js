@@ -2,19 +2,19 @@
 // at the pointer. The scales are attributes of each SVG; the numbers are columns of step, seconds,
 // FLOPs and value.
 
-import { createSvg } from "./dom.js";
+import { createSvg, findAll } from "./dom.js";
 import { clamp, formatValue, nearestIndex } from "./numbers.js";
 
 const VALUE = 3; // the column after those of the axes
 
 /** Shows the curves of the checked radio buttons, now and on every change. */
 export function followSwitches() {
-  const chosen = (name) => document.querySelector(`input[name="${name}"]:checked`)?.value;
-  const show = () => document.querySelectorAll(".curves").forEach((curves) => {
+  const chosen = (name) => findAll(`input[name="${name}"]:checked`)[0]?.value;
+  const show = () => findAll(".curves").forEach((curves) => {
     const { score, axis } = curves.dataset;
     curves.hidden = score !== chosen("score") || axis !== chosen("axis");
   });
-  document.querySelectorAll(".switch input").forEach((radio) => radio.addEventListener("change", show));
+  findAll(".switch input").forEach((radio) => radio.addEventListener("change", show));
   show();
 }
 
@@ -37,7 +37,7 @@ export class LineChart extends HTMLElement {
     this.chart = chart;
     this.columns = chart.curves.reduce((longest, { columns }) =>
       (columns[0].length > longest[0].length ? columns : longest), chart.curves[0].columns);
-    this.querySelectorAll(".curves").forEach((node) => {
+    findAll(".curves", this).forEach((node) => {
       node.addEventListener("pointermove", (event) => this.#onMove(event));
       node.addEventListener("pointerdown", (event) => this.#onMove(event));
       node.addEventListener("pointerleave", () => this.#point(null));
@@ -48,7 +48,7 @@ export class LineChart extends HTMLElement {
 
   // Of a wide chart there is a narrow one, too; neither may be drawn while the page is hidden.
   get #visible() {
-    const shown = [...this.querySelectorAll(".curves:not([hidden])")];
+    const shown = findAll(".curves:not([hidden])", this);
     return shown.find((node) => node.offsetParent !== null) ?? shown[0];
   }
 

@@ -12,21 +12,28 @@ const MAX_TABLE_ROWS = 50; // of a row, the largest weights are listed
 export class MapCanvas extends HTMLElement {
   /** @param {import("./types").MapData} data */
   set data({ source, target, weights, note, readWeight = (row, column) => weights[row][column] }) {
-    [this.source, this.target, this.weights, this.readWeight] = [source, target, weights, readWeight];
-    [this.chosen, this.zoom, this.top, this.left] = [{ row: null, column: null }, 1, 0, 0];
+    this.source = source;
+    this.target = target;
+    this.weights = weights;
+    this.readWeight = readWeight;
+    this.chosen = { row: null, column: null };
+    this.zoom = 1;
+    this.top = 0; // the first row and column that are shown
+    this.left = 0;
     const { levels, largest } = buildPyramid(weights);
     this.levels = levels;
     const label = `attention map, ${target.length} rows, ${source.length} columns`;
     this.canvas = Object.assign(create("canvas", ""), { tabIndex: 0, role: "img", ariaLabel: label });
     this.canvas.setAttribute("aria-description", "Arrow keys move, plus and minus zoom, 0 shows the whole map.");
     this.reading = Object.assign(create("p", "reading"), { ariaLive: "polite" });
-    const buttons = [["+", "zoom in", 2], ["\u2212", "zoom out", 0.5], ["1:1", "whole map", 0]].map(([text, ariaLabel, factor]) => {
-      const button = Object.assign(create("button", "", text), { type: "button", ariaLabel, title: ariaLabel });
-      button.addEventListener("click", (event) => { event.stopPropagation(); this.zoomBy(factor); });
+    const zooms = /** @type {[string, number][]} */ ([["Zoom in", 2], ["Zoom out", 0.5], ["Whole map", 0]]);
+    const buttons = zooms.map(([text, factor]) => {
+      const button = Object.assign(create("button", "", text), { type: "button" });
+      button.addEventListener("click", () => this.zoomBy(factor));
       return button;
     });
     this.table = create("tbody", "");
-    this.details = create("details", "", create("summary", "", "Weights of the row as a table"), create("table", "plain", this.table));
+    this.details = create("details", "", create("summary", "", "Weights of the row as a table"), create("table", "", this.table));
     this.details.addEventListener("toggle", () => this.#listRow());
     const caption = create("p", "caption", `${note} The darkest shade is a weight of ${formatNumber(largest)}.`);
     this.replaceChildren(this.canvas, create("div", "zoom", ...buttons), this.reading, caption, this.details);

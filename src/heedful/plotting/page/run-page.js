@@ -2,15 +2,15 @@
 // markup.
 
 import { AttentionView } from "./attention-view.js";
-import { create, readData } from "./dom.js";
+import { create, findAll, readData } from "./dom.js";
 import { ImageAttention } from "./image-attention.js";
-import { followSwitches, LineChart } from "./line-chart.js";
+import { followSwitches } from "./line-chart.js";
 import { formatValue } from "./numbers.js";
-import { SettingsTree } from "./settings-tree.js";
-import { StepPlayer } from "./step-player.js";
+import "./settings-tree.js";
+import "./step-player.js";
 import { createCard } from "./view-chooser.js";
 
-const find = (selector) => document.querySelector(selector);
+const find = (selector) => findAll(selector)[0];
 
 function showNothing(section, text) {
   find(`#${section}`).replaceChildren(create("h2", "", find(`#${section} h2`).textContent), create("p", "nothing", text));
@@ -26,7 +26,7 @@ function describePosition([step, seconds, flops]) {
 }
 
 function linkCharts(data) {
-  const charts = /** @type {LineChart[]} */ ([...document.querySelectorAll("line-chart")]);
+  const charts = findAll("line-chart");
   if (!charts.length) return;
   const readOut = find("#read-out");
   const hint = readOut.textContent;
@@ -35,9 +35,8 @@ function linkCharts(data) {
     readOut.textContent = position ? describePosition(position) : hint;
   };
   charts.forEach((chart, index) => { chart.data = data[index]; });
-  document.addEventListener("point", ({ detail }) => pointAt(detail));
-  document.querySelectorAll(".switch input").forEach((radio) =>
-    radio.addEventListener("change", () => pointAt(charts[0].at)));
+  document.addEventListener("point", (/** @type {any} */ { detail }) => pointAt(detail));
+  findAll(".switch input").forEach((radio) => radio.addEventListener("change", () => pointAt(charts[0].at)));
   pointAt(null);
 }
 
@@ -111,7 +110,7 @@ function showSamples({ validations, total }) {
     return;
   }
   let chosen = 0;
-  const player = /** @type {StepPlayer} */ (find("#samples step-player"));
+  const player = find("#samples step-player");
   const cards = find("#samples .cards");
   const draw = () => {
     const { items } = validations[player.step];
@@ -144,7 +143,7 @@ function showConfiguration(text) {
     showNothing("configuration", "Nothing yet.");
     return;
   }
-  const tree = /** @type {SettingsTree} */ (find("settings-tree"));
+  const tree = find("settings-tree");
   tree.data = text;
   find("#find").addEventListener("input", ({ target }) => {
     const count = tree.search(target.value);

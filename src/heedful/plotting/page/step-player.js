@@ -14,7 +14,9 @@ export class StepPlayer extends HTMLElement {
    *   describe: (step: number) => string, hasPageKeys?: boolean }} data
    */
   set data({ name, label, max, first = 0, step = 0, describe, hasPageKeys = false }) {
-    [this.max, this.first, this.describe, this.hasPageKeys] = [max, first, describe, hasPageKeys];
+    this.range = { first, max };
+    this.describe = describe;
+    this.hasPageKeys = hasPageKeys;
     this.button = Object.assign(create("button", "play", "Play"), { type: "button", disabled: max <= first });
     this.slider = Object.assign(create("input", ""), { type: "range", min: 0, max, step: 1, disabled: max < 1 });
     this.slider.setAttribute("aria-label", name);
@@ -27,9 +29,9 @@ export class StepPlayer extends HTMLElement {
   }
 
   connectedCallback() {
-    this.onKey = (/** @type {KeyboardEvent} */ event) => {
-      const change = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-      if (this.hasPageKeys && change && !this.contains(event.target)) this.moveTo(this.step + change);
+    this.onKey = (/** @type {any} */ { key, target }) => {
+      const change = { ArrowLeft: -1, ArrowRight: 1 }[key];
+      if (this.hasPageKeys && change && !this.contains(target)) this.moveTo(this.step + change);
     };
     document.addEventListener("keydown", this.onKey);
   }
@@ -44,7 +46,7 @@ export class StepPlayer extends HTMLElement {
   }
 
   set step(step) {
-    this.slider.value = clamp(step, 0, this.max);
+    this.slider.value = String(clamp(step, 0, this.range.max));
     this.output.textContent = this.describe(this.step);
     this.slider.setAttribute("aria-valuetext", this.output.textContent);
   }
@@ -57,11 +59,12 @@ export class StepPlayer extends HTMLElement {
 
   /** Goes on from the shown step, or begins anew from the last one. */
   play() {
-    if (this.step >= this.max || this.step < this.first) this.#go(this.first);
+    const { first, max } = this.range;
+    if (this.step >= max || this.step < first) this.#go(first);
     this.button.textContent = "Pause";
     this.timer = setInterval(() => {
       this.#go(this.step + 1);
-      if (this.step >= this.max) this.stop();
+      if (this.step >= max) this.stop();
     }, MILLISECONDS_PER_STEP);
   }
 

@@ -48,7 +48,7 @@ export class TokenRow extends HTMLElement {
   showWeights(weights, largest = 1) {
     this.shade(weights, largest);
     this.words.forEach((word, index) => {
-      word.dataset.weight = weights[index] ?? "";
+      word.dataset.weight = String(weights[index] ?? "");
       word.querySelector(".percentage").textContent = percent(weights[index] ?? 0);
     });
   }

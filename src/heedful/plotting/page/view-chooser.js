@@ -66,7 +66,7 @@ export function createCard({ id, title, text, views }, draw) {
   const figure = create("div", "figure", draw(0));
   if (views.length > 1) {
     const chooser = Object.assign(new ViewChooser(), { data: views });
-    chooser.addEventListener("choose", ({ detail }) => figure.replaceChildren(draw(detail)));
+    chooser.addEventListener("choose", (/** @type {any} */ { detail }) => figure.replaceChildren(draw(detail)));
     section.append(chooser);
   } else if (views[0].caption) {
     section.append(create("p", "caption", views[0].caption));

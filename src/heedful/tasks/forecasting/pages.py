@@ -183,16 +183,15 @@ def render_forecast_page(
     keys = [html.curve_key("line line-0", "actual"), html.curve_key("line line-1", "median")]
     for num_layers, name in enumerate(_interval_names(levels).values(), start=1):
         keys.append(html.curve_key("band line-1", name, num_layers=num_layers))
+    legend = (html.element("p", text, css_class="intro"), html.element("p", *keys, css_class="bar"))
     content = [
-        html.element("p", text, css_class="intro"),
-        html.element("p", *keys, css_class="bar"),
+        html.element("div", *legend, attributes={"role": "region", "aria-label": "legend"}),
         html.element("main", html.element("div", *figures, css_class="charts")),
     ]
     return html.render_page(
         html.serialize(*content),
         title=title,
         styles=["attention_map.css", "run.css"],
-        scripts=[],
         extra_style=CHART_STYLE,
         page_type="run",
     )

@@ -214,9 +214,9 @@ def render_page(predictions: Sequence[GlimpsePrediction], title: str = _TITLE) -
     )
     if has_averaged_episodes(predictions):
         text += f" {EPISODES_NOTE}"
-    trajectories = html.element("main", attributes={"id": "trails"})
+    trajectories = html.element("div", attributes={"id": "trails"})
     return html.render_page(
-        html.serialize(html.element("p", text), trajectories),
+        html.serialize(html.element("main", html.element("p", text), trajectories)),
         title=title,
         styles=["attention_map.css", "glimpses.css"],
         scripts=["glimpse-page.js"],
