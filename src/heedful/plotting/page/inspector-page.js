@@ -1,7 +1,7 @@
 // The inspector: a text, the attention of the model that reads it, and what changes if it is edited.
 
 import { AttentionView } from "./attention-view.js";
-import { create } from "./dom.js";
+import { create, findAll } from "./dom.js";
 import { EditList } from "./edit-list.js";
 import { percentage } from "./numbers.js";
 import { ServerModels } from "./source.js";
@@ -73,7 +73,7 @@ function draw() {
   const chooser = new ViewChooser();
   chooser.data = views;
   chooser.choose(views[state.value.view] ? state.value.view : 0);
-  chooser.addEventListener("choose", ({ detail }) => { state.value.view = detail; drawView(figure); });
+  chooser.addEventListener("choose", (/** @type {any} */ { detail }) => { state.value.view = detail; drawView(figure); });
   const figure = create("div", "figure");
   maps.replaceChildren(...(views.length > 1 ? [chooser] : []), figure);
   drawView(figure);
@@ -88,7 +88,7 @@ function drawView(figure) {
   const { queries, keys } = view.layer;
   const shown = new AttentionView();
   shown.data = { source: keys, target: queries, weights: view.weights, note: view.caption };
-  shown.addEventListener("keep", ({ detail: { row, column } }) => {
+  shown.addEventListener("keep", (/** @type {any} */ { detail: { row, column } }) => {
     if (row === null && column === null) return; // the focus may have moved to a button
     Object.assign(state.value, { row, column });
     drawStep(view);
@@ -104,7 +104,7 @@ function drawView(figure) {
   const isInside = (index, tokens) => index === null || index < tokens.length;
   if (isInside(row, queries) && isInside(column, keys)) shown.keep({ row, column });
   drawStep(view);
-  if (hasFocus) shown.querySelector(`.cell[data-row="${row}"][data-column="${column}"]`)?.focus();
+  if (hasFocus) findAll(`.cell[data-row="${row}"][data-column="${column}"]`, shown)[0]?.focus();
 }
 
 function addEdit(edit) {
@@ -142,7 +142,7 @@ function drawStep(view) {
   const top = hasRow && explanation.top[row];
   if (top) {
     const tokens = Object.assign(new TopTokens(), { data: top });
-    tokens.addEventListener("token", ({ detail }) =>
+    tokens.addEventListener("token", (/** @type {any} */ { detail }) =>
       state.change({ prefix: [...explanation.token_ids.slice(0, row), detail] }, true));
     stepPane.append(tokens);
   }
@@ -164,7 +164,7 @@ function describeChecks({ checks, head = 0 }, row) {
 function drawEdits() {
   const { edits, prefix } = state.value;
   const list = Object.assign(new EditList(), { data: edits });
-  list.addEventListener("remove", ({ detail }) =>
+  list.addEventListener("remove", (/** @type {any} */ { detail }) =>
     state.change({ edits: edits.filter((_, index) => index !== detail) }, true));
   const kept = prefix.length ? [create("p", "", `the first ${prefix.length} tokens are kept`)] : [];
   editPane.replaceChildren(create("h2", "", "Edits"), list, ...kept, create("p", "actions",
