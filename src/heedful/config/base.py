@@ -124,7 +124,7 @@ def locate(
             value = value.get(part)
             path.append(part)
         elif isinstance(value, list) and isinstance(part, int):
-            value = value[part]
+            value = value[part] if part < len(value) else None  # a tuple may miss its last
             path.append(part)
     return SettingLocation(tuple(path), candidates, parents)
 

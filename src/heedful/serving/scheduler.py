@@ -1,11 +1,11 @@
 """Queue, batches and deadlines: the `Service` that all routes use.
 
-A free worker gets the queued inputs of one model with one set of options, oldest first; an input
-waits `max_wait_ms` at most for others. A request is admitted if the measured speed lets it be
-answered in time. Inputs whose worker dies are predicted again by the next one, the second time
-each alone, so that one that kills workers takes no other with it. Invariants: a request that is
-given up (deadline, hang-up) is not predicted any more, and no answer depends on the rest of its
-batch.
+A free worker gets the queued inputs of one model with one set of options, oldest first; if the last
+batch was that of several requests, it waits `max_wait_ms` at most for as many. A request is
+admitted if the measured speed lets it be answered in time. Inputs whose worker dies are predicted
+again by the next one, the second time each alone, so that one that kills workers takes no other
+with it. Invariants: a request that is given up (deadline, hang-up) is not predicted any more, and
+no answer depends on the rest of its batch.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 from heedful.errors import choices_hint, did_you_mean
 from heedful.serving.batch_speed import ITEM_COST, BatchKey, BatchSpeeds, input_cost
@@ -42,6 +42,13 @@ _DEADLY = ItemError(
 _item_ids = count(1)
 
 
+class _SharedBatch(NamedTuple):
+    """A batch with inputs of several requests."""
+
+    num_items: int
+    end: float
+
+
 class Scheduler:
     """The requests of a server and the workers that are ready; see `Service`."""
 
@@ -50,6 +57,7 @@ class Scheduler:
         self._models: dict[str, ModelInfo] = {}
         self.links: list[WorkerLink] = []  # workers that are ready
         self._busy_until: dict[WorkerLink, float] = {}
+        self._shared_batches: dict[str, _SharedBatch] = {}  # by model, if the last one was shared
         self._groups: dict[BatchKey, BatchGroup] = {}
         self._num_queued = self._num_active = 0
         self._speeds = BatchSpeeds()
@@ -244,11 +252,22 @@ class Scheduler:
                 return
             key = min(waiting, key=lambda key: self._groups[key].entries[0].arrival)
             group = self._groups[key]
-            ripe_at = group.entries[0].arrival + self._settings.max_wait_ms / 1000
-            if group.num_items < self._settings.max_batch and ripe_at > loop.time():
+            ripe_at = self._ripe_at(key, group)
+            if ripe_at > loop.time():
                 self._timer = loop.call_at(ripe_at, self._send_batches)
                 return
             self._send(link, key, group)
+
+    def _ripe_at(self, key: BatchKey, group: BatchGroup) -> float:
+        """Return until when inputs wait for others: not at all, unless clients ask side by side.
+
+        Those of the last batch may ask again as soon as they are answered; with as many inputs as
+        it had, there is nothing to wait for.
+        """
+        last = self._shared_batches.get(key.model)
+        if last is None or group.num_items >= min(last.num_items, self._settings.max_batch):
+            return 0.0
+        return max(group.entries[0].arrival, last.end) + self._settings.max_wait_ms / 1000
 
     def _send(self, link: WorkerLink, key: BatchKey, group: BatchGroup) -> None:
         loop = asyncio.get_running_loop()
@@ -275,6 +294,10 @@ class Scheduler:
         answer: asyncio.Future[Sequence[Result]],
     ) -> None:
         self._busy_until.pop(link, None)
+        self._shared_batches.pop(key.model, None)
+        if len({entry.request for entry in batch}) > 1:
+            end = asyncio.get_running_loop().time()
+            self._shared_batches[key.model] = _SharedBatch(len(batch), end)
         for entry in batch:
             entry.link = None
         if answer.exception() is not None:

@@ -130,3 +130,33 @@ def test_two_models_with_equal_load_are_at_most_2_5_times_slower_than_alone():
         assert together[model] < 2.5 * alone[model]
     slower, faster = max(together.values()), min(together.values())
     assert slower < 1.2 * faster
+
+
+async def ask_again_and_again(num_clients):
+    """Return the times of requests, and the sizes of batches, of clients that ask when answered."""
+    scheduler, sizes, seconds = await start(), [], []
+    (link,), loop = scheduler.links, asyncio.get_running_loop()
+    predict = link.predict
+    link.predict = lambda call: sizes.append(len(call.items)) or predict(call)
+
+    async def client(index):
+        await asyncio.sleep(0.001 * index)
+        for _ in range(20):
+            start_time = loop.time()
+            await scheduler.predict("m", [TEXT], {})
+            seconds.append(loop.time() - start_time)
+            await asyncio.sleep(0.001)
+
+    await asyncio.gather(*map(client, range(num_clients)))
+    return seconds, sizes
+
+
+def test_client_that_is_alone_does_not_wait_for_others():
+    seconds, sizes = run(ask_again_and_again(1))
+    assert max(seconds) == pytest.approx(0.02 + 0.0004 * input_cost(TEXT))
+    assert set(sizes) == {1}
+
+
+def test_clients_that_ask_side_by_side_share_batches():
+    _, sizes = run(ask_again_and_again(8))
+    assert sum(sizes) / len(sizes) > 6
