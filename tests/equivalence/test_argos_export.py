@@ -14,8 +14,8 @@ from urllib.request import Request, urlopen
 import pytest
 
 import heedful as package
+from heedful.conversion.argos_export import write_sentence_splitter
 from heedful.conversion.exporting import export_run
-from heedful.conversion.sentence_splitter import write_sentence_splitter
 from heedful.errors import ConfigError
 from heedful.tasks.translation.sentences import sentence_spans
 from tests.exporting import export, train_letters

@@ -55,11 +55,10 @@ def test_gpu_explanations_match_cpu(trained, beam_size):
     options = on_cpu.parse_options({"beam_size": beam_size})
     first, second = (each.explain("a b c d", options, edits=[FORCED]) for each in (on_cpu, on_gpu))
     assert first.result.tokens == second.result.tokens
-    torch.testing.assert_close(
-        *map(torch.tensor, (first.layers[0].weights, second.layers[0].weights))
-    )
+    weights = (torch.tensor(each.layers[0].weights) for each in (first, second))
+    torch.testing.assert_close(*weights, rtol=1e-2, atol=1e-3)  # a GPU multiplies in TF32
     effects = (torch.tensor(each.checks[0].effects["uniform"]) for each in (first, second))
-    torch.testing.assert_close(*effects, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(*effects, rtol=1e-2, atol=1e-3)
 
 
 def test_run_trained_on_gpu_loads_on_cpu(tmp_path):

@@ -43,9 +43,9 @@ _item_ids = count(1)
 
 
 class _SharedBatch(NamedTuple):
-    """A batch with inputs of several requests."""
+    """A batch beside which there were other requests."""
 
-    num_items: int
+    num_items: int  # with those that waited when it ended
     end: float
 
 
@@ -262,7 +262,7 @@ class Scheduler:
         """Return until when inputs wait for others: not at all, unless clients ask side by side.
 
         Those of the last batch may ask again as soon as they are answered; with as many inputs as
-        it had, there is nothing to wait for.
+        there were then, nothing is left to wait for.
         """
         last = self._shared_batches.get(key.model)
         if last is None or group.num_items >= min(last.num_items, self._settings.max_batch):
@@ -294,10 +294,7 @@ class Scheduler:
         answer: asyncio.Future[Sequence[Result]],
     ) -> None:
         self._busy_until.pop(link, None)
-        self._shared_batches.pop(key.model, None)
-        if len({entry.request for entry in batch}) > 1:
-            end = asyncio.get_running_loop().time()
-            self._shared_batches[key.model] = _SharedBatch(len(batch), end)
+        self._note_shared(key, batch)
         for entry in batch:
             entry.link = None
         if answer.exception() is not None:
@@ -313,6 +310,15 @@ class Scheduler:
             for entry, result in zip(batch, answer.result(), strict=True):
                 entry.request.add(entry.index, result)
         self._send_batches()
+
+    def _note_shared(self, key: BatchKey, batch: Sequence[QueuedInput]) -> None:
+        """Note how many inputs there are at a time, if they are those of several requests."""
+        waiting = self._groups[key].entries if key in self._groups else ()
+        requests = {entry.request for entry in (*batch, *waiting)}
+        self._shared_batches.pop(key.model, None)
+        if len(requests) > 1:
+            end = asyncio.get_running_loop().time()
+            self._shared_batches[key.model] = _SharedBatch(len(batch) + len(waiting), end)
 
     def _retry(self, key: BatchKey, batch: Sequence[QueuedInput]) -> None:
         """Queue the inputs of a worker that died, before all others; fail one that was alone."""

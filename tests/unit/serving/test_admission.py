@@ -159,4 +159,4 @@ def test_client_that_is_alone_does_not_wait_for_others():
 
 def test_clients_that_ask_side_by_side_share_batches():
     _, sizes = run(ask_again_and_again(8))
-    assert sum(sizes) / len(sizes) > 6
+    assert sum(sizes) / len(sizes) > 7
