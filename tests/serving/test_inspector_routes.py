@@ -1,0 +1,67 @@
+"""The routes of the inspector: its page, the files of the page, and explanations."""
+
+import os
+import signal
+
+import pytest
+
+from tests.serving.servers import running, wait_for
+
+EDIT = {"step": 0, "set": {"0": 1.0}}
+
+
+@pytest.fixture(scope="module")
+def inspector(tmp_path_factory, trained):
+    folder = tmp_path_factory.mktemp("inspector")
+    with running(folder, f"m={trained}", "--ui") as server:
+        yield server
+
+
+def explain(server, **fields):
+    return server.post("/v1/explain", {"model": "m", "input": "a b", **fields})
+
+
+def test_page_and_its_files_are_served(inspector):
+    page = inspector.get("/")
+    assert page.headers["content-type"].startswith("text/html")
+    for name in ("inspector-page.js", "inspector.css", "palette.css"):
+        assert f"/page/{name}" in page.body.decode()
+        assert inspector.get(f"/page/{name}").status == 200
+    assert inspector.get("/page/page.html").status == 404
+    assert inspector.get("/page/..%2f..%2fversion.py").status == 404
+
+
+def test_explanation_has_the_edited_row(inspector):
+    (layer,) = [layer for layer in explain(inspector).json["layers"] if layer["is_default"]]
+    edited = explain(inspector, edits=[{**EDIT, "layer": layer["path"]}])
+    (changed,) = [layer for layer in edited.json["layers"] if layer["is_default"]]
+    assert changed["weights"][0][0][0] == 1
+    assert layer["weights"][0][0][0] != 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "field"),
+    [
+        ({"model": "none"}, 404, "model"),
+        ({"input": 3}, 422, "input"),
+        ({"edits": [{"layer": "none", **EDIT}]}, 422, "edits[0].layer"),
+        ({"options": {"beam_size": 1000}}, 422, "options.beam_size"),
+        ({"input": "a " * 5000}, 422, "inputs.0"),
+    ],
+    ids=["model", "input", "edits", "options", "length"],
+)
+def test_wrong_request_names_the_field(inspector, fields, status, field):
+    answer = explain(inspector, **fields)
+    assert (answer.status, answer.json["field"]) == (status, field)
+
+
+def test_explanations_go_on_after_their_process_was_killed(inspector):
+    for worker in inspector.worker_pids()[1:]:
+        os.kill(worker, signal.SIGKILL)
+    wait_for(lambda: explain(inspector).status == 200, 60)
+    assert inspector.get("/readyz").status == 200
+
+
+def test_description_names_the_routes(inspector):
+    paths = inspector.get("/openapi.json").json["paths"]
+    assert {"/v1/explain", "/v1/translate", "/v1/completions", "/readyz"} <= paths.keys()
