@@ -9,7 +9,7 @@ EXTRAS := .venv/.extras
 QUICK := not learning and not diagonal and not wide and not slow and not faults and not extras and not gpu
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal
 # Only the files that have such tests: to collect all of them takes half a minute.
-MARKED = -m $(1) $(shell grep -rlw 'mark\.$(1)' tests --include='test_*.py')
+MARKED = -m "$(1)$(2)" $(shell grep -rlw 'mark\.$(1)' tests --include='test_*.py')
 COVERED := $(PYTEST) --cov --cov-report=term:skip-covered
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -54,11 +54,11 @@ test-wide: setup ## Check every recipe, every pair of options, the programs in t
 
 test-faults: setup ## Kill training processes, fill disks and run several ranks; nothing may be lost
 	@echo "Running the fault tests, on $(JOBS) processes (some minutes) ..."
-	@$(PYTEST) $(call MARKED,faults)
+	@$(PYTEST) $(call MARKED,faults, and not slow)
 
 test-extras: $(EXTRAS) ## Install the optional packages and Triton, and run their tests
 	@echo "Running the tests of optional packages, and of Triton kernels in its interpreter ..."
-	@$(PYTEST) $(call MARKED,extras)
+	@$(PYTEST) $(call MARKED,extras, and not slow)
 
 $(EXTRAS): $(READY)
 	@echo "Installing TensorBoard, MLflow, wandb, pyarrow, CTranslate2, ONNX, image weights and Triton ..."
