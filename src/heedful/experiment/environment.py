@@ -178,23 +178,24 @@ def handle_stop_signals(
     `on_stop` is called at the first signal. A second one acts as without this handler. Signals
     reach only the main thread; in others the function always returns False.
     """
-    stop_requested = threading.Event()
+    received: list[int] = []  # no Event: a handler that interrupts its `set` would wait for ever
     if threading.current_thread() is not threading.main_thread():
-        yield stop_requested.is_set
+        yield lambda: False
         return
     previous_handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         del frame
-        if not stop_requested.is_set():
+        is_first = not received
+        received.append(number)
+        if is_first:
             on_stop()
-        stop_requested.set()
         signal.signal(number, previous_handlers[signal.Signals(number)])
 
     for number in STOP_SIGNALS:
         signal.signal(number, on_signal)
     try:
-        yield stop_requested.is_set
+        yield lambda: bool(received)
     finally:
         for number, handler in previous_handlers.items():
             if signal.getsignal(number) != signal.SIG_IGN:  # by `ignore_stop_signals`

@@ -195,6 +195,41 @@ def test_second_signal_before_training_is_saved_interrupts_it():
     assert lines[1:] == ["stopping without saving"]
 
 
+@pytest.mark.parametrize("line", range(12))
+def test_signal_while_a_signal_is_handled_is_received(line):
+    """The handler is interrupted at each of its lines, those of what it calls included."""
+
+    def give_up(number, frame):
+        raise AssertionError("the handler waits for itself")
+
+    previous = signal.signal(signal.SIGALRM, give_up), signal.getsignal(signal.SIGTERM)
+    tracer = sys.gettrace()  # that of coverage
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    num_lines = 0
+
+    def trace(frame, event, argument):
+        nonlocal num_lines
+        num_lines += event == "line"
+        if event == "line" and num_lines == line + 1:
+            sys.settrace(None)
+            signal.raise_signal(signal.SIGTERM)
+        return trace
+
+    try:
+        with handle_stop_signals() as is_stopped:
+            handler = signal.getsignal(signal.SIGTERM)
+            signal.setitimer(signal.ITIMER_REAL, 5)
+            sys.settrace(trace)
+            handler(signal.SIGTERM, None)
+            sys.settrace(tracer)
+            assert is_stopped()
+    finally:
+        sys.settrace(tracer)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous[0])
+        signal.signal(signal.SIGTERM, previous[1])
+
+
 def test_stop_signals_ignored_outside_the_main_thread():
     results = []
 
