@@ -23,7 +23,7 @@ import numpy as np
 from typing_extensions import override
 
 from heedful.acceleration import ct2
-from heedful.conversion.ct2_export import token_strings
+from heedful.conversion.ct2_export import token_strings, translate_greedily
 from heedful.conversion.exporting import check_equal_outputs, greedy_outputs
 from heedful.conversion.interface import Exporter
 from heedful.errors import check
@@ -109,27 +109,17 @@ class ArgosExporter(Exporter):
 
     @override
     def compare(self, run: LoadedRun, folder: Path, sources: Sequence[Sequence[int]]) -> str:
-        import ctranslate2
         from sentencepiece import SentencePieceProcessor
 
         name, tokenizer = self._package_name(run), run.tokenizers.source
-        ids = {piece: index for index, piece in enumerate(token_strings(run.tokenizers.target))}
         texts = [tokenizer.decode(source) for source in sources]
         expected, limits = greedy_outputs(run, tokenizer.encode_batch(texts))
-        actual = []
         with tempfile.TemporaryDirectory() as temporary:
             zipfile.ZipFile(folder / f"{name}.argosmodel").extractall(temporary)
             root = Path(temporary) / name
-            pieces = SentencePieceProcessor(model_file=str(root / "sentencepiece.model"))
-            translator = ctranslate2.Translator(str(root / "model"), compute_type="float32")
-            for text, limit in zip(texts, limits, strict=True):
-                [result] = translator.translate_batch(
-                    [pieces.encode(text, out_type=str)],
-                    beam_size=1,
-                    max_decoding_length=limit,
-                    max_input_length=0,
-                )
-                actual.append([ids[piece] for piece in result.hypotheses[0]])
+            processor = SentencePieceProcessor(model_file=str(root / "sentencepiece.model"))
+            pieces = [processor.encode(text, out_type=str) for text in texts]
+            actual = translate_greedily(root / "model", run, pieces, limits)
         check_equal_outputs(expected, actual, location=str(folder))
         return f"{len(sources)} greedy outputs of the package in fp32 are equal, token for token"
 

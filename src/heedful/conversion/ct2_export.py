@@ -78,27 +78,33 @@ class CTranslate2Exporter(Exporter):
 
     @override
     def compare(self, run: LoadedRun, folder: Path, sources: Sequence[Sequence[int]]) -> str:
-        import ctranslate2
-
-        translator = ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1)
-        source, target = map(token_strings, run.tokenizers)
-        ids = {token: index for index, token in enumerate(target)}
+        source = token_strings(run.tokenizers.source)
         expected, limits = greedy_outputs(run, sources)
-        actual = []
-        for tokens, limit in zip(sources, limits, strict=True):
-            [result] = translator.translate_batch(
-                [[source[token] for token in tokens]],
-                beam_size=1,
-                max_decoding_length=limit,
-                max_input_length=0,
-            )
-            actual.append([ids[token] for token in result.hypotheses[0]])
+        tokens = [[source[token] for token in tokens] for tokens in sources]
+        actual = translate_greedily(folder, run, tokens, limits)
         check_equal_outputs(expected, actual, location=str(folder))
         return f"{len(sources)} greedy outputs of CTranslate2 in fp32 are equal, token for token"
 
     @override
     def usage(self, run: LoadedRun) -> str:
         return describe_program(run, _PROGRAM)
+
+
+def translate_greedily(
+    folder: Path, run: LoadedRun, sources: Sequence[Sequence[str]], limits: Sequence[int]
+) -> list[list[int]]:
+    """Return the greedy outputs of a converted model in fp32, one source at a time."""
+    import ctranslate2
+
+    translator = ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1)
+    ids = {token: index for index, token in enumerate(token_strings(run.tokenizers.target))}
+    outputs = []
+    for tokens, limit in zip(sources, limits, strict=True):
+        [result] = translator.translate_batch(
+            [list(tokens)], beam_size=1, max_decoding_length=limit, max_input_length=0
+        )
+        outputs.append([ids[token] for token in result.hypotheses[0]])
+    return outputs
 
 
 def token_strings(tokenizer: Tokenizer) -> list[str]:
