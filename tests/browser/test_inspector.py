@@ -12,6 +12,7 @@ from tests.serving.servers import running
 
 pytestmark = [pytest.mark.wide, pytest.mark.browser]
 TEXT = "a b c d"
+TIMEOUT = 120_000  # milliseconds, on a busy machine
 CROSS = "decoder.stack.layers.1.cross_attention.attention"
 
 
@@ -42,7 +43,7 @@ def open_page(chromium, server):
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
         page.goto(f"{server.url}/{fragment}")
-        page.wait_for_selector("attention-view", timeout=120_000)
+        page.wait_for_selector("attention-view", timeout=TIMEOUT)
         return page
 
     yield open_page
@@ -52,13 +53,19 @@ def open_page(chromium, server):
 
 
 def write_text(page, text=TEXT):
-    with page.expect_response("**/v1/explain"):
+    with page.expect_response("**/v1/explain", timeout=TIMEOUT):
         page.fill("textarea", text)
     settle(page)
 
 
+def check_status(page):
+    from playwright.sync_api import expect  # not wait_for_function, which the policy forbids
+
+    return expect(page.locator(".status"))
+
+
 def settle(page):
-    page.wait_for_function("document.querySelector('.status').textContent === ''")
+    check_status(page).to_have_text("", timeout=TIMEOUT)
 
 
 def weights(page):
@@ -86,7 +93,7 @@ def click_cell(page, row, column):
 
 
 def edit_by(page, action):
-    with page.expect_response("**/v1/explain"):
+    with page.expect_response("**/v1/explain", timeout=TIMEOUT):
         action()
     settle(page)
 
@@ -169,6 +176,6 @@ def test_clicked_token_begins_what_follows(open_page, translator):
 
 def test_error_of_the_server_is_shown(open_page):
     page = open_page()
-    with page.expect_response("**/v1/explain"):
+    with page.expect_response("**/v1/explain", timeout=TIMEOUT):
         page.fill("textarea", "a " * 3000)
-    page.wait_for_function("document.querySelector('.status').textContent.includes('characters')")
+    check_status(page).to_contain_text("characters", timeout=TIMEOUT)

@@ -10,6 +10,7 @@ import { TopTokens } from "./top-tokens.js";
 import { ViewChooser } from "./view-chooser.js";
 
 const DELAY = 150; // milliseconds after the last key
+const MAX_SHOWN = 300; // characters of a result that is no text
 const POLL = 500; // milliseconds while models are loaded
 const INITIAL = { model: "", text: "", beam: "", edits: [], prefix: [], view: 0, row: null, column: null };
 
@@ -38,8 +39,22 @@ function listViews({ layers, checks }) {
     .sort((one, two) => Number(two.layer.is_default) - Number(one.layer.is_default));
 }
 
-function requestInput({ text, prefix }) {
+/** Models of series or images read JSON values. */
+function readsText(model) {
+  return typeof models.byName[model]?.example === "string";
+}
+
+function exampleOf({ example }) {
+  return typeof example === "string" ? example : JSON.stringify(example ?? {});
+}
+
+function requestInput({ model, text, prefix }) {
+  if (!readsText(model)) return JSON.parse(text);
   return prefix.length ? { text, prefix_tokens: prefix } : text;
+}
+
+function describeResult({ text, label, ...others }) {
+  return text ?? label ?? JSON.stringify(others).slice(0, MAX_SHOWN);
 }
 
 async function explain() {
@@ -69,22 +84,28 @@ function update(value) {
 }
 
 function draw() {
-  output.textContent = explanation.result.text ?? explanation.result.label ?? "";
-  const chooser = new ViewChooser();
-  chooser.data = views;
-  chooser.choose(views[state.value.view] ? state.value.view : 0);
-  chooser.addEventListener("choose", (/** @type {any} */ { detail }) => { state.value.view = detail; drawView(figure); });
+  output.textContent = describeResult(explanation.result);
   const figure = create("div", "figure");
-  maps.replaceChildren(...(views.length > 1 ? [chooser] : []), figure);
+  maps.replaceChildren(...(views.length > 1 ? [createChooser(figure)] : []), figure);
   drawView(figure);
   drawEdits();
+}
+
+function createChooser(figure) {
+  const chooser = Object.assign(new ViewChooser(), { data: views });
+  chooser.choose(views[state.value.view] ? state.value.view : 0);
+  chooser.addEventListener("choose", (/** @type {any} */ { detail }) => { state.value.view = detail; drawView(figure); });
+  return chooser;
 }
 
 function drawView(figure) {
   const { row, column } = state.value;
   const hasFocus = figure.contains(document.activeElement) || document.activeElement === document.body;
   const view = views[state.value.view] ?? views[0];
-  if (!view) return figure.replaceChildren(create("p", "empty", "this model has no attention"));
+  if (!view) {
+    stepPane.replaceChildren();
+    return figure.replaceChildren(create("p", "empty", "no attention to show"));
+  }
   const { queries, keys } = view.layer;
   const shown = new AttentionView();
   shown.data = { source: keys, target: queries, weights: view.weights, note: view.caption };
@@ -172,6 +193,12 @@ function drawEdits() {
     createButton("reset", "without edits", () => state.change({ edits: [], prefix: [] }, true), edits.length || prefix.length)));
 }
 
+/** The text stays if both models read texts. */
+function nextText(model) {
+  const isKept = readsText(model) && readsText(state.value.model);
+  return isKept ? state.value.text : exampleOf(models.byName[model]);
+}
+
 async function listModels() {
   try {
     return await models.list();
@@ -193,11 +220,11 @@ async function start() {
   form.model.replaceChildren(...served.map(({ id, task }) => Object.assign(create("option", "", `${id} (${task})`), { value: id })));
   const { model, text } = state.value;
   const first = models.byName[model] ?? served[0];
-  state.change({ model: first.id, text: text || (typeof first.example === "string" ? first.example : "") });
+  state.change({ model: first.id, text: text || exampleOf(first) });
 }
 
 form.addEventListener("submit", (event) => event.preventDefault());
 form.text.addEventListener("input", () => state.change({ text: form.text.value, prefix: [] }));
 form.beam.addEventListener("change", () => state.change({ beam: form.beam.value }));
-form.model.addEventListener("change", () => state.change({ model: form.model.value, edits: [], prefix: [], view: 0 }));
+form.model.addEventListener("change", () => state.change({ ...INITIAL, model: form.model.value, text: nextText(form.model.value) }));
 start();
