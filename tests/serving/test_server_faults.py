@@ -4,7 +4,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import threading
 import time
 from collections import Counter
@@ -13,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from heedful.serving.server import listen
+from heedful.serving.settings import ServerSettings
 from tests.serving.servers import GOLDEN, Server, running, start, wait_for
 
 pytestmark = pytest.mark.faults
@@ -219,8 +220,8 @@ def test_sigterm_finishes_what_was_begun(trained, tmp_path):
     assert {200} <= statuses <= {200, 429, 503}  # 429 if the machine is slow
     assert all(isinstance(failure, ConnectionError) for failure in load.failures)
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
-    with socket.socket() as other:  # the port is free
-        other.bind((server.host, int(server.port)))
+    with listen(ServerSettings(host=server.host, port=int(server.port))):
+        pass  # the port is free, as closed connections do not keep it
     server.process.stdout.close()
 
 
