@@ -8,11 +8,12 @@ import pytest
 import heedful
 from heedful.attention.edits import AttentionEdit
 from tests.exporting import train_letters
-from tests.serving.servers import running
+from tests.serving.servers import GOLDEN, running
 
 pytestmark = [pytest.mark.wide, pytest.mark.browser]
 TEXT = "a b c d"
 TIMEOUT = 120_000  # milliseconds, on a busy machine
+OTHERS = ("classification", "forecasting", "language-modeling", "tagging")
 CROSS = "decoder.stack.layers.1.cross_attention.attention"
 
 
@@ -28,7 +29,8 @@ def translator(run):
 
 @pytest.fixture(scope="module")
 def server(run, tmp_path_factory):
-    with running(tmp_path_factory.mktemp("server"), f"letters={run}", "--ui") as server:
+    others = [GOLDEN / name for name in OTHERS]
+    with running(tmp_path_factory.mktemp("server"), f"letters={run}", *others, "--ui") as server:
         yield server
 
 
@@ -81,7 +83,7 @@ def weights(page):
 
 
 def output(page):
-    return page.text_content("main > .output")
+    return page.text_content("output-pane .output")
 
 
 def shown_layer(explanation):
@@ -132,7 +134,7 @@ def test_forced_cell_changes_what_follows_as_in_python(open_page, translator, wa
     assert weights(page) == [
         pytest.approx(row, abs=1e-5) for row in shown_layer(expected).weights[0]
     ]
-    assert "step 2 head 1" in page.text_content(".edits")
+    assert "step 2 head 1" in page.text_content("edit-pane")
 
 
 def test_removed_word_gets_no_attention(open_page, translator):
@@ -172,6 +174,16 @@ def test_clicked_token_begins_what_follows(open_page, translator):
     prefix = [*before.result.token_ids[:1], before.top[1][1].id]
     request = translator.parse_json({"text": TEXT, "prefix_tokens": prefix})
     assert output(page) == translator.explain(request).result.text
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_models_of_other_tasks_are_explained(open_page, name):
+    page = open_page()
+    with page.expect_response("**/v1/explain", timeout=TIMEOUT) as answer:
+        page.select_option("select", name)
+    assert answer.value.status == 200
+    settle(page)
+    assert output(page)
 
 
 def test_error_of_the_server_is_shown(open_page):

@@ -83,3 +83,20 @@ export function moveFocus(event, next) {
   next.tabIndex = 0;
   next.focus();
 }
+
+/** @type {(text: string, title: string, action: () => void, isEnabled?: unknown) => HTMLButtonElement} */
+export function createButton(text, title, action, isEnabled = true) {
+  const button = Object.assign(create("button", "", text), { type: "button", title, disabled: !isEnabled });
+  button.addEventListener("click", action);
+  return button;
+}
+
+/** Changes what the inspector shows; undo goes back to before it if it is an edit. @type {(pane: Element, changes: object, isEdit?: boolean) => void} */
+export function emitChange(pane, changes, isEdit = true) {
+  pane.dispatchEvent(new CustomEvent("change", { bubbles: true, detail: { changes, isEdit } }));
+}
+
+/** @type {(node: any) => boolean} */
+export function isTextField(node) {
+  return node.matches("input:not([type=radio], [type=range], [type=checkbox]), textarea, select");
+}

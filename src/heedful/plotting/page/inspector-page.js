@@ -1,202 +1,136 @@
-// The inspector: a text, the attention of the model that reads it, and what changes if it is edited.
+// The inspector: an input, what the model makes of it, and what changes if attention is edited.
+//
+// This page keeps the state and sends the requests; it knows no task and no mechanism. Add a view to PANES:
+// `accepts(explanation, model)` says whether it has something to show (the answer of /v1/explain, the entry of
+// /v1/models), `element` is its class, `isAside` puts it beside the others. The element has a setter `data`,
+// called with each answer ({ explanation, model, state, former }), and may have `select(state)`, called when
+// only `view`, `row` or `column` of the state were changed. It changes the state, and so the next request, by
+// emitChange(this, changes): undo goes back to before it, unless `isEdit` is false.
+// INPUTS are the editors of inputs: the first that accepts the model. Each has `value`, what the request has
+// as `input`, and dispatches "change" when its user changes it.
 
-import { AttentionView } from "./attention-view.js";
-import { create, findAll } from "./dom.js";
-import { EditList } from "./edit-list.js";
-import { percentage } from "./numbers.js";
+import { AttentionPane } from "./attention-pane.js";
+import { create, isTextField } from "./dom.js";
+import { EditPane } from "./edit-pane.js";
+import { OutputPane } from "./output-pane.js";
 import { ServerModels } from "./source.js";
 import { formatFragment, History, parseFragment } from "./state.js";
-import { TopTokens } from "./top-tokens.js";
-import { ViewChooser } from "./view-chooser.js";
+import { StepPane } from "./step-pane.js";
+import { JsonInput, TextInput } from "./text-input.js";
 
+/** @type {import("./types").Pane[]} */
+const PANES = [
+  { accepts: () => true, element: OutputPane },
+  { accepts: () => true, element: AttentionPane },
+  { accepts: ({ layers }) => layers.length > 0, element: StepPane, isAside: true },
+  { accepts: ({ layers }) => layers.length > 0, element: EditPane, isAside: true },
+];
+/** @type {import("./types").InputEditor[]} */
+const INPUTS = [
+  { accepts: ({ example }) => typeof example === "string", element: TextInput },
+  { accepts: () => true, element: JsonInput },
+];
 const DELAY = 150; // milliseconds after the last key
-const MAX_SHOWN = 300; // characters of a result that is no text
 const POLL = 500; // milliseconds while models are loaded
-const INITIAL = { model: "", text: "", beam: "", edits: [], prefix: [], view: 0, row: null, column: null };
+const SELECTION = ["view", "row", "column"];
+const INITIAL = { model: "", input: null, options: {}, edits: [], prefix: [], view: 0, row: null, column: null };
 
 const form = /** @type {any} */ (document.querySelector(".request"));
-const [statusLine, output, maps, stepPane, editPane] =
-  [".status", "main > .output", ".maps", ".step", ".edits"].map((selector) => document.querySelector(selector));
+const [statusLine, inputPlace, main, aside] =
+  [".status", ".input", ".panes > .stack", ".panes > aside"].map((selector) => document.querySelector(selector));
 const models = new ServerModels();
-let explanation = /** @type {any} */ (null);
-let views = /** @type {any[]} */ ([]);
+const state = new History(parseFragment(location.hash, INITIAL), update);
+const explanations = new WeakMap(); // of states
+const panes = new Map(PANES.map((pane) => [pane, new pane.element()]));
+let editor = /** @type {any} */ (null);
+let isTyping = false;
 let timer = 0;
 
-const state = new History(parseFragment(location.hash, INITIAL), update);
-
-/** The maps of all layers and heads; those that show how the output came about come first. */
-function listViews({ layers, checks }) {
-  return layers
-    .flatMap((layer, index) => {
-      const alike = layers.filter(({ type }) => type === layer.type);
-      const number = alike.length > 1 ? [`layer ${alike.indexOf(layer) + 1}`] : [];
-      return layer.weights.map((weights, head) => {
-        const isSingle = layer.weights.length === 1;
-        const caption = [layer.type, ...number, ...(isSingle ? [] : [`head ${head + 1}`])].join(", ");
-        return { caption, layer, weights, checks: checks[index], head: isSingle ? undefined : head };
-      });
-    })
-    .sort((one, two) => Number(two.layer.is_default) - Number(one.layer.is_default));
-}
-
-/** Models of series or images read JSON values. */
-function readsText(model) {
-  return typeof models.byName[model]?.example === "string";
-}
-
-function exampleOf({ example }) {
-  return typeof example === "string" ? example : JSON.stringify(example ?? {});
-}
-
-function requestInput({ model, text, prefix }) {
-  if (!readsText(model)) return JSON.parse(text);
-  return prefix.length ? { text, prefix_tokens: prefix } : text;
-}
-
-function describeResult({ text, label, ...others }) {
-  return text ?? label ?? JSON.stringify(others).slice(0, MAX_SHOWN);
+/** A prefix is an option where the model has one of this name, else part of the input. */
+function requestOf({ model, input, options, edits, prefix }) {
+  const hasOption = (name) => name in (models.byName[model].options.properties ?? {});
+  const kept = Object.fromEntries(Object.entries(options).filter(([name]) => hasOption(name)));
+  if (prefix.length === 0) return { model, input, options: kept, edits };
+  if (hasOption("prefix_tokens")) return { model, input, options: { ...kept, prefix_tokens: prefix }, edits };
+  return { model, input: { text: input, prefix_tokens: prefix }, options: kept, edits };
 }
 
 async function explain() {
-  const { model, beam, edits } = state.value;
-  const hasBeam = "beam_size" in (models.byName[model]?.options.properties ?? {});
-  const options = hasBeam && beam ? { beam_size: +beam } : {};
+  const asked = state.value;
   statusLine.textContent = "\u2026";
   try {
-    explanation = await models.explain({ model, input: requestInput(state.value), options, edits });
+    explanations.set(asked, await models.explain(requestOf(asked)));
   } catch (error) {
-    if (error.name === "AbortError") return;
-    statusLine.textContent = error.message;
+    if (error.name !== "AbortError") statusLine.textContent = error.message;
     return;
   }
   statusLine.textContent = "";
-  views = listViews(explanation);
   draw();
 }
 
 function update(value) {
   history.replaceState(null, "", formatFragment(value));
-  form.text.value = value.text;
-  form.beam.value = value.beam;
-  form.model.value = value.model;
+  showRequest(value);
   clearTimeout(timer);
   timer = setTimeout(explain, DELAY);
 }
 
+function showRequest({ model, input, options }) {
+  form.model.value = model;
+  form.beam.value = options.beam_size ?? "";
+  const { element } = INPUTS.find(({ accepts }) => accepts(models.byName[model]));
+  if (editor?.constructor !== element) {
+    editor = new element();
+    inputPlace.replaceChildren(editor);
+  }
+  if (JSON.stringify(editor.value) !== JSON.stringify(input)) editor.value = input;
+}
+
 function draw() {
-  output.textContent = describeResult(explanation.result);
-  const figure = create("div", "figure");
-  maps.replaceChildren(...(views.length > 1 ? [createChooser(figure)] : []), figure);
-  drawView(figure);
-  drawEdits();
-}
-
-function createChooser(figure) {
-  const chooser = Object.assign(new ViewChooser(), { data: views });
-  chooser.choose(views[state.value.view] ? state.value.view : 0);
-  chooser.addEventListener("choose", (/** @type {any} */ { detail }) => { state.value.view = detail; drawView(figure); });
-  return chooser;
-}
-
-function drawView(figure) {
-  const { row, column } = state.value;
-  const hasFocus = figure.contains(document.activeElement) || document.activeElement === document.body;
-  const view = views[state.value.view] ?? views[0];
-  if (!view) {
-    stepPane.replaceChildren();
-    return figure.replaceChildren(create("p", "empty", "no attention to show"));
+  const explanation = explanations.get(state.value);
+  const model = models.byName[state.value.model];
+  const before = state.former.at(-1);
+  const former = before?.model === model.id ? explanations.get(before) ?? null : null;
+  const shown = PANES.filter((pane) => pane.accepts(explanation, model));
+  for (const [place, isAside] of /** @type {[Element, boolean][]} */ ([[main, false], [aside, true]])) {
+    const elements = shown.filter((pane) => Boolean(pane.isAside) === isAside).map((pane) => panes.get(pane));
+    if (elements.some((element, index) => place.children[index] !== element)) place.replaceChildren(...elements);
+    [...place.children].slice(elements.length).forEach((element) => element.remove());
   }
-  const { queries, keys } = view.layer;
-  const shown = new AttentionView();
-  shown.data = { source: keys, target: queries, weights: view.weights, note: view.caption };
-  shown.addEventListener("keep", (/** @type {any} */ { detail: { row, column } }) => {
-    if (row === null && column === null) return; // the focus may have moved to a button
-    Object.assign(state.value, { row, column });
-    drawStep(view);
-  });
-  shown.addEventListener("keydown", (event) => {
-    const edit = { f: force, z: remove }[event.key];
-    if (edit) edit(view);
-    else if (event.key === "u") state.undo();
-    else return;
-    event.preventDefault();
-  });
-  figure.replaceChildren(shown);
-  const isInside = (index, tokens) => index === null || index < tokens.length;
-  if (isInside(row, queries) && isInside(column, keys)) shown.keep({ row, column });
-  drawStep(view);
-  if (hasFocus) findAll(`.cell[data-row="${row}"][data-column="${column}"]`, shown)[0]?.focus();
+  for (const pane of shown) panes.get(pane).data = { explanation, model, state: state.value, former };
 }
 
-function addEdit(edit) {
-  state.change({ edits: [...state.value.edits, edit] }, true);
+function select(changes) {
+  Object.assign(state.value, changes);
+  history.replaceState(null, "", formatFragment(state.value));
+  for (const pane of panes.values()) if (pane.isConnected) pane.select?.(state.value);
 }
 
-function place({ layer, head }) {
-  return { ...(layer.path && { layer: layer.path }), ...(head !== undefined && { head }) };
+/** @type {(changes: object, isEdit?: boolean) => void} */
+function change(changes, isEdit = true) {
+  isTyping = false;
+  if (Object.keys(changes).every((name) => SELECTION.includes(name))) select(changes);
+  else state.change(changes, isEdit);
 }
 
-function force(view) {
-  const { row, column } = state.value;
-  if (row !== null && column !== null) addEdit({ ...place(view), step: view.layer.first_step + row, set: { [column]: 1 } });
+function undo() {
+  isTyping = false;
+  state.undo();
 }
 
-function remove() {
-  const { column } = state.value;
-  if (column !== null) addEdit({ layer: "source", scale: { [column]: 0 } });
+/** Undo takes back all that was typed without another change in between. */
+function changeInput() {
+  const isNew = JSON.stringify(editor.value) !== JSON.stringify(state.value.input);
+  if (!isNew) return;
+  state.change({ input: editor.value, prefix: [] }, !isTyping);
+  isTyping = true;
 }
 
-function createButton(text, title, action, isEnabled) {
-  const button = Object.assign(create("button", "", text), { type: "button", title, disabled: !isEnabled });
-  button.addEventListener("click", action);
-  return button;
-}
-
-function drawStep(view) {
-  const { row, column } = state.value;
-  const hasRow = row !== null && row < view.layer.queries.length;
-  const title = create("h2", "", hasRow ? `Step ${row + 1}: ${view.layer.queries[row]}` : "Choose a word or a cell");
-  const actions = create("p", "actions",
-    createButton("force (f)", "all weight of this step on this word", () => force(view), hasRow && column !== null),
-    createButton("remove word (z)", "no layer attends to this word", () => remove(), column !== null));
-  stepPane.replaceChildren(title, actions);
-  const top = hasRow && explanation.top[row];
-  if (top) {
-    const tokens = Object.assign(new TopTokens(), { data: top });
-    tokens.addEventListener("token", (/** @type {any} */ { detail }) =>
-      state.change({ prefix: [...explanation.token_ids.slice(0, row), detail] }, true));
-    stepPane.append(tokens);
-  }
-  if (hasRow) stepPane.append(create("p", "checks", ...describeChecks(view, row)));
-}
-
-function describeChecks({ checks, head = 0 }, row) {
-  if (!checks) return [];
-  const support = checks.effective_support[head]?.[row];
-  const effects = checks.effects ?? {};
-  const lines = [
-    ...(support === undefined ? [] : [`spread over ${support.toFixed(1)} words`]),
-    ...Object.entries(effects).map(([name, values]) => `${name.replace("_", " ")}: ${values[row].toFixed(3)} nats`),
-    ...(checks.max_hidden_weight > 0 ? [`hidden words have ${percentage(checks.max_hidden_weight)}`] : []),
-  ];
-  return [lines.join(" \u00b7 ")];
-}
-
-function drawEdits() {
-  const { edits, prefix } = state.value;
-  const list = Object.assign(new EditList(), { data: edits });
-  list.addEventListener("remove", (/** @type {any} */ { detail }) =>
-    state.change({ edits: edits.filter((_, index) => index !== detail) }, true));
-  const kept = prefix.length ? [create("p", "", `the first ${prefix.length} tokens are kept`)] : [];
-  editPane.replaceChildren(create("h2", "", "Edits"), list, ...kept, create("p", "actions",
-    createButton("undo (u)", "back to before the last edit", () => state.undo(), state.former.length > 0),
-    createButton("reset", "without edits", () => state.change({ edits: [], prefix: [] }, true), edits.length || prefix.length)));
-}
-
-/** The text stays if both models read texts. */
-function nextText(model) {
-  const isKept = readsText(model) && readsText(state.value.model);
-  return isKept ? state.value.text : exampleOf(models.byName[model]);
+/** The input stays if the same element edits it. */
+function changeModel() {
+  const [former, model] = [state.value.model, form.model.value].map((name) => models.byName[name]);
+  const isKept = [former, model].every(({ example }) => typeof example === "string");
+  change({ ...INITIAL, model: model.id, input: isKept ? state.value.input : model.example });
 }
 
 async function listModels() {
@@ -218,13 +152,22 @@ async function start() {
   }
   models.byName = Object.fromEntries(served.map((model) => [model.id, model]));
   form.model.replaceChildren(...served.map(({ id, task }) => Object.assign(create("option", "", `${id} (${task})`), { value: id })));
-  const { model, text } = state.value;
+  const { model, input } = state.value;
   const first = models.byName[model] ?? served[0];
-  state.change({ model: first.id, text: text || exampleOf(first) });
+  state.change({ model: first.id, input: input ?? first.example });
 }
 
 form.addEventListener("submit", (event) => event.preventDefault());
-form.text.addEventListener("input", () => state.change({ text: form.text.value, prefix: [] }));
-form.beam.addEventListener("change", () => state.change({ beam: form.beam.value }));
-form.model.addEventListener("change", () => state.change({ ...INITIAL, model: form.model.value, text: nextText(form.model.value) }));
+form.model.addEventListener("change", changeModel);
+form.beam.addEventListener("change", () => {
+  const { beam_size: _, ...others } = state.value.options;
+  change({ options: form.beam.value ? { ...others, beam_size: +form.beam.value } : others });
+});
+inputPlace.addEventListener("change", changeInput);
+document.addEventListener("change", (/** @type {any} */ { detail }) => detail?.changes && change(detail.changes, detail.isEdit));
+document.addEventListener("undo", undo);
+document.addEventListener("keydown", (event) => {
+  const isPlain = !event.ctrlKey && !event.metaKey && !event.altKey;
+  if (event.key === "u" && isPlain && !isTextField(event.target)) undo();
+});
 start();

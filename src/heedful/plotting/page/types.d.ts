@@ -70,11 +70,42 @@ export interface Edit {
 
 export interface InspectorState {
   model: string;
-  text: string;
-  beam: string; // empty: that of the run
+  input: any; // as the model reads it: a text, or a JSON value
+  options: Record<string, any>; // of the request, such as beam_size; those that the model does not have are left out
   edits: Edit[];
   prefix: number[]; // token ids that the output begins with
   view: number; // index of the map
   row: number | null;
   column: number | null;
+}
+
+export interface LayerView {
+  caption: string;
+  layer: any; // of an explanation
+  weights: number[][];
+  checks: any; // of the layer
+  head: number | undefined; // of several
+}
+
+export interface PaneData {
+  explanation: any; // the answer of /v1/explain
+  model: any; // an entry of /v1/models
+  state: InspectorState;
+  former: any; // the explanation before the last edit, or null
+}
+
+export interface PaneElement extends HTMLElement {
+  data: PaneData;
+  select?(state: InspectorState): void;
+}
+
+export interface Pane {
+  accepts(explanation: any, model: any): boolean;
+  element: new () => PaneElement;
+  isAside?: boolean;
+}
+
+export interface InputEditor {
+  accepts(model: any): boolean;
+  element: new () => HTMLElement & { value: any };
 }

@@ -1,0 +1,51 @@
+// One step: what may be done with the chosen cell, the best tokens, and the checks of the row.
+
+import { chosenView, forceEdit, listViews, removeEdit } from "./attention-views.js";
+import { create, createButton, emitChange } from "./dom.js";
+import { percentage } from "./numbers.js";
+import { TopTokens } from "./top-tokens.js";
+
+function describeChecks({ checks, head = 0 }, row) {
+  if (!checks) return "";
+  const support = checks.effective_support[head]?.[row];
+  return [
+    ...(support === undefined ? [] : [`spread over ${support.toFixed(1)} words`]),
+    ...Object.entries(checks.effects ?? {}).map(([name, values]) => `${name.replace("_", " ")}: ${values[row].toFixed(3)} nats`),
+    ...(checks.max_hidden_weight > 0 ? [`hidden words have ${percentage(checks.max_hidden_weight)}`] : []),
+  ].join(" \u00b7 ");
+}
+
+/** A token that is chosen begins what follows: the output up to its step is kept. */
+export class StepPane extends HTMLElement {
+  /** @param {import("./types").PaneData} data */
+  set data({ explanation, state }) {
+    this.explanation = explanation;
+    this.views = listViews(explanation);
+    this.role = "region";
+    this.ariaLabel = "step";
+    this.select(state);
+  }
+
+  /** @param {import("./types").InspectorState} state */
+  select(state) {
+    const view = chosenView(this.views, state);
+    const { queries } = view.layer;
+    const row = state.row < queries.length ? state.row : null;
+    const title = create("h2", "", row === null ? "Choose a word or a cell" : `Step ${row + 1}: ${queries[row]}`);
+    const addEdit = (edit) => emitChange(this, { edits: [...state.edits, edit] });
+    const [force, remove] = [forceEdit(view, { ...state, row }), removeEdit(view, state)];
+    this.replaceChildren(title, create("p", "actions",
+      createButton("force (f)", "all weight of this step on this word", () => addEdit(force), force),
+      createButton("remove word (z)", "no layer attends to this word", () => addEdit(remove), remove)));
+    const { top, token_ids } = this.explanation;
+    if (row !== null && top[row]) {
+      const tokens = Object.assign(new TopTokens(), { data: top[row] });
+      tokens.addEventListener("token", (/** @type {any} */ { detail }) =>
+        emitChange(this, { prefix: [...token_ids.slice(0, row), detail] }));
+      this.append(tokens);
+    }
+    if (row !== null) this.append(create("p", "checks", describeChecks(view, row)));
+  }
+}
+
+customElements.define("step-pane", StepPane);
