@@ -5,7 +5,7 @@ Invariant: the mean over heads or layers, and joining subwords into words, keep 
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 from heedful.errors import check
 from heedful.inspection.attention_map import AttentionMap
 from heedful.inspection.attention_trace import TraceRecord
+from heedful.inspection.mechanism_overlays import Overlays, overlays_to_json, select_overlays
 from heedful.models.base import Decoder
 from heedful.shapes import Float
 
@@ -100,6 +101,17 @@ class AttentionLayer(NamedTuple):
     """The step of the first query: not 0 where the keys begin with another text."""
     max_hidden_weight: float = 0.0
     """The largest weight that a query gives to positions which the mask hides: 0 but for bugs."""
+    overlays: Overlays = {}
+    """What the mechanism knows beside its weights, (H, T) or (H, T, S): `OVERLAY_FIELDS`."""
+
+    @property
+    def is_intra(self) -> bool:
+        """Whether a cell attends to its own past states."""
+        return self.kind.removesuffix(_BACKWARD).endswith("intra")
+
+    def overlays_of(self, head: int) -> Overlays:
+        """Return the overlays of one head, (T,) or (T, S)."""
+        return {name: values[head] for name, values in self.overlays.items()}
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -111,11 +123,48 @@ class AttentionLayer(NamedTuple):
             "keys": list(self.keys.tokens),
             "weights": self.weights.astype("float64").round(_DIGITS).tolist(),
             "is_default": self.is_default,
+            "is_intra": self.is_intra,
+            "overlays": [
+                overlays_to_json(self.overlays_of(head), gates, self.queries.copy_probs)
+                for head, gates in enumerate(
+                    [None] * len(self.weights) if self.gates is None else self.gates.tolist()
+                )
+            ],
         }
 
 
 Axes = tuple[str, TokenAxis, TokenAxis]
 """Kind, queries and keys."""
+
+
+@dataclass
+class _LayerParts:
+    """The calls of a module so far, for one text."""
+
+    weights: list[Tensor]
+    gates: list[Tensor] = field(default_factory=list)
+    overlays: dict[str, list[Tensor]] = field(default_factory=dict)
+    max_hidden_weight: float = 0.0
+
+    def add(self, record: TraceRecord, num_keys: int) -> None:
+        """Add a call; an RNN may attend step by step to a history that grows."""
+        self.weights.append(_pad_keys(record.weights[0], num_keys))
+        self.gates += _context_gates(record)
+        for name, values in select_overlays(record.extras):
+            padded = _pad_keys(values, num_keys) if values.dim() > 2 else values
+            self.overlays.setdefault(name, []).append(padded)
+
+    @property
+    def num_queries(self) -> int:
+        return sum(part.size(1) for part in self.weights)
+
+
+def _pad_keys(values: Tensor, num_keys: int) -> Tensor:
+    return torch.nn.functional.pad(values, (0, num_keys - values.size(-1)))
+
+
+def _join(parts: Sequence[Tensor]) -> Float[np.ndarray, "H T *S"]:
+    return torch.cat(list(parts), dim=1).float().cpu().numpy()
 
 
 def collect_layers(
@@ -129,9 +178,7 @@ def collect_layers(
     memory: its weights have no axis of tokens.
     """
     layers: list[AttentionLayer] = []
-    steps: dict[str, list[Tensor]] = {}
-    gates: dict[str, list[Tensor]] = {}
-    hidden: dict[str, float] = {}
+    calls: dict[str, _LayerParts] = {}
     blocked_kinds: set[str] = set()
     for record in records:
         axes = axes_of(record)
@@ -142,30 +189,27 @@ def collect_layers(
         queries = keys if is_intra else queries
         num_queries, num_keys = len(queries.tokens), len(keys.tokens)
         first_step = [record.weights.new_zeros(shape[1], 1, num_keys)] if is_intra else []
-        parts = steps.setdefault(record.module_path, first_step)
-        gates.setdefault(record.module_path, []).extend(_context_gates(record))
+        parts = calls.setdefault(record.module_path, _LayerParts(first_step))
         hidden_weight = record.extras.get("hidden_weight", record.weights.new_zeros(1)).max().item()
-        hidden[record.module_path] = max(hidden_weight, hidden.get(record.module_path, 0.0))
-        if shape[0] == 1 and shape[2] == 1 and num_queries > 1:
-            # An RNN attends step by step, perhaps to a history that grows.
-            parts.append(torch.nn.functional.pad(record.weights[0], (0, num_keys - shape[3])))
-        elif (shape[0], *shape[2:]) == (1, num_queries, num_keys):
-            parts.append(record.weights[0])
+        parts.max_hidden_weight = max(hidden_weight, parts.max_hidden_weight)
+        is_step = shape[0] == 1 and shape[2] == 1 and num_queries > 1
+        if is_step or (shape[0], *shape[2:]) == (1, num_queries, num_keys):
+            parts.add(record, num_keys)
         else:
             blocked_kinds.add(kind)
-        if sum(part.size(1) for part in parts) == num_queries:
-            weights = torch.cat(steps.pop(record.module_path), dim=1).float().cpu().numpy()
-            gate_parts = gates.pop(record.module_path)
-            gate = torch.cat(gate_parts, dim=1).float().cpu().numpy() if gate_parts else None
+        if parts.num_queries == num_queries:
+            del calls[record.module_path]
+            overlays = {} if is_intra else parts.overlays
             layer = AttentionLayer(
                 kind,
                 queries,
                 keys,
-                weights,
-                gates=gate,
+                _join(parts.weights),
+                gates=_join(parts.gates) if parts.gates else None,
                 path=record.module_path,
                 first_step=num_keys - num_queries if kind == "self" else 0,
-                max_hidden_weight=hidden.pop(record.module_path),
+                max_hidden_weight=parts.max_hidden_weight,
+                overlays={name: _join(values) for name, values in overlays.items()},
             )
             layers.append(_reversed(layer) if ".backward_cell." in record.module_path else layer)
     return [layer for layer in layers if layer.kind not in blocked_kinds]
@@ -272,6 +316,8 @@ class AttentionSelection(NamedTuple):
             copy_probs=queries.copy_probs,
             grid=keys.grid,
             gates=_mean_gates(members, head),
+            overlays=_head_overlays(members, head),
+            is_intra=members[0].is_intra,
             axis_names=_AXIS_NAMES.get(members[0].kind, ("query", "key")),
         )
         joins_words = self.joins_words and weights.size
@@ -285,6 +331,13 @@ def _mean_gates(members: Sequence[AttentionLayer], head: int) -> Sequence[float]
         return None
     of_layers = [gate.mean(axis=0) if head == MEAN else gate[head - 1] for gate in gates]
     return np.mean(of_layers, axis=0).tolist()
+
+
+def _head_overlays(members: Sequence[AttentionLayer], head: int) -> Overlays:
+    """Return the overlays of a head; a mean over heads or layers has no window and no pointer."""
+    first, *others = members
+    is_mean = others or (head == MEAN and len(first.weights) > 1)
+    return {} if is_mean else first.overlays_of(max(head - 1, 0))
 
 
 def _title(kind: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 from xml.etree.ElementTree import Element, SubElement
 
@@ -18,6 +18,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from heedful.errors import DataError, check, format_count
+from heedful.inspection.mechanism_overlays import Overlays, overlays_to_json
 from heedful.plotting import svg
 from heedful.plotting.html import read_asset, render_page, sandboxed_frame
 from heedful.plotting.svg import add_rect, add_text, escape_invisible, escape_line, format_percent
@@ -59,6 +60,10 @@ class AttentionMap:
     """How much of its context each target token uses; None if nothing gates it."""
     axis_names: tuple[str, str] = ("output", "source")
     """What the target and the source tokens are: "query" and "key" in self-attention."""
+    overlays: Overlays = field(default_factory=dict)
+    """What the mechanism knows beside its weights, (T,) or (T, S)."""
+    is_intra: bool = False
+    """Whether the source tokens are the target tokens, whose links are arcs."""
 
     def __post_init__(self) -> None:
         shape = (len(self.target), len(self.source))
@@ -113,6 +118,7 @@ class AttentionMap:
             weights=weights,
             copy_probs=shares,
             gates=gates,
+            overlays={},  # which are about tokens
         )
 
     def join_bytes(self) -> AttentionMap:
@@ -375,6 +381,10 @@ def attention_data(maps: Sequence[AttentionMap], form: FigureForm = "map") -> di
             "source": [escape_invisible(token) for token in attention_map.source],
             "target": [escape_invisible(token) for token in attention_map.target],
             "notes": attention_map.notes,
+            "is_intra": attention_map.is_intra,
+            "overlays": overlays_to_json(
+                attention_map.overlays, attention_map.gates, attention_map.copy_probs
+            ),
             "weights": [
                 [float(svg.format_weight(weight)) for weight in row]
                 for row in attention_map.weights

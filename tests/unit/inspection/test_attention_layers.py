@@ -15,6 +15,8 @@ from heedful.inspection.attention_layers import (
     parse_numbers,
 )
 from heedful.inspection.attention_map import AttentionMap
+from heedful.inspection.attention_trace import trace_attention
+from heedful.inspection.mechanism_overlays import OVERLAY_FIELDS
 from heedful.tasks.translation.translator import Translator
 from heedful.tokenization.tokenizer import NormalizerConfig, WordTokenizer
 from heedful.tokenization.tokenizer_pair import TokenizerPair
@@ -31,12 +33,16 @@ WORDS = [f" {letter}" for letter in "abcdefghijk"[: VOCABULARY - NUM_SPECIAL_TOK
 
 
 def translate(name, text="b a d"):
+    return translate_and_trace(name, text)[0]
+
+
+def translate_and_trace(name, text="b a d"):
     tokenizer = WordTokenizer(Vocabulary(WORDS), NormalizerConfig().normalize)
     config = DecodingConfig(beam_size=1, min_length=2)
     translator = Translator(build(name).float(), TokenizerPair(tokenizer, tokenizer), config)
-    with unchecked():
+    with unchecked(), trace_attention(translator.model) as records:
         (result,) = translator.predict([text], need_layers=True)
-    return result
+    return result, records
 
 
 def select(result, *arguments, **options):
@@ -54,6 +60,27 @@ def test_default_map_has_the_weights_of_the_prediction(name):
     assert list(drawn.target) == result.tokens
     assert list(drawn.source)[columns] == result.source_tokens
     assert drawn.output == result.text
+
+
+@each_system
+def test_layer_has_each_overlay_that_its_mechanism_traces(name):
+    result, records = translate_and_trace(name)
+    for layer in result.attention_layers:
+        traced = [record.extras for record in records if record.module_path == layer.path]
+        fields = set(layer.overlays)  # a module may be called with a state and without one
+        assert any(fields == set(extras) & set(OVERLAY_FIELDS) for extras in traced)
+        for values in layer.overlays.values():
+            assert values.shape in (layer.weights.shape, layer.weights.shape[:2])
+        if "coverage" in fields:
+            before = layer.weights.cumsum(axis=1) - layer.weights
+            np.testing.assert_allclose(layer.overlays["coverage"], before, atol=1e-4)
+        for head, overlays in enumerate(layer.to_json()["overlays"]):
+            assert fields <= set(overlays)
+            for field in fields:
+                expected = layer.overlays[field][head]
+                np.testing.assert_allclose(overlays[field], expected, atol=1e-6)
+            assert ("gates" in overlays) == (layer.gates is not None)
+            assert ("copy_probs" in overlays) == (layer.queries.copy_probs is not None)
 
 
 @pytest.mark.wide

@@ -2,6 +2,7 @@
 // page has map-canvas.js.
 
 import { create, createToken, findAll, moveFocus, neighborAt } from "./dom.js";
+import { createShares, MechanismOverlay } from "./mechanism-overlay.js";
 import { FAINT, percent, STRONG } from "./numbers.js";
 
 const MAX_TABLE_CELLS = 2000;
@@ -16,14 +17,14 @@ function createCell(weight, row, column, title, text) {
 }
 
 /** @param {import("./types").MapData} data */
-function createTable({ source, target, weights, note, texts, notes = [] }) {
+function createTable({ source, target, weights, note, texts, notes = [], overlays = {} }) {
   const heads = source.map((token) =>
     Object.assign(create("th", "", createToken("span", "", token)), { scope: "col" }));
   const rows = target.map((token, row) => {
     const cells = Array.from(weights[row], (weight, column) => createCell(weight, row, column,
       `${token} \u2192 ${source[column]}: ${weight.toFixed(2)}`, texts?.[row][column] ?? percent(weight)));
     const header = Object.assign(createToken("th", "", token), { scope: "row" });
-    return create("tr", "", header, ...cells, ...(notes[row] ? [create("td", "copied", notes[row])] : []));
+    return create("tr", "", header, ...cells, ...(notes[row] ? [createShares(overlays, row, notes[row])] : []));
   });
   const head = create("tr", "", create("td", ""), ...heads, create("td", ""));
   const table = create("table", "", create("caption", "", note), create("thead", "", head), create("tbody", "", ...rows));
@@ -51,7 +52,8 @@ export class AttentionHeatmap extends HTMLElement {
     this.classList.add("map");
     this.canvas = MapCanvas ? Object.assign(new MapCanvas(), { data: map }) : null;
     this.table = MapCanvas ? null : createTable(map);
-    this.replaceChildren(this.canvas ?? this.table);
+    this.overlay = MapCanvas ? null : Object.assign(new MechanismOverlay(), { data: { overlays: {}, ...data, table: this.table } });
+    this.replaceChildren(this.canvas ?? this.overlay);
     this.table?.addEventListener("keydown", (event) => moveFocus(event, neighborCell(event.target, event.key)));
   }
 
@@ -67,6 +69,7 @@ export class AttentionHeatmap extends HTMLElement {
     if (!this.table) return;
     const longest = Math.max(...findAll("th > span", this.table.tHead).map((word) => word.offsetWidth));
     this.table.style.setProperty("--label-height", `${Math.ceil(longest * Math.SQRT1_2) + 18}px`);
+    this.overlay.place();
   }
 
   /** Highlights a cell, a row, a column, or nothing. @param {import("./types").MapView} view */
@@ -74,6 +77,7 @@ export class AttentionHeatmap extends HTMLElement {
     this.canvas?.choose(view);
     if (this.canvas) return;
     const { row, column } = view;
+    this.overlay.choose(row);
     this.table.classList.toggle("aside", row !== null || column !== null);
     markChosen(findAll(".cell", this.table), ({ dataset }) =>
       (row ?? +dataset.row) === +dataset.row && (column ?? +dataset.column) === +dataset.column);

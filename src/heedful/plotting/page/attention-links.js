@@ -3,6 +3,7 @@
 import { createSvg, findAll } from "./dom.js";
 
 const MIN_LINK_WEIGHT = 0.01;
+const MAX_ARC = 110; // pixels of its height, of which the curve reaches three quarters
 const MAX_THICKNESS = 12; // pixels of a line of weight one, where lines are the figure
 
 /** The path from a target word to a source word: up, or in columns to the left. */
@@ -16,10 +17,20 @@ function linkPath(target, source, origin, inColumns) {
   return `M${fromX},${fromY} C${bends} ${toX},${toY}`;
 }
 
+/** The arc between two words of one row: above them, or in columns beside them. */
+function arcPath(from, to, origin, inColumns) {
+  const [start, end] = [from, to].map((box) => (inColumns ? box.top + box.height / 2 - origin.top : box.left + box.width / 2 - origin.left));
+  const side = inColumns ? from.left - origin.left : from.top - origin.top;
+  const peak = side - Math.min(Math.abs(end - start) * 0.6 + 8, MAX_ARC);
+  const point = (along, across) => (inColumns ? `${across},${along}` : `${along},${across}`);
+  return `M${point(start, side)} C${point(start, peak)} ${point(end, peak)} ${point(end, side)}`;
+}
+
 /** Links as strong, or as thick, as their weights. */
 export class AttentionLinks extends HTMLElement {
   /** @param {{ weights: ArrayLike<number>[], form: string }} data */
   set data({ weights, form }) {
+    this.toPath = form === "arcs" ? arcPath : linkPath;
     this.svg = createSvg("svg", "links", { "aria-hidden": "true" });
     weights.forEach((weightsOfRow, row) => Array.from(weightsOfRow).forEach((weight, column) => {
       if (weight < MIN_LINK_WEIGHT) return;
@@ -38,7 +49,7 @@ export class AttentionLinks extends HTMLElement {
     const [from, to] = [targets, sources].map((words) => words.map((word) => word.getBoundingClientRect()));
     for (const link of findAll("path", this.svg)) {
       const { row, column } = link.dataset;
-      link.setAttribute("d", linkPath(from[row], to[column], origin, inColumns));
+      link.setAttribute("d", this.toPath(from[row], to[column], origin, inColumns));
     }
   }
 

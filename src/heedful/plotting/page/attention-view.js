@@ -6,6 +6,7 @@
 import { AttentionHeatmap } from "./attention-heatmap.js";
 import { AttentionLinks } from "./attention-links.js";
 import { create, followPointer } from "./dom.js";
+import { describeShares } from "./mechanism-overlay.js";
 import { percent } from "./numbers.js";
 import { TokenRow } from "./token-row.js";
 
@@ -34,25 +35,28 @@ function createRow(axis, name, tokens, labelOf) {
 export class AttentionView extends HTMLElement {
   /** @param {import("./types").MapData} data */
   set data(data) {
-    const { source, target, weights, names = ["output", "source"], notes = [], form = "map" } = data;
+    const { source, target, weights, names = ["output", "source"], overlays = {}, is_intra: isIntra = false } = data;
+    const { notes = target.map((_, row) => describeShares(overlays, row)) } = data;
+    const form = isIntra ? "arcs" : data.form ?? "map";
     if (source.length === 0 || target.length === 0) {
       this.replaceChildren(create("p", "empty", "nothing to draw"));
       return;
     }
     this.weights = weights;
     this.kept = WHOLE_MAP; // chosen by a click or the keyboard
+    this.isIntra = isIntra;
     this.isLong = Math.max(source.length, target.length) > MAX_LINKED;
     this.sources = createRow("source", names[1], source, (word, column) =>
       describeWeights(word, target, weights.map((row) => row[column])));
     this.targets = createRow("target", names[0], target, (word, row) =>
       [describeWeights(word, source, weights[row]), notes[row]].filter(Boolean).join("; "));
     this.links = Object.assign(new AttentionLinks(), { data: { weights: this.isLong ? [] : weights, form } });
-    this.map = Object.assign(new AttentionHeatmap(), { data });
+    this.map = Object.assign(new AttentionHeatmap(), { data: { ...data, notes } });
     this.legend = create("span", "");
     const legend = this.isLong ? [create("p", "legend", "0", create("span", "scale"), this.legend)] : [];
     this.alignment = create("div", this.isLong ? "alignment running" : "alignment",
       this.links, this.sources, ...legend, this.targets);
-    this.replaceChildren(create("div", form === "lines" ? "views lines" : "views", this.alignment, this.map));
+    this.replaceChildren(create("div", `views ${form}`, this.alignment, this.map));
     this.#listen(this.firstElementChild);
     this.#show(WHOLE_MAP);
   }
@@ -76,7 +80,7 @@ export class AttentionView extends HTMLElement {
     this.alignment.classList.remove("columns");
     const isTooWide = [this.sources, this.targets].some((row) => row.scrollWidth > row.clientWidth);
     this.alignment.classList.toggle("columns", isTooWide);
-    this.links.place(this.targets.words, this.sources.words, isTooWide);
+    this.links.place(this.targets.words, this.isIntra ? this.targets.words : this.sources.words, isTooWide);
   }
 
   #show({ row, column }) {
@@ -84,7 +88,10 @@ export class AttentionView extends HTMLElement {
     const shown = (words, chosen, other, weightOf) => words.map((_, index) =>
       (other !== null && (chosen ?? index) === index ? weightOf(index) : null));
     sources.showWeights(shown(sources.words, column, row, (index) => weights[row][index]));
-    targets.showWeights(shown(targets.words, row, column, (index) => weights[index][column]));
+    // Arcs join words of one row, which shows both sides.
+    const isOfRow = this.isIntra && row !== null;
+    targets.showWeights(isOfRow ? shown(targets.words, column, row, (index) => weights[row][index])
+      : shown(targets.words, row, column, (index) => weights[index][column]));
     if (this.isLong && column === null) this.#shadeRunningText(row);
     sources.choose(column);
     targets.choose(row);

@@ -26,6 +26,18 @@ export interface MapView {
   column: number | null;
 }
 
+/** What a mechanism knows beside its weights: for each row, or for each cell. */
+export interface Overlays {
+  centers?: number[];
+  half_width?: number[];
+  coverage?: number[][];
+  probabilities?: number[][];
+  selected_position?: number[];
+  expected_position?: number[];
+  gates?: number[];
+  copy_probs?: number[];
+}
+
 export interface MapData {
   source: string[];
   target: string[];
@@ -35,6 +47,8 @@ export interface MapData {
   texts?: string[][]; // in the cells, instead of percentages
   notes?: string[]; // behind the rows
   form?: "map" | "lines";
+  is_intra?: boolean; // source and target are the same words, whose links are arcs
+  overlays?: Overlays;
   readWeight?: (row: number, column: number) => number | Promise<number>; // exact, where weights are not
 }
 
