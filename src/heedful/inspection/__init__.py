@@ -1,7 +1,7 @@
 """Figures of attention weights and of training runs; figures need no torch.
 
-Reading order: `attention_map` (data, SVG, HTML) with `attention_lines`; `attention_trace` and
-`attention_layers` (weights inside a model); `explanation` (top tokens and checks); images:
-`image_attention`; `terminal_figures` (both); `figures` draws either. A run:
+Reading order: `attention_map` (data, SVG, HTML) with `mechanism_overlays` and `attention_lines`;
+`attention_trace` and `attention_layers` (weights inside a model); `explanation` (top tokens and
+checks); images: `image_attention`; `terminal_figures` (both); `figures` draws either. A run:
 `run_report` and `training_curves`.
 """

@@ -6,6 +6,7 @@ Invariant: the mean over heads or layers, and joining subwords into words, keep 
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,7 +102,7 @@ class AttentionLayer(NamedTuple):
     """The step of the first query: not 0 where the keys begin with another text."""
     max_hidden_weight: float = 0.0
     """The largest weight that a query gives to positions which the mask hides: 0 but for bugs."""
-    overlays: Overlays = {}
+    overlays: Overlays = MappingProxyType({})
     """What the mechanism knows beside its weights, (H, T) or (H, T, S): `OVERLAY_FIELDS`."""
 
     @property
@@ -121,6 +122,7 @@ class AttentionLayer(NamedTuple):
             "first_step": self.first_step,
             "queries": list(self.queries.tokens),
             "keys": list(self.keys.tokens),
+            "grid": self.keys.grid and list(self.keys.grid),
             "weights": self.weights.astype("float64").round(_DIGITS).tolist(),
             "is_default": self.is_default,
             "is_intra": self.is_intra,
@@ -199,7 +201,7 @@ def collect_layers(
             blocked_kinds.add(kind)
         if parts.num_queries == num_queries:
             del calls[record.module_path]
-            overlays = {} if is_intra else parts.overlays
+            overlays = {name: _join(values) for name, values in parts.overlays.items()}
             layer = AttentionLayer(
                 kind,
                 queries,
@@ -209,7 +211,11 @@ def collect_layers(
                 path=record.module_path,
                 first_step=num_keys - num_queries if kind == "self" else 0,
                 max_hidden_weight=parts.max_hidden_weight,
-                overlays={name: _join(values) for name, values in overlays.items()},
+                overlays={
+                    name: values  # which each query has
+                    for name, values in overlays.items()
+                    if values.shape[1] == num_queries
+                },
             )
             layers.append(_reversed(layer) if ".backward_cell." in record.module_path else layer)
     return [layer for layer in layers if layer.kind not in blocked_kinds]

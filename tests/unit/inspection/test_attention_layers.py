@@ -66,9 +66,13 @@ def test_default_map_has_the_weights_of_the_prediction(name):
 def test_layer_has_each_overlay_that_its_mechanism_traces(name):
     result, records = translate_and_trace(name)
     for layer in result.attention_layers:
-        traced = [record.extras for record in records if record.module_path == layer.path]
+        traced = [
+            set(record.extras) & set(OVERLAY_FIELDS)
+            for record in records
+            if record.module_path == layer.path and not layer.is_intra
+        ]
         fields = set(layer.overlays)  # a module may be called with a state and without one
-        assert any(fields == set(extras) & set(OVERLAY_FIELDS) for extras in traced)
+        assert set.intersection(*traced or [set()]) <= fields <= set().union(*traced)
         for values in layer.overlays.values():
             assert values.shape in (layer.weights.shape, layer.weights.shape[:2])
         if "coverage" in fields:

@@ -39,9 +39,11 @@ export class AttentionPane extends HTMLElement {
     const view = chosenView(this.views, this.state);
     if (!view) return this.figure.replaceChildren(create("p", "empty", "no attention to show"));
     const { row, column } = this.state;
-    const { queries, keys } = view.layer;
+    const { queries, keys, is_intra, overlays } = view.layer;
     const shown = new AttentionView();
-    shown.data = { source: keys, target: queries, weights: view.weights, note: view.caption };
+    shown.data = {
+      source: keys, target: queries, weights: view.weights, note: view.caption, is_intra, overlays: overlays[view.head ?? 0],
+    };
     this.figure.replaceChildren(shown);
     if (isInside(row, queries) && isInside(column, keys)) shown.keep({ row, column });
     if (needsFocus) findAll(`.cell[data-row="${row}"][data-column="${column}"]`, shown)[0]?.focus();
