@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+import time
 
 import pytest
 
@@ -91,3 +92,36 @@ def test_client_that_does_not_read_its_stream_delays_nobody(server):
         assert len({answer.body for answer in answers}) == 1
         assert server.metrics()["heedful_streams"] == 1
     wait_for(lambda: not server.metrics()["heedful_streams"], 60)
+
+
+def measure_p99(server, seconds=10):
+    """Return the 99th percentile of the time of requests of 8 clients."""
+    end, times = time.monotonic() + seconds, []
+    while time.monotonic() < end:
+        answers = server.predict_all(
+            "generate", [["a"]] * 40, num_clients=8, options={"max_new_tokens": 5}
+        )
+        times += [answer.seconds for answer in answers]
+    return sorted(times)[int(0.99 * len(times))]
+
+
+@pytest.mark.slow
+def test_client_that_reads_a_byte_per_second_does_not_slow_others(server):
+    """The front holds what it has not read; as long as its text grows, it takes turns."""
+    measure_p99(server, 2)
+    alone = measure_p99(server)
+    is_over = threading.Event()
+    with send_prompt(server, "the", 2000, stream=True) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+
+        def read():
+            while not is_over.wait(1.0):
+                connection.recv(1)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        wait_for(lambda: not server.metrics()["heedful_queue_items"], 60)
+        beside = measure_p99(server)
+        is_over.set()
+        reader.join()
+    assert beside < 1.2 * alone

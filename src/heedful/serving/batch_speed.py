@@ -1,10 +1,12 @@
 """Estimates of batch times from their cost, for admission to the queue and Retry-After.
 
-The cost of an input is the number of its characters and a constant. The time of a batch is modeled
-as a + b * (cost of its inputs), for each model with each set of options: a is what a batch costs
-whatever is in it, b what its inputs add. Both come from the last dozen batches, by least squares,
-and before the first one from examples. Length of the output, padding and other programs on the
-machine are not in the model: they are why only half of the time until a deadline is promised.
+The cost of an input is the number of its characters and a constant. The CPU time of a batch is
+modeled as a + b * (cost of its inputs), for each model with each set of options: a is what a batch
+costs whatever is in it, b what its inputs add. Both come from the last dozen batches, by least
+squares, and before the first one from examples. Seconds per CPU second come from the last few
+seconds of work: a flood that slows down the machine while it arrives, as clients of the same
+machine do, says little about the time after it. Length of the output and padding are not in the
+model: they are why only half of the time until a deadline is promised.
 """
 
 import json
@@ -14,6 +16,7 @@ from typing import Any, NamedTuple
 
 ITEM_COST = 16  # characters that an input costs besides its own
 _MAX_SPEEDS = 256  # sets of options whose speed is kept
+_LOAD_SECONDS = 6.0  # of work, from which seconds per CPU second are known
 
 
 class BatchKey(NamedTuple):
@@ -25,6 +28,13 @@ class BatchKey(NamedTuple):
     text_only: bool
 
 
+class BatchTime(NamedTuple):
+    """How long a worker took for a batch."""
+
+    seconds: float
+    cpu_seconds: float  # of all its threads
+
+
 def input_cost(value: Any) -> int:
     """Return the cost of an input in characters."""
     text = value if isinstance(value, str) else json.dumps(value)
@@ -32,7 +42,7 @@ def input_cost(value: Any) -> int:
 
 
 class BatchSpeed:
-    """Seconds of a batch as a line over its cost: least squares in which older batches fade."""
+    """CPU time of a batch as a line over its cost: least squares in which older batches fade."""
 
     def __init__(self, examples: Sequence[tuple[float, float]] = ()) -> None:
         """`examples` are costs and seconds that never fade, with little weight."""
@@ -74,22 +84,35 @@ class BatchSpeeds:
     def __init__(self) -> None:
         self._examples: dict[str, BatchSpeed] = {}
         self._measured: OrderedDict[BatchKey, BatchSpeed] = OrderedDict()
+        self._load = BatchTime(0.0, 0.0)  # sums in which older batches fade
 
-    def set_examples(self, model: str, examples: Sequence[tuple[float, float]]) -> None:
-        """Set costs and seconds of batches of a model with its default options."""
-        self._examples[model] = BatchSpeed(examples)
+    def set_examples(self, model: str, examples: Sequence[tuple[float, BatchTime]]) -> None:
+        """Set costs and times of batches of a model with its default options."""
+        pairs = [(cost, time.cpu_seconds) for cost, time in examples]
+        self._examples[model] = BatchSpeed(pairs)
+        if not self._load.seconds:
+            seconds, cpu_seconds = map(sum, zip(*(time for _, time in examples), strict=True))
+            self._load = BatchTime(_LOAD_SECONDS, _LOAD_SECONDS * cpu_seconds / seconds)
 
     def __contains__(self, model: str) -> bool:
         return model in self._examples
 
-    def __getitem__(self, key: BatchKey) -> BatchSpeed:
+    def seconds(self, key: BatchKey, cost: float, num_batches: int = 1) -> float:
+        """Estimate the time of batches that cost this together; 0 if nothing was measured."""
+        speed, (seconds, cpu_seconds) = self._find(key), self._load
+        return speed.seconds(cost, num_batches) * seconds / cpu_seconds if cpu_seconds else 0.0
+
+    def _find(self, key: BatchKey) -> BatchSpeed:
         return self._measured.get(key) or self._examples.get(key.model) or BatchSpeed()
 
-    def add(self, key: BatchKey, cost: float, seconds: float) -> None:
+    def add(self, key: BatchKey, cost: float, time: BatchTime) -> None:
         """Add a measured batch."""
         if key not in self._measured:
-            self._measured[key] = self[key].copy()
-        self._measured[key].add(cost, seconds)
+            self._measured[key] = self._find(key).copy()
+        self._measured[key].add(cost, time.cpu_seconds)
+        fade = _LOAD_SECONDS / (_LOAD_SECONDS + time.seconds)
+        sums = zip(self._load, time, strict=True)
+        self._load = BatchTime(*(fade * (total + value) for total, value in sums))
         self._measured.move_to_end(key)
         if len(self._measured) > _MAX_SPEEDS:
             self._measured.popitem(last=False)

@@ -4,7 +4,6 @@ That is `Problem` (RFC 9457), except in the routes of LibreTranslate and OpenAI.
 is in them.
 """
 
-import math
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -106,7 +105,8 @@ class ProblemError(Exception):
         is_problem = path not in (*LIBRETRANSLATE_PATHS, COMPLETIONS_PATH)
         headers = {"content-type": _PROBLEM_TYPE if is_problem else "application/json"}
         if self.retry_after is not None:
-            headers["retry-after"] = str(math.ceil(self.retry_after))
+            # Whole seconds; 1 for up to 1.7 s, so that it is neither half of the wait nor twice it.
+            headers["retry-after"] = str(max(1, round(self.retry_after - 0.2)))
         if self.status == 401:
             headers["www-authenticate"] = "Bearer"
         return headers

@@ -17,7 +17,13 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from heedful.errors import choices_hint, did_you_mean
-from heedful.serving.batch_speed import ITEM_COST, BatchKey, BatchSpeeds, input_cost
+from heedful.serving.batch_speed import (
+    ITEM_COST,
+    BatchKey,
+    BatchSpeeds,
+    BatchTime,
+    input_cost,
+)
 from heedful.serving.metrics import ServerMetrics
 from heedful.serving.problems import ProblemError, to_problem
 from heedful.serving.protocol import (
@@ -115,7 +121,8 @@ class Scheduler:
                 items = [Item(next(_item_ids), model.example) for _ in range(size)]
                 start = loop.time()
                 await link.predict(PredictCall(model.name, items, {}))
-                examples.append((size * input_cost(model.example), link.answered_at - start))
+                time = BatchTime(link.answered_at - start, link.cpu_seconds)
+                examples.append((size * input_cost(model.example), time))
             self._speeds.set_examples(model.name, examples)
 
     async def drain(self) -> None:
@@ -230,7 +237,7 @@ class Scheduler:
         before = counts.get(key, (0, 0))
         counts[key] = before[0] + num_items, before[1] + cost
         queued = sum(
-            self._speeds[other].seconds(total, math.ceil(items / self._settings.max_batch))
+            self._speeds.seconds(other, total, math.ceil(items / self._settings.max_batch))
             for other, (items, total) in counts.items()
             if items
         )
@@ -281,7 +288,7 @@ class Scheduler:
         items = [entry.item for entry in batch]
         call = PredictCall(key.model, items, group.options, key.need_layers, key.text_only)
         cost = sum(entry.cost for entry in batch)
-        self._busy_until[link] = loop.time() + self._speeds[key].seconds(cost, 1)
+        self._busy_until[link] = loop.time() + self._speeds.seconds(key, cost)
         answer = link.predict(call)
         answer.add_done_callback(partial(self._receive, link, key, batch, loop.time()))
 
@@ -306,7 +313,7 @@ class Scheduler:
             self._metrics.batch_items.labels(key.model).observe(len(batch))
             self._metrics.characters.labels(key.model).inc(cost - ITEM_COST * len(batch))
             if not any(entry.is_abandoned for entry in batch):  # a batch cut short says nothing
-                self._speeds.add(key, cost, seconds)
+                self._speeds.add(key, cost, BatchTime(seconds, link.cpu_seconds))
             for entry, result in zip(batch, answer.result(), strict=True):
                 entry.request.add(entry.index, result)
         self._send_batches()

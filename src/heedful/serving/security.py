@@ -123,7 +123,11 @@ class Guard:
             nonlocal is_answered
             if message["type"] == "http.response.body" and not message.get("more_body"):
                 is_answered = True  # the server then reports a hang-up, too
-            await send(message)
+            try:
+                async with asyncio.timeout(self._settings.timeout):
+                    await send(message)
+            except TimeoutError:  # a client that does not read has hung up
+                hang_up.cancel()
 
         async def receive_body() -> ASGIMessage:
             nonlocal is_read

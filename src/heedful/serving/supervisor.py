@@ -5,7 +5,9 @@ done once its process has ended.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from io import StringIO
 from itertools import count
 from typing import Any
 
@@ -25,8 +27,33 @@ from heedful.serving.worker import ServingJob, ServingWorker
 _BACK_OFF_SECONDS = (0.1, 10.0)  # after the first death, and at most
 _call_ids = count(1)
 
-StreamQueue = asyncio.Queue[StreamPart | ItemError | ProblemError | None]
-"""Parts of a stream; None is its end."""
+
+class StreamQueue:
+    """What a client has not read yet of a stream; it never holds more than the whole result.
+
+    Parts that wait are joined. None is the end.
+    """
+
+    def __init__(self) -> None:
+        self._text, self._arrival = StringIO(), asyncio.Event()
+        self._ends: deque[StreamPart | ItemError | ProblemError | None] = deque()
+
+    def put_nowait(self, part: StreamPart | ItemError | ProblemError | None) -> None:
+        """Add a part."""
+        if isinstance(part, StreamPart) and part.result is None:
+            self._text.write(part.text)
+        else:
+            self._ends.append(part)
+        self._arrival.set()
+
+    async def get(self) -> StreamPart | ItemError | ProblemError | None:
+        """Wait for a part, and remove it."""
+        await self._arrival.wait()
+        text, self._text = self._text.getvalue(), StringIO()
+        part = StreamPart(text) if text else self._ends.popleft()
+        if not self._ends:
+            self._arrival.clear()
+        return part
 
 
 class WorkerLink:
@@ -42,6 +69,8 @@ class WorkerLink:
         self.has_answered = False
         self.answered_at = 0.0
         """Time of the last answer; the event loop may get to it later, when it is busy."""
+        self.cpu_seconds = 0.0
+        """CPU time that the last answer took, in all threads of the worker."""
         self._on_steps = on_steps
         self._calls: dict[int, asyncio.Future[Sequence[Result]]] = {}
         self._streams: dict[int, StreamQueue] = {}
@@ -103,8 +132,8 @@ class WorkerLink:
             case ("failed", error):
                 self._fail(error)
                 self.kill()
-            case ("result", call_id, results):
-                self.has_answered, self.answered_at = True, now
+            case ("result", call_id, results, cpu_seconds):
+                self.has_answered, self.answered_at, self.cpu_seconds = True, now, cpu_seconds
                 self._calls.pop(call_id).set_result(results)
             case ("part", call_id, part):
                 self._streams[call_id].put_nowait(part)

@@ -7,6 +7,7 @@ a message is about the worker, or about a call that was sent and has not ended.
 from collections.abc import Callable, Generator, Sequence
 from queue import SimpleQueue
 from threading import Thread
+from time import process_time
 from typing import Any, NamedTuple
 
 from heedful.errors import HeedfulError
@@ -18,10 +19,11 @@ _Call = PredictCall | StreamCall | ExplainCall | None  # None asks for the model
 
 
 class _Counted(NamedTuple):
-    """An answer, or a part of a stream, and the decoding steps that were made meanwhile."""
+    """An answer, or a part of a stream, and what was spent on it."""
 
     value: Any
-    num_steps: int
+    num_steps: int = 0
+    cpu_seconds: float = 0.0  # of an answer
 
 
 class ServingJob(NamedTuple):
@@ -50,10 +52,10 @@ class ServingJob(NamedTuple):
                 yield _Counted(part, models.take_steps())
 
         def answer(call: _Call) -> Any:
-            value = models.answer(call)
+            start, value = process_time(), models.answer(call)
             if isinstance(value, Generator):
                 return count_parts(value)
-            return _Counted(value, models.take_steps())
+            return _Counted(value, models.take_steps(), process_time() - start)
 
         return answer
 
@@ -64,7 +66,7 @@ class ServingWorker:
     `on_message` is called in a thread with one of
     ("ready", [ModelInfo, ...]): the runs are loaded, and each has made a prediction;
     ("failed", HeedfulError): a run cannot be loaded; "died" follows after `kill`;
-    ("result", call_id, [Result, ...]): the answer to a PredictCall or an ExplainCall;
+    ("result", call_id, [Result, ...], cpu_seconds): the answer to a PredictCall or ExplainCall;
     ("part", call_id, StreamPart | ItemError) and ("end", call_id): of a StreamCall;
     ("steps", count): hypotheses have made so many decoding steps since the last such message;
     ("died", WorkerDiedError): the last message.
@@ -124,7 +126,7 @@ class ServingWorker:
 
     def _handle(self, answer: Answer) -> None:
         try:
-            value, num_steps = answer.result() or (None, 0)
+            value, num_steps, cpu_seconds = answer.result() or _Counted(None)
         except HeedfulError as error:
             self._on_message(("failed", error))
         except RuntimeError as error:  # a bug of ours; the traceback is in the message
@@ -134,5 +136,8 @@ class ServingWorker:
                 self._on_message(("steps", num_steps))
             is_ready = answer.task_id == _READY_ID
             kind, call_id = answer.kind, answer.task_id
-            message = ("ready", value) if is_ready else (kind, call_id, value)
-            self._on_message(message[:2] if kind == "end" else message)
+            if is_ready:
+                self._on_message(("ready", value))
+                return
+            fields = {"result": (value, cpu_seconds), "part": (value,), "end": ()}
+            self._on_message((kind, call_id, *fields[kind]))

@@ -21,6 +21,7 @@ class Link:
         self.ready, self.died = asyncio.Future(), asyncio.Future()
         self.ready.set_result(MODELS)
         self.calls, self.answer, self.num_streams, self.answered_at = [], None, 0, 0.0
+        self.cpu_seconds = 0.0
 
     @property
     def is_idle(self):

@@ -40,7 +40,7 @@ class Worker:
     def predict(self, model, inputs, call_id=1, **call):
         items = [Item(next(IDS), value, index) for index, value in enumerate(inputs, 1)]
         self.process.send(call_id, PredictCall(model, items, call.pop("options", {}), **call))
-        kind, answered, results = self.receive()
+        kind, answered, results, _ = self.receive()
         assert (kind, answered) == ("result", call_id)
         return results
 
@@ -114,7 +114,7 @@ def test_sampled_results_depend_on_the_number_in_their_request_alone(tmp_path):
     numbers = [3, 1, 1, 2]
     items = [Item(next(IDS), "a b", number) for number in numbers]
     worker.process.send(1, PredictCall("sampling", items, {}))
-    _, _, results = worker.receive()
+    _, _, results, _ = worker.receive()
     worker.process.kill()
     assert results == [alone[number - 1] for number in numbers]
     assert len({str(result) for result in alone}) == 3
@@ -127,7 +127,7 @@ def test_cancelled_items_end_a_running_call(worker):
     worker.process.send(2, PredictCall("language-modeling", [short], {"max_new_tokens": 1}))
     time.sleep(0.3)
     worker.process.cancel([item.id for item in items])
-    _, call_id, results = worker.receive()
+    _, call_id, results, _ = worker.receive()
     assert (call_id, {result.status for result in results}) == (1, {499})
     assert worker.receive()[1] == 2
     num_steps = worker.num_steps
