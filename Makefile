@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 JOBS ?= 2
+RUN ?= demo
+PORT ?= 8000
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -16,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE := # compiled modules are kept: tests start hundreds of processes
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-learning test-wide test-faults test-extras test-all check bench constraints clean
+.PHONY: help setup demo studio test test-learning test-wide test-faults test-extras test-all check bench constraints clean
 
 help: ## List the targets
 	@echo "make TARGET, where TARGET is one of:"
@@ -39,6 +41,9 @@ $(READY): pyproject.toml constraints.txt
 demo: setup ## Train a small Latin-English model, translate with it, draw its attention
 	@echo "Running heedful demo ..."
 	@$(BIN)/heedful demo
+
+studio: setup ## Open a page on which the attention of a model can be edited; RUN=runs/demo names another
+	@$(BIN)/heedful serve $(RUN) --port $(PORT) --open
 
 test: setup ## Run the tests, except those that train a model, kill processes or need a GPU
 	@echo "Running the tests on $(JOBS) processes ..."

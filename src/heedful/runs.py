@@ -40,6 +40,7 @@ from heedful.errors import ArgumentError, RunError, check, check_choice
 from heedful.models.pretrained import load_pretrained_weights
 from heedful.recipes import Recipe
 from heedful.storage.atomic import atomic_replace, explain_os_errors, remove_path, write_text
+from heedful.storage.compression import Precision, compress_weights
 from heedful.storage.json_files import parse_json, read_log_lines
 from heedful.storage.manifest import (
     MANIFEST,
@@ -61,6 +62,8 @@ PredictorT = TypeVar("PredictorT", bound=Predictor)
 FORMAT_VERSION = 2
 _CONFIG, _TOKENIZERS_FOLDER, _WEIGHTS = "config.yaml", "tokenizers", "weights.safetensors"
 _ORIGINAL_FOLDER = "original"
+PACKAGED_RUN = Path(__file__).parent / "demo"
+"""A small translator from Latin, so that there is something to try before training."""
 _METRICS, _SAMPLES = "metrics.jsonl", "samples.jsonl"
 
 
@@ -71,6 +74,12 @@ class Run:
         self.folder = Path(run_dir)
         self.checkpoints = self.folder / "checkpoints"
         self.original = self.folder / _ORIGINAL_FOLDER
+
+    @classmethod
+    def open(cls, run_dir: Path | str) -> "Run":
+        """Return a run to read; `demo`, if there is no such folder, comes with heedful."""
+        is_packaged = str(run_dir) == PACKAGED_RUN.name and not Path(run_dir).exists()
+        return cls(PACKAGED_RUN if is_packaged else run_dir)
 
     @property
     def exists(self) -> bool:
@@ -128,8 +137,10 @@ class Run:
         else:
             write_text(self.folder / _CONFIG, to_yaml(recipe))
 
-    def save_model(self, state_dict: Mapping[str, Tensor], *, step: int) -> None:
-        """Save the parameters that the run is used with."""
+    def save_model(
+        self, state_dict: Mapping[str, Tensor], *, step: int, precision: Precision = "fp32"
+    ) -> None:
+        """Save the parameters that the run is used with, compressed unless they are fp32."""
         metadata = {
             "format": FORMAT_VERSION,
             "heedful": VERSION,
@@ -137,11 +148,13 @@ class Run:
             "threads": torch.get_num_threads(),
             "step": step,
         }
-        self._replace(_WEIGHTS, lambda path: save_weights(state_dict, path), metadata)
+        tensors, file_metadata = compress_weights(state_dict, precision)
+        write = partial(save_weights, tensors, metadata=file_metadata)
+        self._replace(_WEIGHTS, write, metadata)
 
     def _replace(self, name: str, write: Callable[[Path], Any], metadata: dict[str, Any]) -> None:
         files = [path for path in (self.folder / _TOKENIZERS_FOLDER).rglob("*") if path.is_file()]
-        files += [*self.original_files(), self.folder / _CONFIG, self.folder / _WEIGHTS]
+        files += [*self.original_files(), self.folder / _CONFIG, self.weights_file]
         unchanged = [path for path in files if path != self.folder / name]
         replace_with_manifest(self.folder, {name: write}, unchanged, metadata)
 
@@ -159,14 +172,19 @@ class Run:
         check(version == FORMAT_VERSION, str(path), message, hint, RunError)
         return manifest
 
+    @property
+    def weights_file(self) -> Path:
+        """The file of the parameters."""
+        return self.folder / _WEIGHTS
+
     def load_weights_into(self, model: nn.Module) -> None:
         """Load the parameters into a model."""
-        load_weights(model, self.folder / _WEIGHTS)
+        load_weights(model, self.weights_file)
 
     def load_features_into(self, model: nn.Module) -> None:
         """Load the parameters into the pretrained encoder of another model."""
-        path = self.folder / _WEIGHTS
-        load_pretrained_weights(model, read_weights(path), location=str(path))
+        weights = read_weights(self.weights_file)
+        load_pretrained_weights(model, weights, location=str(self.weights_file))
 
     def append_metrics(self, entry: Mapping[str, Any]) -> None:
         """Append a line to the metrics."""
@@ -265,20 +283,25 @@ def load(
     if task is not None:
         check_choice(task, TASKS, "task", location="task", error=ArgumentError)
     torch_device = resolve_device(device)
-    load_run = partial(_load_run, device=torch_device, dtype=dtype)
-    first = load_run(run, settings=settings)
+    load_member = partial(load_run, device=torch_device, dtype=dtype)
+    first = load_member(run, settings=settings)
     run_task: Task = first.config.task
     hint = f"use `heedful {run_task.next_command.format(run=run)}`"
     is_expected = task in (None, run_task.name)
     check(is_expected, str(run), f"this run {run_task.description}", hint, RunError)
-    members = [first, *map(load_run, ensemble_with)]
-    return run_task.combine_runs(members, torch_device, load_run)
+    members = [first, *map(load_member, ensemble_with)]
+    return run_task.combine_runs(members, torch_device, load_member)
 
 
-def _load_run(
-    run_dir: Path | str, device: torch.device, dtype: Dtype, settings: SettingsArgument = ()
+def load_run(
+    run_dir: Path | str,
+    device: torch.device | None = None,
+    dtype: Dtype = "fp32",
+    settings: SettingsArgument = (),
 ) -> LoadedRun:
-    run = Run(run_dir)
+    """Load the contents of a run, with its plain model, by default on the CPU."""
+    device = device or torch.device("cpu")
+    run = Run.open(run_dir)
     run.verify()
     recipe = run.read_recipe(settings)
     if not (dtype == "int8" and recipe.decoding.backend == "ct2"):  # it has kernels of its own
@@ -287,4 +310,4 @@ def _load_run(
     model = recipe.task.build_model(recipe, VocabSizes.from_tokenizers(tokenizers))
     run.load_weights_into(model)
     model = convert_model(model.eval().to(device), dtype)
-    return LoadedRun(run_dir, recipe, tokenizers, model)
+    return LoadedRun(run.folder, recipe, tokenizers, model)

@@ -10,9 +10,9 @@ import heedful
 from heedful.conversion.hf_folder import HFFolder
 from heedful.conversion.hf_tokenizers import read_hf_tokenizer
 from heedful.conversion.importing import import_run
-from heedful.conversion.interface import load_run
 from heedful.data.text.token_stream import LMBatch
 from heedful.inspection.attention_trace import trace_attention
+from heedful.runs import load_run
 from heedful.tokenization.vocabulary import BOS, EOS, NUM_SPECIAL_TOKENS, UNK
 from tests.hf_encoders import (
     BERT_SPECIAL,

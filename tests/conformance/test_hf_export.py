@@ -10,10 +10,9 @@ from heedful.conversion.exporting import export_run
 from heedful.conversion.hf_folder import HFFolder
 from heedful.conversion.hf_tokenizer_files import has_tokenizer_files, write_tokenizer_files
 from heedful.conversion.importing import import_run
-from heedful.conversion.interface import load_run
 from heedful.errors import CorruptRunError, DataError, RunError
 from heedful.experiment import train
-from heedful.runs import Run, load
+from heedful.runs import Run, load, load_run
 from heedful.storage.state_dict import unique_weights
 from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig
 from heedful.tokenization.vocabulary import EOS, UNK

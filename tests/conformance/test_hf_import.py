@@ -5,9 +5,9 @@ import torch
 
 import heedful
 from heedful.conversion.importing import import_run
-from heedful.conversion.interface import load_run
 from heedful.decoding.requests import Request
 from heedful.inspection.attention_trace import trace_attention
+from heedful.runs import load_run
 from heedful.tokenization.vocabulary import BOS, EOS, PAD, UNK
 from tests.hf_models import SOURCE_TEXTS, quick_and_wide, write_bart, write_marian
 

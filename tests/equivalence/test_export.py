@@ -10,12 +10,11 @@ import pytest
 import torch
 
 from heedful.conversion.exporting import export_run, greedy_outputs
-from heedful.conversion.interface import load_run
 from heedful.conversion.registry import get_exporter
 from heedful.conversion.safetensors_export import load_folder
 from heedful.errors import DataError, RunError
 from heedful.recipes import load_recipe, recipe_names
-from heedful.runs import load
+from heedful.runs import load, load_run
 from heedful.storage.manifest import read_and_verify_manifest
 from heedful.storage.state_dict import unique_weights
 from tests.commands import LETTERS, heedful

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from heedful.conversion.hf_export import EXPORTER
-from heedful.conversion.interface import load_run
+from heedful.runs import load_run
 from tests.commands import heedful, write_random_run
 from tests.hf_models import SOURCE_TEXTS, TARGET_TEXTS, TRANSFORMER, transformer_settings
 

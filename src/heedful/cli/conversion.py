@@ -1,13 +1,17 @@
-"""`heedful import` and `heedful export`: models of other libraries become runs, and back."""
+"""`heedful import`, `export` and `compress`: models of other libraries, and smaller ones."""
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
+from heedful.cli.options import with_file_options
+from heedful.tasks.command_line import Files, Split
 from heedful.terminal import (
+    Device,
     Quiet,
     RunFolder,
     echo,
@@ -82,3 +86,43 @@ def export(
     pair = parse_languages(languages) if languages else None
     compared = export_run(run, to, out, partial(print_message, console), languages=pair)
     echo(f"{out}: exported; {compared}")
+
+
+Precision = Annotated[
+    Literal["fp16", "int8", "int4"], Option("--to", help="how weights are stored")
+]
+
+
+@with_file_options("test")
+def compress(
+    run: RunFolder,
+    *,
+    to: Precision = "int8",
+    out: RunToWrite,
+    files: Mapping[Split, Files],
+    device: Device = "auto",
+) -> None:
+    """Write a run with compressed weights, and what that costs in scores.
+
+    fp16 halves the weights; int8 and int4 store small integers and a scale for each row of a
+    matrix. The run is used as any other: computation is as before. Scores are those of the given
+    files, or of the test set of the recipe.
+
+    Example: heedful compress runs/de-en --run runs/de-en-int8 --source test.de --target test.en
+    Example: heedful compress runs/demo --to int4 --run runs/demo-int4
+    """
+    from heedful.experiment.compression import compress_run
+    from heedful.experiment.evaluation import evaluate
+    from heedful.runs import Run
+
+    sizes = compress_run(run, out, to)
+    echo(f"{out}: {sizes}")
+    given: dict[str, Any] = {name: value for name, value in files["test"].items() if value}
+    if Run(out).read_recipe().data.test is None and not given:
+        command = f"{program_name()} evaluate {quote(str(out))} --baseline {quote(str(run))}"
+        echo(f"To see what it costs, give test files: {command} ...")
+        return
+    scores = [evaluate(folder, device=device, **given) for folder in (run, out)]
+    for before, after in zip(*scores, strict=True):
+        change = after.value - before.value
+        echo(f"{before.name:12} {before.value:.2f} -> {after.value:.2f} ({change:+.2f})")

@@ -300,7 +300,7 @@ def _load(run: str, options: EvaluationOptions, *others: Path) -> tuple[Recipe, 
     predictor = load(
         run, device=options.device, dtype=options.dtype, settings=overrides, ensemble_with=others
     )
-    return Run(run).read_recipe(overrides), predictor
+    return Run.open(run).read_recipe(overrides), predictor
 
 
 def _run_outputs(recipe: Recipe, predictor: Any, test: ReferenceSet) -> SystemOutputs:

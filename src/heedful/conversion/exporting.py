@@ -17,12 +17,13 @@ from torch import Tensor
 
 from heedful.config import to_yaml
 from heedful.conversion.hf_folder import write_json
-from heedful.conversion.interface import Exporter, load_run
+from heedful.conversion.interface import Exporter
 from heedful.conversion.registry import get_exporter
 from heedful.data.text.batching import collate_sources
 from heedful.errors import ConfigError, DataError, RunError, check
 from heedful.models.base import Seq2SeqModel
 from heedful.models.language_model import LanguageModel
+from heedful.runs import load_run
 from heedful.search import LengthPenalty
 from heedful.storage.atomic import atomic_replace
 from heedful.storage.json_files import read_json_lines, read_log_lines

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from heedful.config import Settings, flatten_settings
 from heedful.errors import ConfigError, DataError, check, format_count
 from heedful.recipes import Recipe, load_recipe
-from heedful.runs import Run
 from heedful.storage.state_dict import unique_weights
 from heedful.tasks.prediction import LoadedRun
 from heedful.tasks.task_data import VocabSizes
@@ -115,14 +114,3 @@ class Exporter(ABC):
     def usage(self, run: LoadedRun) -> str:
         """Return a section of the model card: how the files are used, in Markdown."""
         return ""
-
-
-def load_run(run_dir: Path) -> LoadedRun:
-    """Load a run on the CPU, with its plain model."""
-    run = Run(run_dir)
-    run.verify()
-    recipe = run.read_recipe()
-    tokenizers = run.read_tokenizers(recipe)
-    model = recipe.task.build_model(recipe, VocabSizes.from_tokenizers(tokenizers))
-    run.load_weights_into(model)
-    return LoadedRun(run_dir, recipe, tokenizers, model.eval())

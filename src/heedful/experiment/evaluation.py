@@ -52,7 +52,7 @@ def evaluate(
     predictor = load(
         run, device=device, dtype=dtype, settings=settings, ensemble_with=ensemble_with
     )
-    recipe = Run(run).read_recipe(settings)
+    recipe = Run.open(run).read_recipe(settings)
     named = name_files(data, files, lambda: recipe.task.data.file_options)
     pairs = None if is_path(named.get("pairs", "")) else named.pop("pairs")
     paths = {name: _to_paths(name, value) for name, value in named.items()}

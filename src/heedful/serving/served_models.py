@@ -49,7 +49,7 @@ class ServedModel:
 
     def info(self) -> ModelInfo:
         """Return the public description of the run."""
-        first = Run(self.run.folders[0])
+        first = Run.open(self.run.folders[0])
         task, predictor = first.read_recipe().task.name, self.predictor
         modules = [part for part in _models(predictor) if isinstance(part, nn.Module)]
         is_short = len(json.dumps(self.example)) <= _MAX_EXAMPLE_LENGTH

@@ -1,5 +1,5 @@
 """Files that survive crashes, kills and full disks.
 
 Reading order: `atomic` (writes and locks), `manifest` (checksums of a folder), `state_dict`
-(tensors) and `json_files`.
+(tensors) with `compression`, and `json_files`.
 """

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from heedful.errors import CorruptRunError, HeedfulError, RunError, check
+from heedful.storage.compression import decompress_weights
 from heedful.storage.manifest import RESTORE_HINT, Buffer
 
 # Tensors are ordered by this table, widest first, so that each is aligned; then by name.
@@ -77,9 +77,11 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read a state dict from a file."""
+    """Read a state dict from a file, compressed or not."""
     try:
-        return load_file(path)
+        with safe_open(path, "pt") as file:
+            names, metadata = file.keys(), file.metadata() or {}
+            return decompress_weights({name: file.get_tensor(name) for name in names}, metadata)
     except SafetensorError as error:
         raise CorruptRunError(str(path), f"not a weights file ({error})", RESTORE_HINT) from None
 

@@ -17,9 +17,9 @@ from heedful.conversion.exporting import (
     sample_targets,
     write_program,
 )
-from heedful.conversion.interface import load_run
 from heedful.conversion.registry import get_exporter
 from heedful.errors import ConfigError, DataError
+from heedful.runs import load_run
 from heedful.tokenization.vocabulary import BOS, NUM_SPECIAL_TOKENS
 
 CODE = """
