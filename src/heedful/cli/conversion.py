@@ -117,12 +117,12 @@ def compress(
 
     sizes = compress_run(run, out, to)
     echo(f"{out}: {sizes}")
-    given: dict[str, Any] = {name: value for name, value in files["test"].items() if value}
-    if Run(out).read_recipe().data.test is None and not given:
+    test_files: dict[str, Any] = {name: value for name, value in files["test"].items() if value}
+    if Run(out).read_recipe().data.test is None and not test_files:
         command = f"{program_name()} evaluate {quote(str(out))} --baseline {quote(str(run))}"
         echo(f"To see what it costs, give test files: {command} ...")
         return
-    scores = [evaluate(folder, device=device, **given) for folder in (run, out)]
+    scores = [evaluate(folder, device=device, **test_files) for folder in (run, out)]
     for before, after in zip(*scores, strict=True):
         change = after.value - before.value
         echo(f"{before.name:12} {before.value:.2f} -> {after.value:.2f} ({change:+.2f})")
