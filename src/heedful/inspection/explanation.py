@@ -88,10 +88,15 @@ class Explanation(NamedTuple):
     checks: Sequence[LayerChecks]
 
     def to_json(self, result: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return JSON values; `result` is the prediction as JSON, by default in its own words."""
+        """Return JSON values; `result` is the prediction as JSON, by default in its own words.
+
+        `token_ids` are those of the output: the step `num_prompt_steps` predicts the first.
+        """
+        num_prompt = getattr(self.result, "num_prompt_tokens", None) or 0
         return {
             "result": self.result.to_json() if result is None else dict(result),
-            "token_ids": list(getattr(self.result, "token_ids", ())),
+            "token_ids": list(getattr(self.result, "token_ids", ()))[num_prompt:],
+            "num_prompt_steps": max(num_prompt - 1, 0),  # the first token is predicted by none
             "edits": [edit.to_json() for edit in self.edits],
             "layers": [layer.to_json() for layer in self.layers],
             "top": [

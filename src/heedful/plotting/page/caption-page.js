@@ -1,19 +1,12 @@
 // Draws the captions of a page, each on a card.
 
 import { readData } from "./dom.js";
-import { ImageAttention, meanGrid } from "./image-attention.js";
+import { decodeImage, ImageAttention, meanGrid } from "./image-attention.js";
 import { createCard } from "./view-chooser.js";
-
-async function decodeImage(src) {
-  if (!src) return null;
-  const image = Object.assign(new Image(), { src });
-  await image.decode();
-  return image;
-}
 
 async function drawCaptions(cards) {
   for (const [index, { title, caption: text, picture, size, views }] of cards.entries()) {
-    const image = await decodeImage(picture);
+    const image = picture ? await decodeImage(picture) : null;
     const heading = title || (cards.length > 1 ? `Picture ${index + 1}` : "");
     const maps = views.map(({ label, weights }) => ({ caption: label, weights: meanGrid(weights) }));
     document.getElementById("figures").append(createCard(

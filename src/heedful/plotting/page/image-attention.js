@@ -15,7 +15,7 @@ const SMALL_SIDE = 320; // shown side of a picture that is enlarged
 const [THUMB_HEIGHT, THUMB_WIDTH] = [96, 192];
 const MAX_THUMBNAILS = 40; // of more words the page shows the text alone
 const WIDE = 2.5; // width per height of a picture that gets a line of its own
-const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+export const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 /** The weights relative to the largest one, and where that is. */
 function summarize(grid) {
@@ -30,6 +30,13 @@ function summarize(grid) {
 export function meanGrid(grids) {
   return (grids[0] ?? []).map((weights, row) => weights.map((_, column) =>
     grids.reduce((sum, grid) => sum + grid[row][column], 0) / grids.length));
+}
+
+/** @type {(src: string) => Promise<HTMLImageElement>} */
+export async function decodeImage(src) {
+  const image = Object.assign(new Image(), { src });
+  await image.decode();
+  return image;
 }
 
 function describeCell({ row, column }) {
@@ -77,7 +84,7 @@ function createNumbers([rows, columns]) {
   return { details, fill };
 }
 
-/** Hover shows a word or a cell, a click, the player or the focus keeps it, Escape resets. */
+/** Hover shows a word or a cell, a click, the player or the focus keeps it, Escape resets; dispatches "keep". */
 export class ImageAttention extends HTMLElement {
   /** @param {import("./types").ImageAttentionData} data */
   set data({ image, size, words, gates, weights }) {
@@ -169,7 +176,11 @@ export class ImageAttention extends HTMLElement {
 
   #listen() {
     const { row, player, picture: { canvas } } = this;
-    const keep = (state) => { this.kept = state; this.#show(state); };
+    const keep = (state) => {
+      this.kept = state;
+      this.#show(state);
+      this.dispatchEvent(new CustomEvent("keep"));
+    };
     const wordAt = ({ target }) => row.indexOf(target);
     const keepWord = (word) => { player.stop(); keep({ word, cell: null }); };
     const showWord = (word) => this.#show(word === null ? this.kept : { word, cell: null });

@@ -12,6 +12,11 @@
 import { AttentionPane } from "./attention-pane.js";
 import { create, isTextField } from "./dom.js";
 import { EditPane } from "./edit-pane.js";
+import { ForecastPane } from "./forecast-pane.js";
+import { GlimpsePane } from "./glimpse-pane.js";
+import { ImageInput } from "./image-input.js";
+import { hasImage, ImagePane } from "./image-pane.js";
+import { LabelPane, TagPane } from "./label-pane.js";
 import { OutputPane } from "./output-pane.js";
 import { ServerModels } from "./source.js";
 import { formatFragment, History, parseFragment } from "./state.js";
@@ -20,13 +25,19 @@ import { JsonInput, TextInput } from "./text-input.js";
 
 /** @type {import("./types").Pane[]} */
 const PANES = [
-  { accepts: () => true, element: OutputPane },
-  { accepts: () => true, element: AttentionPane },
+  { accepts: ({ result }) => !["tags", "quantiles", "glimpses"].some((name) => name in result), element: OutputPane },
+  { accepts: ({ result: { label, probabilities } }) => typeof label === "string" && Boolean(probabilities), element: LabelPane },
+  { accepts: ({ result: { tags } }) => Boolean(tags), element: TagPane },
+  { accepts: ({ result: { quantiles } }) => Boolean(quantiles), element: ForecastPane },
+  { accepts: ({ result: { glimpses } }) => Boolean(glimpses), element: GlimpsePane },
+  { accepts: hasImage, element: ImagePane },
+  { accepts: ({ layers, result }) => layers.length > 0 || !result.glimpses, element: AttentionPane },
   { accepts: ({ layers }) => layers.length > 0, element: StepPane, isAside: true },
   { accepts: ({ layers }) => layers.length > 0, element: EditPane, isAside: true },
 ];
 /** @type {import("./types").InputEditor[]} */
 const INPUTS = [
+  { accepts: ({ input }) => input.contentEncoding === "base64", element: ImageInput },
   { accepts: ({ example }) => typeof example === "string", element: TextInput },
   { accepts: () => true, element: JsonInput },
 ];

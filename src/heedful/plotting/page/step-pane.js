@@ -18,8 +18,9 @@ function describeChecks({ checks, head = 0 }, row) {
 /** A token that is chosen begins what follows: the output up to its step is kept. */
 export class StepPane extends HTMLElement {
   /** @param {import("./types").PaneData} data */
-  set data({ explanation, state }) {
+  set data({ explanation, model, state }) {
     this.explanation = explanation;
+    this.hasPrefix = [model.options, model.input, ...(model.input.anyOf ?? [])].some(({ properties }) => properties && "prefix_tokens" in properties);
     this.views = listViews(explanation);
     this.role = "region";
     this.ariaLabel = "step";
@@ -37,11 +38,11 @@ export class StepPane extends HTMLElement {
     this.replaceChildren(title, create("p", "actions",
       createButton("force (f)", "all weight of this step on this word", () => addEdit(force), force),
       createButton("remove word (z)", "no layer attends to this word", () => addEdit(remove), remove)));
-    const { top, token_ids } = this.explanation;
+    const { top, token_ids, num_prompt_steps: numPrompt } = this.explanation;
     if (row !== null && top[row]) {
-      const tokens = Object.assign(new TopTokens(), { data: top[row] });
+      const tokens = Object.assign(new TopTokens(), { data: { tokens: top[row], isEnabled: this.hasPrefix && row >= numPrompt } });
       tokens.addEventListener("token", (/** @type {any} */ { detail }) =>
-        emitChange(this, { prefix: [...token_ids.slice(0, row), detail] }));
+        emitChange(this, { prefix: [...token_ids.slice(0, row - numPrompt), detail] }));
       this.append(tokens);
     }
     if (row !== null) this.append(create("p", "checks", describeChecks(view, row)));
