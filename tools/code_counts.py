@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "heedful"
 NUM_IDENTIFIERS = 20
+LONG_KERNELS = {"_forward_kernel", "_memory_gradient_kernel"}  # of Triton: one launch, one function
 UNCOUNTED = {*keyword.kwlist, *dir(builtins), "self", "cls"}
 
 
@@ -64,6 +65,29 @@ def count(source: Path) -> Counts:
         ],
         circles=find_circles(imports),
         identifiers=identifiers,
+    )
+
+
+class LargestSizes(NamedTuple):
+    """Lines of the largest file and of the longest function."""
+
+    num_file_lines: int
+    num_function_lines: int
+
+
+def largest(source: Path) -> LargestSizes:
+    """Measure the largest file and the longest function, except `LONG_KERNELS`."""
+    texts = [path.read_text(encoding="utf-8") for path in source.rglob("*.py")]
+    functions = [
+        node
+        for text in texts
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name not in LONG_KERNELS
+    ]
+    return LargestSizes(
+        max(len(text.splitlines()) for text in texts),
+        max((node.end_lineno or 0) - node.lineno + 1 for node in functions),
     )
 
 

@@ -20,9 +20,12 @@ def measure() -> dict[str, float]:
     """Return every figure that has a limit."""
     source = code_counts.count(ROOT / "src" / "heedful")
     tests = code_counts.count(ROOT / "tests")
+    sizes = code_counts.largest(ROOT / "src" / "heedful")
     figures: dict[str, float] = {
         "source-lines": source.num_lines,
         "test-lines": tests.num_lines,
+        "lines-of-largest-file": sizes.num_file_lines,
+        "lines-of-longest-function": sizes.num_function_lines,
         "import-circles": len(source.circles),
         "single-importer-modules": len(source.single_importer),
     }

@@ -15,23 +15,19 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from itertools import islice
 from multiprocessing import connection as connections
 from multiprocessing.connection import Pipe
-from queue import Empty, Queue, SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Semaphore, Thread
-from time import monotonic
 from typing import Any, Generic, Literal, NamedTuple, NoReturn, Protocol, Self, TypeVar
 
 from heedful.errors import HeedfulError
 
-Item = TypeVar("Item")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Task_contra = TypeVar("Task_contra", contravariant=True)
 Result_co = TypeVar("Result_co", covariant=True)
 
-MAX_WAIT_SECONDS = 0.02  # how long a line waits for others: unnoticed by people
 _STREAM_END: Any = object()
 _TASKS_PER_WORKER = 2  # in flight: one that is computed, one that waits
 _COMMAND = [sys.executable, "-P", "-c", "from heedful.parallel import serve; serve()"]
@@ -346,70 +342,3 @@ class _Pool(Generic[Task, Result]):
         future: Future[Result] = Future()
         future.set_exception(error)
         self._futures.put(future)
-
-
-def fixed_size_chunks(items: Iterable[Item], *, max_size: int) -> Iterator[list[Item]]:
-    """Yield chunks of `max_size` items; the last may be shorter.
-
-    Here and below, an error while reading is raised after the items before it were yielded.
-    """
-    iterator = iter(items)
-    while True:
-        chunk: list[Item] = []
-        try:
-            for item in islice(iterator, max_size):
-                chunk.append(item)  # one by one: an error leaves what was read before it
-        except Exception:
-            if chunk:
-                yield chunk
-            raise
-        if not chunk:
-            return
-        yield chunk
-
-
-def chunks_as_available(
-    items: Iterable[Item], *, max_size: int, max_wait: float = MAX_WAIT_SECONDS
-) -> Iterator[list[Item]]:
-    """Yield chunks of what has arrived, 1 to `max_size` items; a thread reads ahead by as many.
-
-    For pipes: the writer may wait for the answer to a line before it sends the next.
-    """
-    queue: Queue[Item | _End] = Queue(maxsize=max_size)
-    Thread(target=_fill_queue, args=(items, queue), daemon=True).start()
-    while True:
-        chunk: list[Item] = []
-        item = queue.get()
-        deadline = monotonic() + max_wait
-        while not isinstance(item, _End):
-            chunk.append(item)
-            if len(chunk) == max_size:
-                break
-            try:
-                item = queue.get(timeout=max(0.0, deadline - monotonic()))
-            except Empty:
-                break
-        if chunk:
-            yield chunk
-        if isinstance(item, _End):
-            if item.error is not None:
-                raise item.error
-            return
-
-
-class _End(NamedTuple):
-    """The end of the items, or the error that ended them."""
-
-    error: Exception | None
-
-
-def _fill_queue(items: Iterable[Item], queue: Queue[Item | _End]) -> None:
-    # Python closes standard input at exit and crashes if a thread reads it; a reference keeps it.
-    stdin, error = sys.stdin, None
-    try:
-        for item in items:
-            queue.put(item)
-    except Exception as caught:
-        error = caught
-    queue.put(_End(error))
-    del stdin

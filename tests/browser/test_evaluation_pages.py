@@ -7,8 +7,8 @@ import pytest
 
 from heedful.decoding.search_tree import render_html
 from heedful.evaluation.confusion import ConfusionMatrix
+from heedful.tasks.forecasting.forecast import Forecast
 from heedful.tasks.forecasting.pages import render_forecast_page
-from heedful.tasks.forecasting.predictor import Forecast
 from tests.forecasting import count_series
 from tests.unit.cli.test_show import TREE
 from tests.unit.tasks.translation.test_output_files import build_translation

@@ -19,11 +19,10 @@ from heedful.parallel import (
     WorkerDiedError,
     WorkerProcess,
     available_cores,
-    chunks_as_available,
-    fixed_size_chunks,
     worker_pool,
 )
 from heedful.tasks.registry import TASKS
+from heedful.tasks.translation.files import chunks_as_available, fixed_size_chunks
 
 each_chunking = pytest.mark.parametrize("chunking", [fixed_size_chunks, chunks_as_available])
 lists = st.lists(st.integers(), max_size=40)

@@ -70,10 +70,7 @@ def serve(
     import asyncio
     import webbrowser
 
-    for package in ("fastapi", "uvicorn", "prometheus_client"):
-        message = f"needs {package}, which is not installed"
-        hint = "install it with: pip install 'heedful[serve]'"
-        check(find_spec(package) is not None, "serve", message, hint)
+    _check_packages()
     settings = settings.model_copy(update={"ui": settings.ui or open_browser})
     settings.check_access()
     served = parse_runs(runs, languages or ())
@@ -101,6 +98,13 @@ def serve(
         await server.run()
 
     asyncio.run(run())
+
+
+def _check_packages() -> None:
+    for package in ("fastapi", "uvicorn", "prometheus_client"):
+        message = f"needs {package}, which is not installed"
+        hint = "install it with: pip install 'heedful[serve]'"
+        check(find_spec(package) is not None, "serve", message, hint)
 
 
 def parse_runs(runs: Sequence[str], languages: Sequence[str]) -> list[ServedRun]:

@@ -25,6 +25,7 @@ from heedful.terminal import (
 )
 
 if TYPE_CHECKING:
+    from heedful.attention.edits import AttentionEdit
     from heedful.inspection.attention_layers import AttentionSelection
     from heedful.tasks.prediction import Prediction
 
@@ -89,66 +90,49 @@ def show(
     from heedful.inspection.attention_layers import AttentionSelection
     from heedful.runs import load
 
-    overrides = [f"decoding.beam_size={beam}"] if beam else []
     message, hint = "--search-tree draws no attention", "remove --lines, or --search-tree"
     check(not (lines and show_tree), "--lines", message, hint)
-    predictor = load(
-        run, device=device, settings=overrides, task="translation" if show_tree else None
-    )
-    requests: Iterable[Any] = map(predictor.parse_line, texts)
-    if predictor.reads_files:
-        requests = chain.from_iterable(map(predictor.read_file, texts))
-    else:
-        _note_file_names(texts)
-    edits, requests = [AttentionEdit.parse(text) for text in edit or ()], list(requests)
+    predictor = load(run, device=device, settings=[f"decoding.beam_size={beam}"] if beam else [])
+    requests = _parse_requests(predictor, texts)
+    edits = [AttentionEdit.parse(text) for text in edit or ()]
     if show_tree:
-        edited = predictor.with_edits(edits)
-        _show_search_tree(edited, texts, as_json=as_json, figures=figures or (), html=html)
+        _show_search_trees(
+            run, predictor.with_edits(edits), requests, figures or (), html, as_json=as_json
+        )
         return
     selection = AttentionSelection(kind or (), layer or (), head or (), joins_words=words)
-    results = list(predictor.predict(requests, need_layers=True))
-    maps = [_select_maps(result, selection, run) for result in results]
-    columns = selection.count_heads(results[0].attention_layers)
-    if edits:
-        explained = [predictor.explain(request, edits=edits) for request in requests]
-        edited = [_select_maps(one.result, selection, run, "edited") for one in explained]
-        columns = 2 if len(maps[0]) == 1 else columns  # side by side, or below one another
-        maps = [before + after for before, after in zip(maps, edited, strict=True)]
+    maps, columns, objects = _predict_maps(run, predictor, requests, selection, edits)
     form: FigureForm = "lines" if lines else "map"
     is_text = all(drawn.grid is None for drawn in chain.from_iterable(maps))
     message, hint = "the source is an image, and lines join tokens of texts", "remove --lines"
     check(is_text or not lines, "--lines", message, hint)
     write_files(maps, figures=figures or (), html=html, columns=columns, form=form)
     with handle_stdout_errors():
-        if not as_json:
-            print_attention(maps, form)
-        elif edits:
-            _print_json_lines(explanation.to_json() for explanation in explained)
-        elif any(selection):
-            pairs = zip(results, maps, strict=True)
-            _print_json_lines(
-                {**result.to_json(), "attention": [drawn.to_json() for drawn in of_text]}
-                for result, of_text in pairs
-            )
+        if as_json:
+            _print_json_lines(objects)
         else:
-            _print_json_lines(result.to_json() for result in results)
+            print_attention(maps, form)
 
 
-def _note_file_names(texts: Sequence[str]) -> None:
+def _parse_requests(predictor: Any, texts: Sequence[str]) -> list[Any]:
+    if predictor.reads_files:
+        return list(chain.from_iterable(map(predictor.read_file, texts)))
     for text in filter(os.path.isfile, texts):
         note = "is shown as a text, but names a file; its lines are read by: heedful translate"
         echo(f"note: {text!r} {note}", err=True)
+    return list(map(predictor.parse_line, texts))
 
 
-def _show_search_tree(
-    translator: Any,
-    texts: Sequence[str],
-    *,
-    as_json: bool,
+def _show_search_trees(
+    run: Path,
+    predictor: Any,
+    requests: Sequence[Any],
     figures: Sequence[Path],
     html: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
-    """Print and draw the search tree of the first text, or print all trees as JSON lines."""
+    """Print and draw the search tree of the first request, or print all trees as JSON lines."""
     from rich.console import Console
 
     from heedful.decoding import search_tree
@@ -156,8 +140,11 @@ def _show_search_tree(
     from heedful.plotting.svg import write_figures
     from heedful.storage.atomic import write_text
 
-    check_search_tree(translator.decoding, "--search-tree")
-    trees = translator.translate(texts, need_tree=True)
+    message, hint = "this model has no search to draw", "name a run that translates or captions"
+    has_tree = "need_tree" in predictor.options_class.model_fields
+    check(has_tree, str(run), message, hint, RunError)
+    check_search_tree(predictor.decoding, "--search-tree")
+    trees = list(predictor.predict(requests, predictor.options_class(need_tree=True)))
     write_figures(figures, lambda: search_tree.render_svg(trees[0]))
     if html:
         write_text(html, search_tree.render_html(trees, title="Beam search"))
@@ -167,6 +154,33 @@ def _show_search_tree(
             _print_json_lines(tree.to_json(tree=True) for tree in trees)
         else:
             Console().print(search_tree.render_tree(trees[0]))
+
+
+def _predict_maps(
+    run: Path,
+    predictor: Any,
+    requests: Sequence[Any],
+    selection: AttentionSelection,
+    edits: Sequence[AttentionEdit],
+) -> tuple[list[list[AttentionMap]], int, Iterable[object]]:
+    """Return the maps of each request, the columns of a figure of them, and JSON values."""
+    results = list(predictor.predict(requests, need_layers=True))
+    maps = [_select_maps(result, selection, run) for result in results]
+    columns = selection.count_heads(results[0].attention_layers)
+    if not edits and not any(selection):
+        return maps, columns, (result.to_json() for result in results)
+    if not edits:
+        pairs = zip(results, maps, strict=True)
+        objects = (
+            {**result.to_json(), "attention": [drawn.to_json() for drawn in selected]}
+            for result, selected in pairs
+        )
+        return maps, columns, objects
+    explained = [predictor.explain(request, edits=edits) for request in requests]
+    edited = [_select_maps(one.result, selection, run, "edited") for one in explained]
+    columns = 2 if len(maps[0]) == 1 else columns  # side by side, or below one another
+    maps = [before + after for before, after in zip(maps, edited, strict=True)]
+    return maps, columns, (explanation.to_json() for explanation in explained)
 
 
 def _select_maps(

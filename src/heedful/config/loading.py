@@ -90,15 +90,6 @@ def validate_settings(
     return config
 
 
-def read_json_integers(values: Any) -> Any:
-    """Return a JSON value in which 3.0 is 3: there, both are integers."""
-    if isinstance(values, Mapping):
-        return {name: read_json_integers(value) for name, value in values.items()}
-    if isinstance(values, list):
-        return list(map(read_json_integers, values))
-    return int(values) if isinstance(values, float) and values.is_integer() else values
-
-
 def _choose_error(errors: Sequence[ErrorDetails]) -> ErrorDetails:
     """Return the first error, or the unknown name that may be a misspelled required setting."""
     first = errors[0]

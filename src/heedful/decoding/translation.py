@@ -8,7 +8,7 @@ belongs to no word; the sum of `log_probs` is `log_prob`; token texts concatenat
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -84,24 +84,11 @@ class Translation(NamedTuple):
             ],
         }
         if tree and self.tree is not None:
-            fields["tree"] = [
-                {
-                    **vars(node),
-                    "log_prob": _to_number(node.log_prob),
-                    "cumulative_log_prob": _to_number(node.cumulative_log_prob),
-                }
-                for node in self.tree
-            ]
+            fields["tree"] = tree_to_json(self.tree)
         return fields
 
     def _output_to_json(self, *, weights: bool) -> dict[str, Any]:
-        fields: dict[str, Any] = {
-            "text": self.text,
-            "score": _to_number(self.score),
-            "log_prob": _to_number(self.log_prob),
-            "tokens": self.tokens,
-            "log_probs": [_to_number(log_prob) for log_prob in self.log_probs.tolist()],
-        }
+        fields = output_to_json(self)
         if self.copy_probs is not None:
             fields["copy_probs"] = self.copy_probs_to_json()
         if weights:
@@ -112,6 +99,26 @@ class Translation(NamedTuple):
 
     def _repr_html_(self) -> str:
         return render_notebook_html(self.attention_map)
+
+
+def output_to_json(output: Any) -> dict[str, Any]:
+    """Return what translations and captions have in common as plain values for JSON."""
+    return {
+        "text": output.text,
+        "score": _to_number(output.score),
+        "log_prob": _to_number(output.log_prob),
+        "tokens": output.tokens,
+        "log_probs": [_to_number(log_prob) for log_prob in output.log_probs.tolist()],
+    }
+
+
+def tree_to_json(nodes: Iterable[Node[str]]) -> list[dict[str, Any]]:
+    """Return the nodes of a search as plain values for JSON."""
+    scores = ("log_prob", "cumulative_log_prob")
+    return [
+        {**vars(node), **{name: _to_number(getattr(node, name)) for name in scores}}
+        for node in nodes
+    ]
 
 
 def _to_number(value: float) -> float | None:

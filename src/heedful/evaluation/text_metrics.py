@@ -236,9 +236,7 @@ class Rouge(SentenceMetric):
         return f"{base.count_references(references)}|case:lc|tok:{tokens}|stem:{stem}|part:{part}"
 
     def _words(self, text: str) -> list[str]:
-        words, stem = self.tokenize(text), self.stem
-        if stem is None:
-            return words
+        words, stem = self.tokenize(text), self.stem or str
         return [stem(word) if len(word) >= _MIN_STEM_LENGTH else word for word in words]
 
 

@@ -143,11 +143,9 @@ class RecurrentLayer(nn.Module):
         """Select the hidden state of each direction after its last input, concatenated."""
         rows = torch.arange(len(lengths), device=lengths.device)
         parts = outputs.split([cell.hidden_size for cell in self.cells], dim=-1)
-        final_outputs = [
-            part[:, 0] if cell is self.backward_cell else part[rows, lengths - 1]
-            for cell, part in zip(self.cells, parts, strict=True)
-        ]
-        return torch.cat(final_outputs, dim=-1)
+        pairs = zip(self.cells, parts, strict=True)
+        ends = [p[:, 0] if c is self.backward_cell else p[rows, lengths - 1] for c, p in pairs]
+        return torch.cat(ends, dim=-1)
 
     def _to_reading_order(
         self, cell: RecurrentCell, sequences: LayerOutputs, lengths: Lengths

@@ -17,7 +17,6 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from heedful.config import read_json_integers
 from heedful.errors import format_count
 from heedful.serving.problems import (
     COMPLETIONS_PATH,
@@ -29,6 +28,7 @@ from heedful.serving.problems import (
 from heedful.serving.protocol import ItemError, StreamPart
 from heedful.serving.service import Service, choose_model
 from heedful.serving.settings import ServerSettings
+from heedful.storage.json_files import read_json_integers
 
 _ROUTE = "generate"
 _MAX_SEED = 2**31

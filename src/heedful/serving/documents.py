@@ -86,14 +86,9 @@ async def translate_documents(
     )
     sentences = [sentence for document in documents for sentence in document.sentences]
     if any(len(sentence.text) > max_characters for sentence in sentences):
+        message = f"a sentence has at most {format_count(max_characters, 'character')}"
         hint = "end sentences with a full stop or a line break"
-        raise ProblemError(
-            422,
-            f"a sentence has at most {format_count(max_characters, 'character')}",
-            hint,
-            field=field,
-        )
-
+        raise ProblemError(422, message, hint, field=field)
     if not sentences and options:  # nothing else would check them
         _check_results(await service.predict(model, [""], options), field)
 

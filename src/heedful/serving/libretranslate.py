@@ -12,7 +12,6 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field, ValidationError
 
-from heedful.config import read_json_integers
 from heedful.errors import choices_hint, format_count
 from heedful.serving.documents import translate_documents
 from heedful.serving.problems import (
@@ -25,6 +24,7 @@ from heedful.serving.protocol import ModelInfo
 from heedful.serving.security import check_token
 from heedful.serving.service import Service
 from heedful.serving.settings import ServerSettings
+from heedful.storage.json_files import read_json_integers
 
 MAX_ALTERNATIVES = 10
 _MAX_FIELDS = 100

@@ -1,5 +1,7 @@
 """Counts and times of a server, which `/metrics` shows in the format of Prometheus."""
 
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
@@ -11,66 +13,39 @@ class ServerMetrics:
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
-        self.requests = Counter(
-            "heedful_requests",
-            "Answers by route and status.",
-            ["route", "status"],
-            registry=registry,
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        self.requests = counter(
+            "heedful_requests", "Answers by route and status.", ["route", "status"]
         )
-        self.request_seconds = Histogram(
-            "heedful_request_seconds",
-            "Time from request to answer.",
-            ["route"],
-            buckets=_SECONDS,
-            registry=registry,
+        self.request_seconds = histogram(
+            "heedful_request_seconds", "Time from request to answer.", ["route"], buckets=_SECONDS
         )
-        self.rejected = Counter(
-            "heedful_rejected", "Requests that were not admitted.", ["reason"], registry=registry
+        self.rejected = counter("heedful_rejected", "Requests that were not admitted.", ["reason"])
+        self.queue_items = gauge("heedful_queue_items", "Inputs that wait for a worker.")
+        self.queue_seconds = histogram(
+            "heedful_queue_seconds", "Time in the queue.", buckets=_SECONDS
         )
-        self.queue_items = Gauge(
-            "heedful_queue_items", "Inputs that wait for a worker.", registry=registry
+        self.batch_items = histogram(
+            "heedful_batch_items", "Inputs of a batch.", ["model"], buckets=_SIZES
         )
-        self.queue_seconds = Histogram(
-            "heedful_queue_seconds", "Time in the queue.", buckets=_SECONDS, registry=registry
+        self.batch_seconds = histogram(
+            "heedful_batch_seconds", "Time of a batch in the worker.", ["model"], buckets=_SECONDS
         )
-        self.batch_items = Histogram(
-            "heedful_batch_items",
-            "Inputs of a batch.",
-            ["model"],
-            buckets=_SIZES,
-            registry=registry,
+        self.characters = counter(
+            "heedful_input_characters", "Characters of predicted inputs.", ["model"]
         )
-        self.batch_seconds = Histogram(
-            "heedful_batch_seconds",
-            "Time of a batch in the worker.",
-            ["model"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self.characters = Counter(
-            "heedful_input_characters",
-            "Characters of predicted inputs.",
-            ["model"],
-            registry=registry,
-        )
-        self.decoding_steps = Counter(
+        self.decoding_steps = counter(
             "heedful_decoding_steps",
             "Steps of hypotheses in searches on the CPU, but those of CTranslate2.",
-            registry=registry,
         )
-        self.streams = Gauge("heedful_streams", "Open streams.", registry=registry)
-        self.canceled = Counter(
-            "heedful_canceled_items",
-            "Inputs that were given up: deadline or hang-up.",
-            registry=registry,
+        self.streams = gauge("heedful_streams", "Open streams.")
+        self.canceled = counter(
+            "heedful_canceled_items", "Inputs that were given up: deadline or hang-up."
         )
-        self.workers = Gauge("heedful_ready_workers", "Workers that predict.", registry=registry)
-        self.restarts = Counter(
-            "heedful_worker_restarts", "Workers that died and were replaced.", registry=registry
-        )
-        self.models = Gauge(
-            "heedful_model_info", "Served runs.", ["model", "task", "step"], registry=registry
-        )
+        self.workers = gauge("heedful_ready_workers", "Workers that predict.")
+        self.restarts = counter("heedful_worker_restarts", "Workers that died and were replaced.")
+        self.models = gauge("heedful_model_info", "Served runs.", ["model", "task", "step"])
 
     def format(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""

@@ -5,7 +5,7 @@ is larger, nested deeper than `MAX_DEPTH`, or not JSON at all is a ValueError.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -65,3 +65,12 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
 def _check_size(text: str | bytes) -> None:
     if len(text) > MAX_BYTES:
         raise ValueError(f"more than {MAX_BYTES} bytes")
+
+
+def read_json_integers(values: Any) -> Any:
+    """Return a JSON value in which 3.0 is 3: there, both are integers."""
+    if isinstance(values, Mapping):
+        return {name: read_json_integers(value) for name, value in values.items()}
+    if isinstance(values, list):
+        return list(map(read_json_integers, values))
+    return int(values) if isinstance(values, float) and values.is_integer() else values

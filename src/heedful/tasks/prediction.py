@@ -22,7 +22,7 @@ from typing_extensions import TypeVar, override
 
 from heedful.acceleration.registry import restore_plain
 from heedful.attention.edits import AttentionEdit, edit_models
-from heedful.config import BaseConfig, read_json_integers, validate_settings
+from heedful.config import BaseConfig, validate_settings
 from heedful.data.text_files import read_lines
 from heedful.decoding.translation import BOS_LABEL
 from heedful.errors import DataError, check
@@ -37,6 +37,7 @@ from heedful.inspection.explanation import (
     row_effects,
 )
 from heedful.shapes import Float
+from heedful.storage.json_files import read_json_integers
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 
 _MAX_NUMBER = 1e30

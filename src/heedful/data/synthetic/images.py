@@ -21,7 +21,7 @@ from heedful.data.sources import SyntheticConfig
 from heedful.data.synthetic.corpus import GeneratedImage, ImageCorpus, assign_split
 from heedful.data.synthetic.icons import IconCorpus
 from heedful.errors import DataError, check_choice
-from heedful.parallel import available_cores, fixed_size_chunks, worker_pool
+from heedful.parallel import available_cores, worker_pool
 
 
 def image_corpora() -> dict[str, ImageCorpus]:
@@ -171,7 +171,8 @@ class FormulaCorpus(ImageCorpus):
     def generate(
         self, split: str, num_examples: int, rng: np.random.Generator
     ) -> Iterator[GeneratedImage]:
-        chunks = fixed_size_chunks(_captions(split, rng), max_size=_CHUNK_SIZE)
+        captions = _captions(split, rng)
+        chunks = iter(lambda: list(islice(captions, _CHUNK_SIZE)), [])
         num_workers = max(1, min(available_cores(), num_examples // (4 * _CHUNK_SIZE)))
         with worker_pool(RenderingJob(), num_workers=num_workers) as render:
             rendered = (image for chunk in render(chunks) for image in chunk)

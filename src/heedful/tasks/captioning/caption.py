@@ -4,7 +4,6 @@ Invariants: `tokens` and `weights` have one entry per token, `log_probs` one mor
 weights has one entry per cell, row by row.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -14,7 +13,13 @@ from numpy.typing import NDArray
 
 from heedful.decoding.requests import EncodedRequest
 from heedful.decoding.strategies import DecodingOutput
-from heedful.decoding.translation import TokenTextMapper, token_axis, with_text
+from heedful.decoding.translation import (
+    TokenTextMapper,
+    output_to_json,
+    token_axis,
+    tree_to_json,
+    with_text,
+)
 from heedful.inspection.attention_layers import (
     AttentionLayer,
     AttentionSelection,
@@ -83,9 +88,9 @@ class Caption(NamedTuple):
         """Whether the model attended to the image."""
         return bool(self.weights.any())
 
-    def to_json(self, *, weights: bool = True) -> dict[str, Any]:
+    def to_json(self, *, weights: bool = True, tree: bool = False) -> dict[str, Any]:
         """Return plain values for JSON; docs/captions.md describes each field."""
-        return {
+        fields: dict[str, Any] = {
             "image": str(self.image),
             **self._output_to_json(weights=weights),
             "grid": list(self.grid),
@@ -93,23 +98,16 @@ class Caption(NamedTuple):
                 output._output_to_json(weights=weights) for output in self.alternatives
             ],
         }
+        if tree and self.tree is not None:
+            fields["tree"] = tree_to_json(self.tree)
+        return fields
 
     def _output_to_json(self, *, weights: bool) -> dict[str, Any]:
-        fields: dict[str, Any] = {
-            "text": self.text,
-            "score": _to_number(self.score),
-            "log_prob": _to_number(self.log_prob),
-            "tokens": self.tokens,
-            "log_probs": [_to_number(log_prob) for log_prob in self.log_probs.tolist()],
-        }
+        fields = output_to_json(self)
         if weights:
             grids = self.weights.reshape(-1, *self.grid).astype("float64")
             fields["weights"] = grids.round(_DIGITS).tolist()
         return fields
-
-
-def _to_number(value: float) -> float | None:
-    return round(value, _DIGITS) if math.isfinite(value) else None
 
 
 def cell_labels(grid: tuple[int, int]) -> list[str]:

@@ -17,7 +17,7 @@ from heedful.evaluation.forecast_metrics import QUANTILE_LEVELS
 from heedful.plotting import html
 from heedful.plotting.axes import CategoryTick, PlotFrame
 from heedful.plotting.charts import CHART_STYLE, FULL_FRAME, Band, LineSeries, render_line_chart
-from heedful.tasks.forecasting.predictor import Forecast, quantile_coverage
+from heedful.tasks.forecasting.forecast import Forecast, quantile_coverage
 
 _MAX_CHARTS = 60  # on a page
 _MAX_TICKS = 6

@@ -17,9 +17,10 @@ from heedful.evaluation.registry import LOSS, MetricSpec
 from heedful.pytree import to_float64
 from heedful.tasks.evaluation import DevEvaluator, Evaluation
 from heedful.tasks.forecasting.data import SeriesData, SeriesDataModule, choose_settings
+from heedful.tasks.forecasting.forecast import SCORE_NAMES, Forecast, score_forecasts
 from heedful.tasks.forecasting.model import ForecastingModel, ForecastingModelConfig
 from heedful.tasks.forecasting.pages import render_forecast_page
-from heedful.tasks.forecasting.predictor import SCORE_NAMES, Forecast, Forecaster, score_forecasts
+from heedful.tasks.forecasting.predictor import Forecaster
 from heedful.tasks.prediction import LoadedRun
 from heedful.tasks.task import DefaultRecipe, Task
 from heedful.training.callbacks import LoggedSample

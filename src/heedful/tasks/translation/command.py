@@ -12,7 +12,7 @@ from itertools import chain, islice
 from math import ceil
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
@@ -57,6 +57,21 @@ OUTPUT_OPTIONS = {
 }
 _SEARCH_OPTIONS = ("--beam", "--n-best", "--constraints", "--search-tree")
 _SERVER_OPTIONS = ("--beam", "--n-best", "--constraints", "--json")
+_DOCUMENT_OPTIONS = ("--beam", "--ensemble-with", "--set", "--backend")
+_PARAMETERS = {
+    "--beam": "beam",
+    "--n-best": "n_best",
+    "--constraints": "constraints",
+    "--search-tree": "search_tree",
+    "--force-target": "force_target",
+    "--save-attention": "save_attention",
+    "--save-alignments": "save_alignments",
+    "--save-scores": "save_scores",
+    "--json": "as_json",
+    "--ensemble-with": "ensemble_with",
+    "--set": "overrides",
+    "--backend": "backend",
+}
 CHUNK_SIZE = 1024  # texts; sorted by length, they fill batches well
 
 TextFile = Annotated[
@@ -150,72 +165,60 @@ def translate(
     Example: echo "Caecilius est in horto." | heedful translate runs/demo
     Example: heedful translate demo sentences.txt --server http://127.0.0.1:8000
     """
-    from heedful.decoding.word_alignment import get_aligner
     from heedful.tasks.translation.files import RequestFiles
 
-    used: dict[str, object] = {
-        "--beam": beam,
-        "--n-best": n_best,
-        "--constraints": constraints,
-        "--search-tree": search_tree,
-        "--force-target": force_target,
-        "--save-attention": save_attention,
-        "--save-alignments": save_alignments,
-        "--save-scores": save_scores,
-        "--json": as_json or None,
-    }
-    local = {"--ensemble-with": ensemble_with, "--set": overrides, "--backend": backend}
-    _check_options(used, alignment_method)
-    _check_server(server, used | local)
-    _check_format(input_format, used)
-    paths = {name: used[option] for name, option in OUTPUT_OPTIONS.items()}
-    output_files = {name: path for name, path in paths.items() if isinstance(path, Path)}
+    arguments = dict(locals())
+    _check_options(arguments)
+    outputs = {name: arguments[_PARAMETERS[flag]] for name, flag in OUTPUT_OPTIONS.items()}
+    output_files: dict[str, Path] = {name: path for name, path in outputs.items() if path}
     request_files = RequestFiles(
         file, force_target, constraints, source_column, delimiter, encoding
     )
-    job = (ServerTranslationJob if server else TranslationJob)(
-        load,
-        ("json" if as_json else "text", *output_files),
-        get_aligner(alignment_method or "argmax", location="--alignment-method"),
-        ensemble_with=tuple(ensemble_with or ()),
-        overrides=(*(overrides or ()), *backend_overrides(backend)),
-        beam_size=beam,
-        n_best=n_best,
-        input_name=request_files.text_input.location,
-        is_forced=force_target is not None,
-        too_long=too_long,
-        server=server or "",
-    )
+    output_types = ("json" if as_json else "text", *output_files)
+    job = _build_job(arguments, output_types, request_files.text_input.location)
     if input_format != "lines":
         translate_document(job, file, encoding, input_format, output)
         return
     _run_job(job, request_files, output_files, output=output, num_workers=num_workers)
 
 
-def _check_options(options: Mapping[str, object], alignment_method: str | None) -> None:
+def _build_job(
+    arguments: Mapping[str, Any], output_types: tuple[str, ...], input_name: str
+) -> TranslationJob:
+    from heedful.decoding.word_alignment import get_aligner
+
+    job_class = ServerTranslationJob if arguments["server"] else TranslationJob
+    return job_class(
+        arguments["load"],
+        output_types,
+        get_aligner(arguments["alignment_method"] or "argmax", location="--alignment-method"),
+        ensemble_with=tuple(arguments["ensemble_with"] or ()),
+        overrides=(*(arguments["overrides"] or ()), *backend_overrides(arguments["backend"])),
+        beam_size=arguments["beam"],
+        n_best=arguments["n_best"],
+        input_name=input_name,
+        is_forced=arguments["force_target"] is not None,
+        too_long=arguments["too_long"],
+        server=arguments["server"] or "",
+    )
+
+
+def _check_options(arguments: Mapping[str, Any]) -> None:
     """Raise ConfigError for options that would have no effect."""
-    for option in _SEARCH_OPTIONS:
+    given = [flag for flag, name in _PARAMETERS.items() if arguments[name] not in (None, False)]
+    for option in filter(_SEARCH_OPTIONS.__contains__, given):
         message = "has no effect, because --force-target gives the outputs"
         hint = f"remove {option} or --force-target"
-        is_unused = options["--force-target"] is None or options[option] is None
-        check(is_unused, option, message, hint)
+        check("--force-target" not in given, option, message, hint)
     message, hint = "has no effect without --save-alignments", "add --save-alignments FILE"
-    is_used = alignment_method is None or options["--save-alignments"]
+    is_used = arguments["alignment_method"] is None or "--save-alignments" in given
     check(is_used, "--alignment-method", message, hint)
-
-
-def _check_server(server: str | None, options: Mapping[str, object]) -> None:
-    """Raise ConfigError for options that a server does not have."""
-    for option, value in options.items():
+    for option in given:
         message, hint = "works only without --server", f"remove {option} or --server"
-        check(server is None or option in _SERVER_OPTIONS or value is None, option, message, hint)
-
-
-def _check_format(input_format: str, options: Mapping[str, object]) -> None:
-    """Raise ConfigError for options that need lines."""
-    for option, value in options.items():
+        is_valid = arguments["server"] is None or option in _SERVER_OPTIONS
+        check(is_valid, option, message, hint)
         message, hint = "works only with lines", f"remove {option} or --format"
-        is_valid = input_format == "lines" or option == "--beam" or value is None
+        is_valid = arguments["input_format"] == "lines" or option in _DOCUMENT_OPTIONS
         check(is_valid, option, message, hint)
 
 
@@ -227,7 +230,7 @@ def _run_job(
     output: Path | None,
     num_workers: int,
 ) -> None:
-    from heedful.parallel import chunks_as_available, fixed_size_chunks, worker_pool
+    from heedful.parallel import worker_pool
     from heedful.tasks.translation import files
 
     files.check_single_stdin(request_files)
@@ -238,11 +241,14 @@ def _run_job(
     requests = files.read_requests(request_files)
     typed = is_typed(request_files.texts)
     if typed:  # one by one: the next is asked for when this is answered
-        num_processes, chunks = 1, number_chunks(fixed_size_chunks(prompt(requests), max_size=1))
+        num_processes, chunks = (
+            1,
+            number_chunks(files.fixed_size_chunks(prompt(requests), max_size=1)),
+        )
     else:
         num_processes = choose_num_processes(num_workers, job.load, num_texts=num_texts)
         is_streamed = any(map(files.is_streamed, request_files.files))
-        split = chunks_as_available if is_streamed else fixed_size_chunks
+        split = files.chunks_as_available if is_streamed else files.fixed_size_chunks
         chunk_size = CHUNK_SIZE if num_processes == 1 else WORKER_CHUNK_SIZE
         chunks = number_chunks(split(requests, max_size=chunk_size))
     with worker_pool(job, num_workers=num_processes) as map_chunks:

@@ -10,11 +10,14 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TextIO
+from queue import Empty, Queue
+from threading import Thread
+from time import monotonic
+from typing import Any, NamedTuple, NoReturn, TextIO, TypeVar
 
 from heedful.aligners.links import format_pharaoh
 from heedful.data.text_files import (
@@ -34,6 +37,9 @@ from heedful.storage.json_files import MAX_BYTES, parse_json
 from heedful.tasks.text_input import TextInput
 from heedful.terminal import handle_stdout_errors
 
+Item = TypeVar("Item")
+
+MAX_WAIT_SECONDS = 0.02  # how long a line waits for others: unnoticed by people
 _BLOCK_SIZE = 2**20  # bytes
 _EXAMPLE_HINT = 'write {} for no constraints, or {"required_phrases": ["a phrase"]}, for example'
 
@@ -222,6 +228,76 @@ REQUEST_SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 """JSON schema of a text with constraints."""
+
+
+# ----- chunks of a stream
+
+
+def fixed_size_chunks(items: Iterable[Item], *, max_size: int) -> Iterator[list[Item]]:
+    """Yield chunks of `max_size` items; the last may be shorter.
+
+    Here and below, an error while reading is raised after the items before it were yielded.
+    """
+    iterator = iter(items)
+    while True:
+        chunk: list[Item] = []
+        try:
+            for item in islice(iterator, max_size):
+                chunk.append(item)  # one by one: an error leaves what was read before it
+        except Exception:
+            if chunk:
+                yield chunk
+            raise
+        if not chunk:
+            return
+        yield chunk
+
+
+def chunks_as_available(
+    items: Iterable[Item], *, max_size: int, max_wait: float = MAX_WAIT_SECONDS
+) -> Iterator[list[Item]]:
+    """Yield chunks of what has arrived, 1 to `max_size` items; a thread reads ahead by as many.
+
+    For pipes: the writer may wait for the answer to a line before it sends the next.
+    """
+    queue: Queue[Item | _End] = Queue(maxsize=max_size)
+    Thread(target=_fill_queue, args=(items, queue), daemon=True).start()
+    while True:
+        chunk: list[Item] = []
+        item = queue.get()
+        deadline = monotonic() + max_wait
+        while not isinstance(item, _End):
+            chunk.append(item)
+            if len(chunk) == max_size:
+                break
+            try:
+                item = queue.get(timeout=max(0.0, deadline - monotonic()))
+            except Empty:
+                break
+        if chunk:
+            yield chunk
+        if isinstance(item, _End):
+            if item.error is not None:
+                raise item.error
+            return
+
+
+class _End(NamedTuple):
+    """The end of the items, or the error that ended them."""
+
+    error: Exception | None
+
+
+def _fill_queue(items: Iterable[Item], queue: Queue[Item | _End]) -> None:
+    # Python closes standard input at exit and crashes if a thread reads it; a reference keeps it.
+    stdin, error = sys.stdin, None
+    try:
+        for item in items:
+            queue.put(item)
+    except Exception as caught:
+        error = caught
+    queue.put(_End(error))
+    del stdin
 
 
 # ----- outputs

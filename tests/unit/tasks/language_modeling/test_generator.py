@@ -312,7 +312,11 @@ USE_GENERATE = "this run is a language model: it continues a text\n  use `heedfu
     [
         (["generate"], "pairs", "this run translates\n  use `heedful translate {run} FILE`"),
         (["translate"], "language-model", USE_GENERATE),
-        (["show", "--search-tree", "ab"], "language-model", USE_GENERATE),
+        (
+            ["show", "--search-tree", "ab"],
+            "language-model",
+            "this model has no search to draw\n  name a run that translates or captions",
+        ),
         (
             ["show", "ab"],
             "language-model",
