@@ -109,8 +109,7 @@ class MonotonicAlignmentConfig(ModuleConfig):
 
 def initial_pointer(scores: Scores, state: AttentionState | None) -> PerPosition:
     """Return where the next query starts: where the last one stopped, or the first position."""
-    first = torch.zeros_like(scores[..., 0, :])
-    first[..., 0] = 1
+    first = pad(torch.ones_like(scores[..., 0, :1]), (0, scores.size(-1) - 1))
     if state is None:
         return first
     is_first_query = (state.num_queries == 0).unsqueeze(-1)

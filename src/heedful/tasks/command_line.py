@@ -5,7 +5,7 @@ It imports no torch. A task's commands are functions in its `command` module.
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, Self
 
 from typer import Option
 
@@ -61,6 +61,12 @@ class PairFileOption(NamedTuple):
     names: tuple[str, str]  # default names of them, where columns have no numbers
     num_columns: int | None = None  # of the default columns
     has_columns: bool = True  # of sources and targets
+
+    @classmethod
+    def of_labels(cls, name: str, label: str, texts: Mapping[Split, str]) -> Self:
+        """Return the option of a file of labels, each before its text; `texts` are its help."""
+        option = FileOption(name, "path", texts, file_names=PAIR_FILE_NAMES)
+        return cls(option, columns=(2, 1), names=("text", label), num_columns=2)
 
     def data_setting(self, files: Files) -> dict[str, Any]:
         """Return the data setting of the file, with the columns that are given."""

@@ -197,14 +197,19 @@ class Evaluation:
         return torch.tensor((loss, num_correct, batch.num_targets), dtype=torch.float64)
 
     def finalize(self, sums: Tensor) -> dict[str, float]:
-        """Return the metrics of summed `batch_sums`, "loss" first."""
-        loss, num_correct, num_targets = sums.tolist()
-        return {"loss": loss / num_targets, "accuracy": num_correct / num_targets}
+        """Return the metrics of summed `batch_sums`: by default means, of the first metrics."""
+        *totals, count = sums.tolist()
+        return {
+            name: total / max(count, 1) for name, total in zip(self.metrics, totals, strict=False)
+        }
 
     def format(self, metrics: Mapping[str, float]) -> str:
         """Return the metrics of a validation in one line."""
         others = dict(metrics)
-        loss, accuracy = others.pop("loss"), others.pop("accuracy")
+        loss, accuracy = others.pop("loss"), others.pop("accuracy", None)
+        if accuracy is None:  # not of tokens
+            shown = (f"{name.replace('-', ' ')} {score:.4f}" for name, score in metrics.items())
+            return f"validation {', '.join(shown)}"
         return (
             f"validation loss {loss:.4f}, perplexity {math.exp(min(loss, 50)):.2f}, "
             f"{100 * accuracy:.1f} % of tokens correct"

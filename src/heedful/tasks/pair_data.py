@@ -61,6 +61,11 @@ class PairDataModule(DataModule):
     train: PairDataset
     dev: InMemoryPairDataset
 
+    @property
+    def train_pairs(self) -> PairDataset:
+        """The training pairs, whose lengths decide the shapes of batches."""
+        return self.train
+
     @override
     def train_batches(self, cursor: DataCursor) -> BatchStream:
         config = self.recipe.training
@@ -157,13 +162,13 @@ class PairData(TaskData):
         return sum(shape)
 
     @override
-    def worst_case_shapes(self, data_module: PairDataModule) -> list[BatchShape]:
+    def worst_case_shapes(self, data_module: Any) -> list[BatchShape]:
         """Return the longest shape there can be, and those with the most target and source.
 
         Which of them needs the most memory depends on the model: logits grow with the target
         alone, self-attention with the square of a length.
         """
-        dataset, config = data_module.train, data_module.recipe.training
+        dataset, config = data_module.train_pairs, data_module.recipe.training
         longest = _longest_shape(dataset.for_epoch(0))
         shapes = {longest}
         for spec, bucket, _ in epoch_batches(dataset, config.batching, seed=config.seed, epoch=0):
@@ -177,8 +182,8 @@ class PairData(TaskData):
         return sorted({longest, most_target, most_source})
 
     @override
-    def max_rows(self, data_module: PairDataModule) -> int:
-        return min(len(data_module.train), data_module.recipe.training.batching.num_sorted)
+    def max_rows(self, data_module: Any) -> int:
+        return min(len(data_module.train_pairs), data_module.recipe.training.batching.num_sorted)
 
     @override
     def mean_shape(self, batches: Sequence[Batch]) -> BatchShape:

@@ -63,8 +63,6 @@ class Task(ABC):
     """What to do with a trained run: "translate {run} FILE"."""
     model_configs: ClassVar[tuple[type[BaseConfig], ...]]
     """Whose `type` selects this task."""
-    model_class: ClassVar[type[nn.Module]]
-    """What they build; the members of an ensemble are of one task."""
     data: ClassVar[TaskData]
     evaluation: ClassVar[Evaluation]
     supports_guided_alignment: ClassVar[bool] = False
@@ -177,7 +175,7 @@ class Task(ABC):
         for member in members:
             folder, first = str(member.folder), members[0].folder
             message = f"this run {member.config.task.description}, but {first} {self.description}"
-            is_same = isinstance(member.model, self.model_class)
+            is_same = member.config.task.name == self.name
             check(is_same, folder, message, "leave it out", RunError)
             predictors.append(self.build_predictor(member, device))
             if mismatch := self.find_mismatch(predictors[0], predictors[-1], first):

@@ -6,16 +6,18 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from heedful.config import BaseConfig
-from heedful.data.shuffling import DataCursor
+from heedful.data.shuffling import DataCursor, shuffled_rows
 from heedful.data.text.example_formats import ExampleFormat, ExampleSource
 from heedful.data.text.sharded_dataset import PreparedDataset
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import ConfigError, check
+from heedful.pytree import tensors_of
 from heedful.tasks.command_line import FileOptions, Split
 from heedful.tokenization.tokenizer_pair import NoTokenizersConfig, TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
@@ -90,6 +92,42 @@ class DataModule(ABC):
         """Yield the dev batches, the same at each call."""
 
 
+@dataclass
+class RowBatches:
+    """Batches of one epoch after another, in random order; `cursor` is where to resume."""
+
+    dataset: Any
+    batch_size: int
+    seed: int
+    cursor: DataCursor
+
+    def __iter__(self) -> Iterator[Any]:
+        count, size = len(self.dataset), self.batch_size
+        batches = shuffled_rows(count, size, seed=self.seed, cursor=self.cursor)
+        for rows, _, self.cursor in batches:
+            yield self.dataset.collate(rows)
+
+
+class RowDataModule(DataModule):
+    """Data sets that have `len` and `collate(rows)`, in batches of equally many rows."""
+
+    @property
+    def batch_size(self) -> int:
+        """Rows per batch: as many of the largest as `batch_size_setting` allows."""
+        data: TaskData = self.recipe.task.data
+        largest = max(map(data.row_size, data.worst_case_shapes(self)))
+        return max(1, data.batch_size(self.recipe) // largest)
+
+    @override
+    def train_batches(self, cursor: DataCursor) -> ResumableBatches:
+        return RowBatches(self.train, self.batch_size, self.recipe.training.seed, cursor)
+
+    @override
+    def validation_batches(self) -> Iterator[Any]:
+        for start in range(0, len(self.dev), size := self.batch_size):
+            yield self.dev.collate(np.arange(start, min(start + size, len(self.dev))))
+
+
 class TaskData(ABC):
     """The data that models of a task learn from."""
 
@@ -105,7 +143,7 @@ class TaskData(ABC):
     batch_size_setting: ClassVar[str]
     """The setting that --auto-find-batch-size changes."""
     batch_size_unit: ClassVar[str]
-    data_module: ClassVar[type[DataModule]]
+    data_module: ClassVar[type[DataModule]] = RowDataModule
 
     def check(self, config: ExperimentConfig) -> None:
         """Raise ConfigError for sources, or tokenizers, of other data."""
@@ -124,9 +162,9 @@ class TaskData(ABC):
                 hint += f"; or {chosen}" if split.startswith("train") else ""
                 raise ConfigError(f"data.{split}.type", message, hint)
 
-    @abstractmethod
     def describe_vocabulary(self, sizes: VocabSizes) -> str:
         """Return the vocabulary sizes as `train` prints them; empty if there are none."""
+        return f"vocabulary: {sizes.target} tokens"
 
     def read_examples(self, source: Any) -> list[Any]:
         """Read the examples of a test set, each with `source` and `references`."""
@@ -166,17 +204,22 @@ class TaskData(ABC):
         """Return what a row of this shape counts for in `batch_size_setting`; by default 1."""
         return 1
 
-    @abstractmethod
     def worst_case_shapes(self, data_module: Any) -> list[BatchShape]:
-        """Return the shapes of batches among which is the one that needs the most memory."""
+        """Return the shapes of batches among which is the one that needs the most memory.
 
-    @abstractmethod
+        By default, rows have no length.
+        """
+        return [BatchShape(0, 1)]
+
     def max_rows(self, data_module: Any) -> int:
-        """Return the number of rows of the largest batch the data can fill."""
+        """Return the number of rows of the largest batch the data can fill: by default all."""
+        return len(data_module.train)
 
-    @abstractmethod
     def mean_shape(self, batches: Sequence[Any]) -> BatchShape:
         """Return the mean unpadded lengths of the rows of batches, at least 1."""
+        num_rows = sum(len(next(tensors_of(batch))) for batch in batches)
+        num_tokens = sum(batch.num_tokens for batch in batches)
+        return BatchShape(0, max(1, round(num_tokens / num_rows)))
 
     @abstractmethod
     def dummy_batch(self, model: Any, sizes: VocabSizes, shape: BatchShape, rows: int) -> Any:

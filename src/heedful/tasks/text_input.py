@@ -5,6 +5,7 @@ The ending of the name chooses, as for training. Invariant: one text per record,
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -115,6 +116,13 @@ def read_chunks(texts: TextInput) -> Iterable[Iterable[str]]:
     """Return the texts of a file; typed ones one by one, so that each is answered at once."""
     lines = texts.read()
     return ([line] for line in prompt(lines)) if is_typed(texts.file) else [lines]
+
+
+def predict_lines(predictor: Any, texts: TextInput, *, as_json: bool) -> Iterator[str]:
+    """Yield the predictions for the texts of a file, as texts or as JSON objects."""
+    for chunk in read_chunks(texts):
+        for result in predictor.predict(chunk, location=texts.location):
+            yield json.dumps(result.to_json(), ensure_ascii=False) if as_json else result.text
 
 
 def find_text_column(row: list[str]) -> int | None:

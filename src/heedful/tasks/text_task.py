@@ -102,10 +102,6 @@ class TextData(TaskData):
         check(regularization is None, location, message, "remove it")
 
     @override
-    def describe_vocabulary(self, sizes: VocabSizes) -> str:
-        return f"vocabulary: {sizes.target} tokens"
-
-    @override
     def build_dataset(
         self, config: ExperimentConfig, tokenizers: TokenizerPair, data: ExampleSource, split: Split
     ) -> tuple[Tokens, list[str]]:
@@ -134,12 +130,6 @@ class TextData(TaskData):
     @override
     def max_rows(self, data_module: TextDataModule) -> int:
         return max(1, len(data_module.train) // _window_length(data_module))
-
-    @override
-    def mean_shape(self, batches: Sequence[LMBatch]) -> BatchShape:
-        num_rows = sum(len(batch.targets) for batch in batches)
-        num_tokens = sum(batch.num_tokens for batch in batches)
-        return BatchShape(0, max(1, round(num_tokens / num_rows)))
 
     @override
     def dummy_batch(self, model: Any, sizes: VocabSizes, shape: BatchShape, rows: int) -> LMBatch:

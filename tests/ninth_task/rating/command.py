@@ -1,20 +1,17 @@
 """The command `rate`, and the file option of rated texts; imports no torch."""
 
-import json
 from typing import Annotated
 
 from typer import Argument, Option
 
 from heedful.tasks.command_line import (
-    PAIR_FILE_NAMES,
-    FileOption,
     FileOptions,
     OutputFile,
     PairFileOption,
     PredictorLoader,
     write_lines,
 )
-from heedful.tasks.text_input import TextInput, read_chunks
+from heedful.tasks.text_input import TextInput, predict_lines
 
 
 def rate(
@@ -28,22 +25,10 @@ def rate(
 
     Example: heedful rate runs/reviews texts.txt
     """
-    rater, texts = load(), TextInput(file)
-    results = (
-        result
-        for chunk in read_chunks(texts)
-        for result in rater.predict(chunk, location=texts.location)
-    )
-    lines = (json.dumps(result.to_json()) if as_json else result.text for result in results)
-    write_lines(lines, output)
+    write_lines(predict_lines(load(), TextInput(file), as_json=as_json), output)
 
 
 _HELP = dict.fromkeys(("train", "dev", "test"), "rated texts: number, tab, text")
-_RATED_FILE = PairFileOption(
-    FileOption("rated", "path", _HELP, file_names=PAIR_FILE_NAMES),
-    columns=(2, 1),
-    names=("text", "rating"),
-    num_columns=2,
-)
+_RATED_FILE = PairFileOption.of_labels("rated", "rating", _HELP)
 FILE_OPTIONS = FileOptions((), {}, data="rated texts", model="a rater", pair_file=_RATED_FILE)
 COMMANDS = (rate,)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -13,7 +12,6 @@ from torch import Tensor, nn
 
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.config import BaseConfig
-from heedful.data.shuffling import DataCursor, shuffled_rows
 from heedful.data.text.batching import SourceBatch, collate_sources
 from heedful.data.text.example_formats import LabeledTextFormat
 from heedful.data.text.pair_files import PAIR_SOURCES
@@ -30,7 +28,7 @@ from heedful.pytree import map_tensors
 from heedful.tasks.evaluation import Evaluation
 from heedful.tasks.prediction import BatchPredictor
 from heedful.tasks.task import DefaultRecipe, Task
-from heedful.tasks.task_data import BatchShape, DataModule, TaskData, random_tokens
+from heedful.tasks.task_data import BatchShape, TaskData, random_tokens
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.training.objectives import LossTerms, Objective
 from rating.command import FILE_OPTIONS
@@ -82,8 +80,7 @@ class SquaredError(Objective):
         return len(batch.ratings)
 
     def __call__(self, model, batch, step, unwrapped_model):
-        output = model(batch)
-        return LossTerms((output.log_probs - batch.ratings).square().sum(), {})
+        return LossTerms((model(batch).log_probs - batch.ratings).square().sum(), {})
 
 
 # ----- its data
@@ -98,7 +95,8 @@ class RatedTextFormat(LabeledTextFormat):
         return [pair.source for pair in examples], []
 
 
-class RatedTexts(NamedTuple):
+@dataclass
+class RatedTexts:
     """Texts as token ids, with their ratings."""
 
     ids: list[list[int]]
@@ -110,6 +108,9 @@ class RatedTexts(NamedTuple):
             tokenizer.encode_batch([pair.source for pair in source.examples]),
             [_parse(pair.target, source.locate(row)) for row, pair in enumerate(source.examples)],
         )
+
+    def __len__(self):
+        return len(self.ids)
 
     def fingerprint(self):
         return blake2b(repr(self).encode(), digest_size=16).hexdigest()
@@ -125,37 +126,6 @@ def _parse(rating: str, location: str) -> float:
     except ValueError:
         message = f"the rating {rating!r} is no number"
         raise DataError(location, message, "write a number before the tab") from None
-
-
-@dataclass
-class RatedBatches:
-    """Batches of one epoch after another; `cursor` is where to resume."""
-
-    data: RatedTexts
-    size: int
-    seed: int
-    cursor: DataCursor
-
-    def __iter__(self):
-        count = len(self.data.ids)
-        batches = shuffled_rows(count, self.size, seed=self.seed, cursor=self.cursor)
-        for rows, _, self.cursor in batches:
-            yield self.data.collate(rows)
-
-
-class RatedDataModule(DataModule):
-    @property
-    def batch_size(self):
-        longest = 1 + max(map(len, self.train.ids))
-        return max(1, self.recipe.training.batching.max_tokens // longest)
-
-    def train_batches(self, cursor):
-        return RatedBatches(self.train, self.batch_size, self.recipe.training.seed, cursor)
-
-    def validation_batches(self):
-        rows = iter(range(len(self.dev.ids)))
-        while batch := list(islice(rows, self.batch_size)):
-            yield self.dev.collate(batch)
 
 
 # ----- its use
@@ -208,7 +178,7 @@ class Rater(BatchPredictor[str, Rating]):
         ids = self.tokenizer.encode(text)
         batch = RatedBatch(collate_sources([ids]), torch.zeros(1))
         with trace_attention(self.model, device="cpu") as records:
-            output = self.model(map_tensors(lambda tensor: tensor.to(self.device), batch))
+            output = self.model(map_tensors(lambda part: part.to(self.device), batch))
         value = output.log_probs.item()
         tokens, shown = [*self.tokenizer.ids_to_tokens(ids), EOS_LABEL], [f"{value:.6g}"]
         axes = "pooling", without_words(shown), without_words(tokens)
@@ -228,31 +198,20 @@ class RatingData(TaskData):
     source_configs = PAIR_SOURCES
     file_options = FILE_OPTIONS
     batch_size_setting, batch_size_unit = "training.batching.max_tokens", "tokens"
-    data_module = RatedDataModule
-
-    def describe_vocabulary(self, sizes):
-        return f"vocabulary: {sizes.source} tokens"
 
     def build_dataset(self, config, tokenizers, data, split):
         dataset = RatedTexts.encode(tokenizers.source, data)
-        return dataset, [f"{len(dataset.ids)} rated texts"]
+        return dataset, [f"{len(dataset)} rated texts"]
 
     def row_size(self, shape):
-        return shape.source_length
+        return shape.target_length
 
     def worst_case_shapes(self, data_module):
-        return [BatchShape(1 + max(map(len, data_module.train.ids)), 1)]
-
-    def max_rows(self, data_module):
-        return len(data_module.train.ids)
-
-    def mean_shape(self, batches):
-        lengths = torch.cat([batch.sources.lengths for batch in batches])
-        return BatchShape(round(lengths.float().mean().item()), 1)
+        return [BatchShape(0, 1 + max(map(len, data_module.train.ids)))]
 
     def dummy_batch(self, model, sizes, shape, rows):
-        tokens = random_tokens(sizes.source, rows, shape.source_length)
-        lengths = torch.full((rows,), shape.source_length)
+        tokens = random_tokens(sizes.source, rows, shape.target_length)
+        lengths = torch.full((rows,), shape.target_length)
         return RatedBatch(SourceBatch(tokens, lengths), torch.rand(rows))
 
 
@@ -265,17 +224,11 @@ class RatingEvaluation(Evaluation):
         errors = (model(batch).log_probs.double() - batch.ratings).square()
         return torch.stack([errors.sum(), errors.new_tensor(len(errors))]).cpu()
 
-    def finalize(self, sums):
-        return {"loss": (sums[0] / sums[1]).item()}
-
-    def format(self, metrics):
-        return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-
 
 class RatingTask(Task):
     name, description = "rating", "rates texts"
     next_command = "rate {run} FILE"
-    model_configs, model_class = (RegressorConfig,), Regressor
+    model_configs = (RegressorConfig,)
     data, evaluation = RatingData(), RatingEvaluation()
     no_decoder = "needs a decoder, and a regressor has none"
 

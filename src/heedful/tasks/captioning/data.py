@@ -21,8 +21,7 @@ from heedful.data.shuffling import DataCursor
 from heedful.data.synthetic.images import BuiltInImagesConfig
 from heedful.data.text.batching import Batch, SourceBatch, collate, epoch_batches
 from heedful.data.text.example_formats import ExampleSource
-from heedful.data.text.pair_dataset import Pair
-from heedful.data.text.sharded_dataset import PreparedDataset
+from heedful.data.text.pair_dataset import Pair, PairDataset
 from heedful.errors import check, format_count
 from heedful.models.captioning import CaptioningConfig
 from heedful.tasks.captioning.command import FILE_OPTIONS
@@ -74,6 +73,11 @@ class CaptionDataModule(DataModule):
     train: CaptionDataset
     dev: CaptionDataset
 
+    @property
+    def train_pairs(self) -> PairDataset:
+        """The captions without their images."""
+        return self.train.captions
+
     @override
     def train_batches(self, cursor: DataCursor) -> CaptionBatchStream:
         config = self.recipe.training
@@ -111,23 +115,13 @@ class CaptionData(PairData):
         check(is_shared, "tokenizers.type", message, hint)
         super().check(config)
 
-    @override
-    def describe_vocabulary(self, sizes: VocabSizes) -> str:
-        return f"vocabulary: {sizes.target} tokens"
+    describe_vocabulary = TaskData.describe_vocabulary
 
     @override
     def read_examples(self, source: Any) -> list[ImageExample]:
         return name_examples(source, source.read())
 
-    @override
-    def tokenize_train(
-        self, config: ExperimentConfig, tokenizers: TokenizerPair, corpora: Sequence[ExampleSource]
-    ) -> TrainData:
-        return TaskData.tokenize_train(self, config, tokenizers, corpora)
-
-    @override
-    def load_train(self, config: ExperimentConfig, prepared: PreparedDataset) -> TrainData:
-        raise self.example_format.no_tokens_error()
+    tokenize_train, load_train = TaskData.tokenize_train, TaskData.load_train
 
     @override
     def build_data_module(
@@ -176,14 +170,6 @@ class CaptionData(PairData):
         return CaptionDataset(rows, reader, num_cells), lines
 
     @override
-    def worst_case_shapes(self, data_module: Any) -> list[BatchShape]:
-        return super().worst_case_shapes(_captions_only(data_module))
-
-    @override
-    def max_rows(self, data_module: Any) -> int:
-        return super().max_rows(_captions_only(data_module))
-
-    @override
     def pad_batch(self, config: ExperimentConfig, batch: Batch) -> Batch:
         """Return the batch with as many rows as its lengths allow; added rows repeat images.
 
@@ -216,14 +202,3 @@ class CaptionData(PairData):
 
 SOURCE_LENGTH = 2
 """What an image counts for in `training.batching.max_tokens`."""
-
-
-def _captions_only(data_module: CaptionDataModule) -> Any:
-    """Return a data module whose training data are the captions without their images."""
-    return _CaptionRows(data_module.train.captions, data_module.recipe)
-
-
-@dataclass
-class _CaptionRows:
-    train: Any
-    recipe: ExperimentConfig

@@ -1,17 +1,14 @@
 """`heedful classify`, and the file options of classification; imports no torch."""
 
-import json
 from collections.abc import Mapping
 from typing import Annotated
 
 from typer import Argument, Option
 
 from heedful.tasks.command_line import (
-    PAIR_FILE_NAMES,
     Delimiter,
     EncodingName,
     EnsembleWith,
-    FileOption,
     FileOptions,
     OutputFile,
     PairFileOption,
@@ -19,7 +16,7 @@ from heedful.tasks.command_line import (
     Split,
     write_lines,
 )
-from heedful.tasks.text_input import SourceColumn, TextInput, read_chunks
+from heedful.tasks.text_input import SourceColumn, TextInput, predict_lines
 
 
 def classify(
@@ -47,16 +44,7 @@ def classify(
     """
     texts = TextInput(file, source_column, delimiter, encoding, _LABELED_FILE.columns[0])
     classifier = load(ensemble_with=ensemble_with or ())
-    results = (
-        result
-        for chunk in read_chunks(texts)
-        for result in classifier.predict(chunk, location=texts.location)
-    )
-    lines = (
-        json.dumps(result.to_json(), ensure_ascii=False) if as_json else result.text
-        for result in results
-    )
-    write_lines(lines, output)
+    write_lines(predict_lines(classifier, texts, as_json=as_json), output)
 
 
 _HELP: Mapping[Split, str] = {
@@ -64,12 +52,7 @@ _HELP: Mapping[Split, str] = {
     "dev": "labeled texts to validate on; default: some training texts",
     "test": "labeled texts for a classifier: label, tab, text",
 }
-_LABELED_FILE = PairFileOption(
-    FileOption("labeled", "path", _HELP, file_names=PAIR_FILE_NAMES),
-    columns=(2, 1),
-    names=("text", "label"),
-    num_columns=2,
-)
+_LABELED_FILE = PairFileOption.of_labels("labeled", "label", _HELP)
 FILE_OPTIONS = FileOptions(
     (), {}, data="texts with labels", model="a classifier", pair_file=_LABELED_FILE
 )

@@ -108,7 +108,6 @@ class ClassificationTask(LabelTask):
     description = "classifies texts"
     next_command = "classify {run} FILE"
     model_configs = (TextClassifierConfig,)
-    model_class = TextClassifier
     data = ClassificationData()
     evaluation = ClassificationEvaluation()
     no_decoder = "needs a decoder, and a text-classifier has none"

@@ -1,4 +1,5 @@
 """Probabilistic forecasting of time series: sample paths and quantiles of future values.
 
-Reading order: `task`, `data`, `model`, `distributions`, `predictor`, `pages` and `command`.
+Reading order: `task`, `data`, `model`, `distributions`, `predictor`, `forecast`, `pages` and
+`command`.
 """

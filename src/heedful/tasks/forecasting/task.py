@@ -110,16 +110,6 @@ class ForecastingEvaluation(Evaluation):
         return torch.stack([-to_float64(log_probs).sum().cpu(), count.double().cpu()])
 
     @override
-    def finalize(self, sums: Tensor) -> dict[str, float]:
-        loss, num_targets = sums.tolist()
-        return {"loss": loss / max(num_targets, 1)}
-
-    @override
-    def format(self, metrics: Mapping[str, float]) -> str:
-        shown = (f"{name.replace('-', ' ')} {score:.4f}" for name, score in metrics.items())
-        return f"validation {', '.join(shown)}"
-
-    @override
     def render_page(self, predictor: Forecaster, examples: Sequence[Series], title: str) -> str:
         forecasts = list(predictor.backtest(examples, num_windows=predictor.num_windows))
         return render_forecast_page(forecasts, _PAGE_LEVELS, title)
@@ -157,7 +147,6 @@ class ForecastingTask(Task):
     model_configs = (ForecastingModelConfig,)
     data = SeriesData()
     evaluation = ForecastingEvaluation()
-    model_class = ForecastingModel
     no_decoder = "needs tokens, and a forecaster has none"
 
     @override

@@ -102,15 +102,6 @@ class GlimpseEvaluation(Evaluation):
         return torch.stack([*sums, loss.new_tensor(float(len(labels)))])
 
     @override
-    def finalize(self, sums: Tensor) -> dict[str, float]:
-        loss, num_correct, num_glimpses, count = sums.tolist()
-        return {
-            "loss": loss / count,
-            "accuracy": num_correct / count,
-            "glimpses": num_glimpses / count,
-        }
-
-    @override
     def format(self, metrics: Mapping[str, float]) -> str:
         error = 100 * (1 - metrics["accuracy"])
         return (
@@ -177,18 +168,6 @@ class LabeledImageData(NumericData):
         return dataset, [_format_size(dataset)]
 
     @override
-    def worst_case_shapes(self, data_module: LabeledImageDataModule) -> list[BatchShape]:
-        return [BatchShape(0, 1)]
-
-    @override
-    def max_rows(self, data_module: LabeledImageDataModule) -> int:
-        return len(data_module.train)
-
-    @override
-    def mean_shape(self, batches: Sequence[LabeledImageBatch]) -> BatchShape:
-        return BatchShape(0, 1)
-
-    @override
     def dummy_batch(
         self, model: GlimpseModelConfigBase, sizes: VocabSizes, shape: BatchShape, rows: int
     ) -> LabeledImageBatch:
@@ -242,7 +221,6 @@ class GlimpseTask(Task):
     description = "classifies images by glimpses"
     next_command = "glimpse {run} FILE"
     model_configs = (RecurrentAttentionConfig, DrawWindowConfig)
-    model_class = GlimpseModel
     data = LabeledImageData()
     evaluation = GlimpseEvaluation()
     no_decoder = "needs a decoder, and a glimpse model has none"

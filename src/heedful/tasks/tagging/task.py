@@ -188,7 +188,6 @@ class TaggingTask(LabelTask):
     description = "tags words"
     next_command = "tag {run} FILE"
     model_configs = (SequenceTaggerConfig,)
-    model_class = SequenceTagger
     data = TaggingData()
     evaluation = TaggingEvaluation()
     no_decoder = "needs a decoder, and a sequence-tagger has none"

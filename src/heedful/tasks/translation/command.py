@@ -205,15 +205,15 @@ def _build_job(
 
 def _check_options(arguments: Mapping[str, Any]) -> None:
     """Raise ConfigError for options that would have no effect."""
-    given = [flag for flag, name in _PARAMETERS.items() if arguments[name] not in (None, False)]
-    for option in filter(_SEARCH_OPTIONS.__contains__, given):
+    used = [flag for flag, name in _PARAMETERS.items() if arguments[name] not in (None, False)]
+    for option in filter(_SEARCH_OPTIONS.__contains__, used):
         message = "has no effect, because --force-target gives the outputs"
         hint = f"remove {option} or --force-target"
-        check("--force-target" not in given, option, message, hint)
+        check("--force-target" not in used, option, message, hint)
     message, hint = "has no effect without --save-alignments", "add --save-alignments FILE"
-    is_used = arguments["alignment_method"] is None or "--save-alignments" in given
+    is_used = arguments["alignment_method"] is None or "--save-alignments" in used
     check(is_used, "--alignment-method", message, hint)
-    for option in given:
+    for option in used:
         message, hint = "works only without --server", f"remove {option} or --server"
         is_valid = arguments["server"] is None or option in _SERVER_OPTIONS
         check(is_valid, option, message, hint)
