@@ -11,13 +11,12 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save
 
 from heedful.data.sources import SourceConfig
 from heedful.data.text.example_formats import ExampleSource
-from heedful.data.text.pair_dataset import InMemoryPairDataset, MixedDataset
+from heedful.data.text.pair_dataset import MixedDataset
 from heedful.data.text.sharded_dataset import TOKENIZER_FOLDER
 from heedful.errors import CorruptRunError, DiskFullError
 from heedful.recipes import Recipe
@@ -25,7 +24,6 @@ from heedful.runs import Run
 from heedful.storage.atomic import atomic_replace, check_free_space
 from heedful.storage.manifest import folder_digest, read_and_verify_manifest, write_manifest
 from heedful.tasks.task_data import TrainData
-from heedful.tokenization.ragged_array import RaggedArray
 from heedful.tokenization.tokenizer_pair import tokenization_settings
 from heedful.version import VERSION
 
@@ -59,17 +57,20 @@ class TokenCache:
         if saved["key"] != self._key():
             return None
         arrays, weights = load_file(self.folder / _FILE), saved["weights"]
-        parts = [_from_arrays(arrays, f"{index}.") for index in range(saved["num_parts"])]
+        example_format = self._recipe.task.data.example_format
+        parts = []
+        for prefix in (f"{index}." for index in range(saved["num_parts"])):
+            names = [name for name in arrays if name.startswith(prefix)]
+            saved_part = {name.removeprefix(prefix): arrays[name] for name in names}
+            parts.append(example_format.from_arrays(saved_part))
         seed = self._recipe.training.seed
         dataset = parts[0] if weights is None else MixedDataset(parts, weights, seed=seed)
         train = TrainData(dataset, saved["fingerprint"], saved["report"])
         if saved["held_out"] is None:
             return CachedTokens(train, None)
         examples, locations = saved["held_out"]
-        from_json = self._recipe.task.data.example_format.from_json
-        return CachedTokens(
-            train, ExampleSource(list(map(from_json, examples)), locations.__getitem__)
-        )
+        held_out = list(map(example_format.from_json, examples))
+        return CachedTokens(train, ExampleSource(held_out, locations.__getitem__))
 
     def save(self, tokens: CachedTokens, log: Callable[[str], None]) -> None:
         """Write the tokens, unless the data cannot be recognized later or the disk is full."""
@@ -91,7 +92,8 @@ class TokenCache:
             metadata["held_out"] = held_out.examples, locations
         arrays: dict[str, NDArray[Any]] = {}
         for index, part in enumerate(parts):
-            arrays |= _to_arrays(part, f"{index}.")
+            saved_part = self._recipe.task.data.example_format.to_arrays(part)
+            arrays |= {f"{index}.{name}": array for name, array in saved_part.items()}
         size = sum(array.nbytes for array in arrays.values())
         try:
             with atomic_replace(self.folder) as temporary:
@@ -123,30 +125,3 @@ class TokenCache:
             folder_digest(self._run.folder / TOKENIZER_FOLDER),
         ]
         return blake2b(json.dumps(settings).encode(), digest_size=16).hexdigest()
-
-
-def _to_arrays(dataset: Any, prefix: str) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a corpus of pairs, or of running text."""
-    if not isinstance(dataset, InMemoryPairDataset):
-        return {f"{prefix}text": _smallest(dataset)}
-    arrays = {}
-    for name, side in dataset._asdict().items():
-        arrays[f"{prefix}{name}.values"] = _smallest(side.values)
-        arrays[f"{prefix}{name}.offsets"] = side.offsets
-    return arrays
-
-
-def _from_arrays(arrays: dict[str, NDArray[Any]], prefix: str) -> Any:
-    if (text := arrays.get(f"{prefix}text")) is not None:
-        return text.astype(np.int32)
-    sides = (
-        RaggedArray(
-            arrays[f"{prefix}{name}.values"].astype(np.int32), arrays[f"{prefix}{name}.offsets"]
-        )
-        for name in InMemoryPairDataset._fields
-    )
-    return InMemoryPairDataset(*sides)
-
-
-def _smallest(ids: NDArray[Any]) -> NDArray[Any]:
-    return ids.astype(np.uint16) if ids.max(initial=0) < 2**16 else ids

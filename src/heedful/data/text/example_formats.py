@@ -7,7 +7,7 @@ tokens of a corpus do not depend on how it was divided among chunks and workers.
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -111,9 +111,21 @@ class ExampleFormat(ABC):
     ) -> TokenizedChunk:
         """Tokenize the examples of a chunk that the filter keeps."""
 
+    def to_arrays(self, dataset: Any) -> dict[str, NDArray[Any]]:
+        """Return tokens in memory as arrays to be saved: by default they are one row."""
+        return {"text": _narrow(dataset)}
+
+    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> Any:
+        """Return the tokens that were saved as these arrays."""
+        return arrays["text"].astype(np.int32)
+
     def fits(self, examples: Sequence[Any]) -> bool:
         """Return whether pairs of texts, or lines, can be examples of this format."""
         return True
+
+
+def _narrow(ids: NDArray[Any]) -> NDArray[Any]:
+    return ids.astype(np.uint16) if ids.max(initial=0) < 2**16 else ids
 
 
 class PairFormat(ExampleFormat):
@@ -145,6 +157,19 @@ class PairFormat(ExampleFormat):
     @override
     def from_json(self, value: Any) -> Pair:
         return Pair(*value)
+
+    @override
+    def to_arrays(self, dataset: InMemoryPairDataset) -> dict[str, NDArray[Any]]:
+        sides = dataset._asdict().items()
+        values = {f"{name}.values": _narrow(side.values) for name, side in sides}
+        return values | {f"{name}.offsets": side.offsets for name, side in sides}
+
+    @override
+    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> InMemoryPairDataset:
+        names = InMemoryPairDataset._fields
+        values = (arrays[f"{name}.values"].astype(np.int32) for name in names)
+        offsets = (arrays[f"{name}.offsets"] for name in names)
+        return InMemoryPairDataset(*map(RaggedArray, values, offsets))
 
     def counted(self, sources: Rows, targets: Rows) -> tuple[Rows, Rows]:
         """Return the rows whose lengths are filtered."""
