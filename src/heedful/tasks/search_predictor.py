@@ -20,10 +20,11 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.acceleration.registry import accelerate_for_inference
+from heedful.config import check_types
 from heedful.data.text.batching import SourceBatch, collate_pairs
 from heedful.decoding.config import DecodingConfig, check_search_tree
 from heedful.decoding.forbidden_text import vocabulary_texts
-from heedful.decoding.requests import EncodedRequest, RequestControl, batch_requests
+from heedful.decoding.requests import EncodedRequest, Request, RequestControl, batch_requests
 from heedful.decoding.strategies import DecodingOutput, DecodingStrategy, empty_output
 from heedful.decoding.translation import BOS_LABEL
 from heedful.errors import RunError, check, format_count
@@ -147,6 +148,12 @@ class SearchPredictor(Predictor[RequestT, ResultT]):
         copied = copy.copy(self)
         copied.model = replace_members(self.model, cast(Sequence[DecodableModel], models))
         return copied
+
+    @check_types
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[ResultT]:
+        """Score given outputs, as if a search had found them: pairs of a request and its output."""
+        requests: Any = (Request(text, target=target) for text, target in pairs)
+        return list(self.predict(requests))
 
     @property
     def _copying_models(self) -> list[nn.Module]:

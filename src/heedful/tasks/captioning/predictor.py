@@ -165,11 +165,6 @@ class Captioner(SearchPredictor[ImageRequest | Request, Caption]):
         results = self.predict(requests, options)
         return next(results) if is_one else list(results)
 
-    @check_types
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[Caption]:
-        """Score given captions, as if a search had found them."""
-        return list(self.predict(Request(image, target=target) for image, target in pairs))
-
     @override
     def token_names(self, request: ImageRequest | Request, ids: Sequence[int]) -> list[str]:
         return display_outputs(ids, self.tokenizers.target)

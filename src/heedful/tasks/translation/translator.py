@@ -224,11 +224,6 @@ class Translator(SearchPredictor[str | Request, Translation]):
         results = self.predict([texts] if isinstance(texts, str | Request) else texts, options)
         return next(results) if is_one else list(results)
 
-    @check_types
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[Translation]:
-        """Score given outputs, as if a search had found them."""
-        return list(self.predict(Request(text, target=target) for text, target in pairs))
-
     @override
     def to_json(self, result: Translation, *, need_weights: bool = False) -> dict[str, Any]:
         return result.to_json(weights=need_weights, tree=True)
