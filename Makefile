@@ -11,7 +11,8 @@ EXTRAS := .venv/.extras
 QUICK := not learning and not diagonal and not wide and not slow and not faults and not extras and not gpu
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal
 # Only the files that have such tests: to collect all of them takes half a minute.
-MARKED = -m "$(1)$(2)" $(shell grep -rlw 'mark\.$(1)' tests --include='test_*.py')
+MARKED = -m "$(1)$(2)" $(shell grep -rlwE 'mark\.$(1)$(3)' tests --include='test_*.py')
+WIDE := |each_system|quick_or_wide|quick_and_wide
 COVERED := $(PYTEST) --cov --cov-report=term:skip-covered
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -55,11 +56,11 @@ test-learning: setup ## Check that every mechanism learns: some minutes
 
 test-wide: setup ## Check every recipe, every pair of options, the programs in the documents: some minutes
 	@echo "Checking every recipe and every pair of options on $(JOBS) processes ..."
-	@$(PYTEST) -m "wide and not slow"
+	@$(PYTEST) $(call MARKED,wide, and not slow,$(WIDE))
 
 test-faults: setup ## Kill training processes, fill disks and run several ranks; nothing may be lost
-	@echo "Running the fault tests, on $(JOBS) processes (some minutes) ..."
-	@$(PYTEST) $(call MARKED,faults, and not slow)
+	@echo "Running the fault tests, which mostly wait (some minutes) ..."
+	@$(PYTEST) -n $$((2 * $(JOBS))) $(call MARKED,faults, and not slow)
 
 test-extras: $(EXTRAS) ## Install the optional packages and Triton, and run their tests
 	@echo "Running the tests of optional packages, and of Triton kernels in its interpreter ..."
@@ -74,11 +75,21 @@ test-all: setup $(EXTRAS) ## Run every test; GPU tests are skipped without a GPU
 	@echo "Running every test on $(JOBS) processes; some train a model for minutes ..."
 	@$(COVERED)
 
+CHECKS := check-format check-style check-types check-layers check-limits
+
 check: setup ## Check format, style, types, layers, and limits on size, language and paths
+	@$(MAKE) --no-print-directory --jobs=$(JOBS) --output-sync=target $(CHECKS)
+
+.PHONY: $(CHECKS)
+check-format:
 	@echo "Checking the format ..." && $(BIN)/ruff format --check .
+check-style:
 	@echo "Checking the style ..." && $(BIN)/ruff check .
+check-types:
 	@echo "Checking the types ..." && $(BIN)/mypy
+check-layers:
 	@echo "Checking the layers ..." && $(BIN)/lint-imports --no-logo
+check-limits:
 	@echo "Checking the limits ..." && $(BIN)/python -m tools.limits
 
 bench: setup ## Run every benchmark in benchmarks/; those that need a GPU say so without one

@@ -3,6 +3,7 @@
 Nothing here imports torch, so that tests without it start fast.
 """
 
+import copy
 import gc
 import os
 import random
@@ -29,8 +30,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as background processes
 
 check_shapes()
 
-# Every local run draws new examples; CI has the same ones every time.
-settings.register_profile("local", deadline=None, max_examples=25)
+# Every local run draws a few new examples; CI has the same ones every time.
+settings.register_profile("local", deadline=None, max_examples=10)
 settings.register_profile("ci", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
@@ -78,21 +79,48 @@ _flops_by_model: dict[tuple[Any, ...], float] = {}
 
 
 @pytest.fixture(autouse=True)
-def _flops_counted_once(monkeypatch):
-    """Count the FLOPs of equal models and batches once: half of the time of a tiny training."""
+def _flops_counted_once(request, monkeypatch):
+    """Count the FLOPs of a model once, whatever its data: half of the time of a tiny training.
+
+    Tests of the numbers ask for the fixture `exact_flops`.
+    """
     flops = sys.modules.get("heedful.experiment.flops")
-    if flops is None:
+    if flops is None or "exact_flops" in request.fixturenames:
         return
     count = flops._training_flops
 
     def count_once(recipe, model, sizes, shape):
-        parameters = ((name, p.shape, p.requires_grad) for name, p in model.named_parameters())
-        key = (recipe.model.model_dump_json(), str(model), *parameters, sizes, shape)
+        trained = tuple((name, p.requires_grad) for name, p in model.named_parameters())
+        key = recipe.model.model_dump_json(), trained
         if key not in _flops_by_model:
             _flops_by_model[key] = count(recipe, model, sizes, shape)
         return _flops_by_model[key]
 
     monkeypatch.setattr(flops, "_training_flops", count_once)
+
+
+@pytest.fixture
+def exact_flops():
+    """Count the FLOPs of every model with its own data."""
+
+
+_values_by_text: dict[str, Any] = {}
+
+
+@pytest.fixture(autouse=True)
+def _yaml_parsed_once(monkeypatch):
+    """Parse equal texts once: commands read the recipe of the same run hundreds of times."""
+    yaml_files = sys.modules.get("heedful.config.yaml_files")
+    if yaml_files is None:
+        return
+    parse = yaml_files.parse_value
+
+    def parse_once(text, *, location):
+        if text not in _values_by_text:
+            _values_by_text[text] = parse(text, location=location)
+        return copy.deepcopy(_values_by_text[text])
+
+    monkeypatch.setattr(yaml_files, "parse_value", parse_once)
 
 
 @pytest.fixture(scope="session")

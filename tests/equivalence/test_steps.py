@@ -64,7 +64,7 @@ def gradients(model, output, examples):
 
 
 @unchecked_shapes
-@each_system
+@catalogue.each_system
 def test_batched_rows_equal_single_rows(name):
     model, dataset = build(name), store()
     rows = list(range(len(dataset)))
@@ -75,7 +75,7 @@ def test_batched_rows_equal_single_rows(name):
 
 
 @unchecked_shapes
-@each_system
+@catalogue.each_system
 def test_later_tokens_have_no_influence(name):
     model, examples = build(name), batch(store(), [6])
     changed = examples.decoder_inputs.clone()
@@ -85,7 +85,7 @@ def test_later_tokens_have_no_influence(name):
 
 
 @unchecked_shapes
-@each_system
+@catalogue.each_system
 def test_selected_rows_of_a_state_are_independent(name):
     model, examples = build(name), batch(store(), [2, 5])
     rows, tokens = torch.tensor([1, 1, 0]), torch.tensor([4, 7, 9])

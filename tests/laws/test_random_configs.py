@@ -63,13 +63,7 @@ def random_settings(config, rng, fraction=0.4):
     return settings
 
 
-def first_seed_of(count):
-    """Test one seed by `make test`, the others by `make test-wide`."""
-    others = [pytest.param(seed, marks=pytest.mark.wide) for seed in range(1, count)]
-    return pytest.mark.parametrize("seed", [0, *others])
-
-
-@first_seed_of(2)
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("model_type", MODEL_TYPES, ids=lambda config: config.__name__)
 def test_model_that_can_be_built_takes_a_training_step(model_type, seed):
     rng, num_built = random.Random(seed), 0
@@ -93,7 +87,7 @@ SECTIONS = {"training": TrainingConfig, "decoding": DecodingConfig}
 FEW_STEPS = {"max_steps": 2, "validate_every": 2, "max_eval_samples": 2, "num_logged_samples": 1}
 
 
-@first_seed_of(3)
+@pytest.mark.parametrize("seed", range(3))
 def test_valid_settings_train_and_decode(seed, tmp_path):
     settings = read_settings(write_recipe(tmp_path, steps=2, every=2))
     rng, num_trained = random.Random(seed), 0

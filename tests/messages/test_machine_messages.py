@@ -113,6 +113,7 @@ os.execv(sys.executable, [sys.executable, "-m", "heedful", *sys.argv[2:]])
 """
 
 
+@pytest.mark.wide  # another process imports torch
 def test_command_with_closed_standard_streams(tmp_path, run):
     """As cron and daemons may start a program; an open file must not get their numbers."""
     (tmp_path / "text").write_text("ab\ncd\n")

@@ -100,7 +100,7 @@ def test_worker_process_runs_tasks_one_by_one_and_survives_exceptions(capfd):
     assert capfd.readouterr().out == ""
 
 
-@pytest.mark.parametrize("error_class", [DataError, CorruptRunError, HeedfulError])
+@pytest.mark.parametrize("error_class", [CorruptRunError, HeedfulError])
 def test_errors_of_setup_keep_class_and_text_at_every_task(error_class):
     with WorkerProcess(ErrorJob(error_class)) as worker:
         for _ in range(2):

@@ -97,7 +97,7 @@ def test_wrong_and_single_names_skipped():
     assert list(format_modifier_attention([caption("bell", uniform[:1])], ["bell"])) == []
 
 
-@pytest.mark.parametrize("name", ["icons", "formulas"])
+@pytest.mark.parametrize("name", ["icons", pytest.param("formulas", marks=pytest.mark.wide)])
 def test_captions_scored_and_drawn(name, tmp_path, capsys, monkeypatch):
     if name == "formulas":
         pytest.importorskip("matplotlib")

@@ -48,10 +48,9 @@ def planned_tasks(recipes, data, folder):
 
 
 def test_default_is_the_default_recipe_for_the_data(tmp_path, tagged):
-    assert planned_tasks(["default"], tagged, tmp_path) == ["tagging"]
     assert planned_tasks(["default", "bilstm-crf"], tagged, tmp_path) == ["tagging"] * 2
     assert planned_tasks(["default"], "seasonal", tmp_path) == ["forecasting"]
-    assert planned_tasks(["default"], "latin", tmp_path) == ["translation"]
+    assert planned_tasks(["default"], "reverse", tmp_path) == ["translation"]
 
 
 def test_failed_run_does_not_stop_the_others(plans):

@@ -108,6 +108,7 @@ def test_batch_size_fits_the_limit_and_one_half_larger_does_not(large):
     assert "the learning rate of 0.01 was chosen for 512" in messages[3]
 
 
+@pytest.mark.wide  # another process imports torch
 def test_batch_size_of_text_is_limited_by_the_data_and_recorded(tmp_path):
     recipe = load_recipe(str(write_text_recipe(tmp_path)), [])
     run = Run(tmp_path / "run")

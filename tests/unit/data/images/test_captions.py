@@ -236,6 +236,7 @@ def test_folder_with_features_by_name(folder):
 # ----- real data
 
 
+@pytest.mark.wide
 def test_flickr8k_loads_whole(heedful_data):
     folder = heedful_data / "flickr8k"
     for split, count in (("train", 6000), ("dev", 1000), ("test", 1000)):

@@ -284,6 +284,7 @@ def test_pixels_of_several_images_have_one_size(tmp_path):
     np.testing.assert_array_equal(gray[0, 0], load_image(small, "L")[:, :, 0])
 
 
+@pytest.mark.wide  # another process imports torch
 def test_pillow_is_imported_by_the_first_image_only():
     """Commands without images, and those with sheets and features, work without the extra."""
     program = (

@@ -88,6 +88,7 @@ def test_sources_have_one_target(name):
         assert targets.setdefault(source, target) == target
 
 
+@pytest.mark.wide  # another process draws, too
 def test_pairs_do_not_depend_on_hash_seed():
     program = (
         "from itertools import islice; from heedful.data.synthetic import SYNTHETIC_CORPORA; "
