@@ -7,7 +7,10 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+
+import typer.main
 
 LETTERS = "abcdefgh"
 STOP_SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
@@ -93,12 +96,16 @@ class Finished:
         self.err = err
 
 
+get_command_once = cache(typer.main.get_command)
+
+
 def heedful(capsys, monkeypatch, *words: str | Path, stdin: str = "") -> Finished:
-    """Run a command in this process."""
+    """Run a command in this process; typer builds all commands once, not every time."""
     import io
 
     from heedful.cli.main import main
 
+    monkeypatch.setattr("typer.main.get_command", get_command_once)
     monkeypatch.setattr(sys, "argv", ["heedful", *map(str, words)])
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
     capsys.readouterr()
