@@ -6,6 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from heedful.data.synthetic.corpus import assign_split
 from heedful.data.synthetic.icons import (
     IconCorpus,
     Modifier,
@@ -205,6 +206,8 @@ def test_formulas_of_a_split_differ_and_splits_share_none():
     }
     everything = [caption for texts in captions.values() for caption in texts]
     assert len(everything) == len(set(everything)) == 32
+    for split in ("train", "dev", "test"):
+        assert {assign_split(caption) for caption in captions[split]} == {split}
     assert all(len(text.split()) in TOKEN_RANGE for text in captions["test"])
     assert all(20 < len(text.split()) <= 30 for text in captions["long"])
 
