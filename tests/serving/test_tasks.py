@@ -87,6 +87,55 @@ def test_image_may_be_longer_than_a_text(server):
     assert server.predict("caption", [image]).status == 200
 
 
+COMMANDS = {
+    "classify": ("classification", INPUTS / "sums.txt"),
+    "classify --json": ("classification", INPUTS / "sums.txt"),
+    "tag": ("tagging", INPUTS / "letters.txt"),
+    "tag --conll": ("tagging", INPUTS / "letters.txt"),
+    "tag --json": ("tagging", INPUTS / "letters.txt"),
+    "translate --n-best 2": ("translation-transformer", INPUTS / "latin.txt"),
+    "translate --json": ("translation-recurrent", INPUTS / "dates.txt"),
+    "forecast": ("forecasting", INPUTS / "series.csv"),
+    "forecast --json --quantiles 0.2,0.7": ("forecasting", INPUTS / "series.csv"),
+    "caption": ("captioning", INPUTS / "images"),
+    "caption --json --n-best 2": ("captioning", INPUTS / "images"),
+    "glimpse": ("glimpses", INPUTS / "digits-images-idx3-ubyte.gz"),
+    "glimpse --json --count 3": ("glimpses", INPUTS / "digits-images-idx3-ubyte.gz"),
+    "generate --max-new-tokens 20": ("language-modeling", "The "),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_prints_the_same_with_a_server(server, command, capsys, monkeypatch):
+    run, source = COMMANDS[command]
+    name, *options = command.split()
+    local = heedful(capsys, monkeypatch, name, GOLDEN / run, source, *options, "--device", "cpu")
+    remote = heedful(capsys, monkeypatch, name, run, source, *options, "--server", server.url)
+    assert (local.code, remote.code) == (0, 0), (local.err, remote.err)
+    assert remote.out == local.out
+    assert remote.out
+
+
+@pytest.mark.parametrize(
+    ("command", "run", "source", "option"),
+    [
+        ("generate", "language-modeling", "a", "--num-samples=2"),
+        ("forecast", "forecasting", "series.csv", "--backtest=1"),
+        ("tag", "tagging", "letters.txt", "--input-format=conll"),
+        ("caption", "captioning", "a.png", "--draw"),
+        ("classify", "classification", "sums.txt", "--ensemble-with=other"),
+    ],
+)
+def test_option_that_needs_the_run_is_refused_with_a_server(
+    command, run, source, option, capsys, monkeypatch
+):
+    url = "http://127.0.0.1:9"
+    result = heedful(capsys, monkeypatch, command, run, source, option, "--server", url)
+    assert result.code == 2
+    assert f"{option.split('=')[0]}" in result.err
+    assert "works only without --server" in result.err
+
+
 def drop(result, name):
     return {key: value for key, value in result.items() if key != name}
 

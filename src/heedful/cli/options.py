@@ -14,8 +14,20 @@ from typer import Option
 from heedful.config import BaseConfig, to_overrides, validate_settings
 from heedful.config.setting_aliases import SHORTCUTS as SHORTCUT_SETTINGS
 from heedful.errors import ConfigError
-from heedful.tasks.command_line import COLUMN_OPTIONS, READING_OPTIONS, FileOption, Files, Split
-from heedful.tasks.registry import all_file_options, file_keywords, files_by_split
+from heedful.tasks.command_line import (
+    COLUMN_OPTIONS,
+    READING_OPTIONS,
+    FileOption,
+    Files,
+    Split,
+    check_local,
+)
+from heedful.tasks.registry import (
+    all_file_options,
+    file_keywords,
+    files_by_split,
+    remote_predictor,
+)
 from heedful.terminal import Device, Dtype, DtypeName, RunFolder
 
 if TYPE_CHECKING:
@@ -24,6 +36,10 @@ if TYPE_CHECKING:
     from heedful.recipes import Recipe
 
 
+ServerURL = Annotated[
+    str | None,
+    Option(metavar="URL", help="predict with the run of this name at a `heedful serve`"),
+]
 GoldAlignments = Annotated[
     str | None, Option(help="for aer: gold word alignments of the references")
 ]
@@ -148,6 +164,7 @@ class RunPredictorLoader:
     device: str
     task_name: str
     dtype: DtypeName = "fp32"
+    server: str | None = None
 
     @property
     def name(self) -> str:
@@ -163,6 +180,9 @@ class RunPredictorLoader:
 
     def __call__(self, *, overrides: Sequence[str] = (), ensemble_with: Sequence[Path] = ()) -> Any:
         """Load the run, or raise RunError if it is of another task."""
+        check_local(self, {"--set": overrides, "--ensemble-with": ensemble_with})
+        if self.server:
+            return remote_predictor(self.server, self.task_name, self.name)
         from heedful.runs import load
 
         return load(
@@ -215,14 +235,18 @@ def _field_parameter(name: str, field: FieldInfo) -> Parameter:
 def with_run(task_command: Callable[..., None], task_name: str) -> Callable[..., None]:
     """Make a command of a task's function: its first parameter becomes RUN and its options."""
 
-    def run_command(*args: Any, run: Path, device: str, dtype: DtypeName, **kwargs: Any) -> None:
-        task_command(RunPredictorLoader(run, device, task_name, dtype), *args, **kwargs)
+    def run_command(
+        *args: Any, run: Path, device: str, dtype: DtypeName, server: str | None, **kwargs: Any
+    ) -> None:
+        load = RunPredictorLoader(run, device, task_name, dtype, server)
+        task_command(load, *args, **kwargs)
 
     _, *parameters = inspect.signature(task_command, eval_str=True).parameters.values()
     run = Parameter("run", Parameter.POSITIONAL_OR_KEYWORD, annotation=RunFolder)
     device = Parameter("device", Parameter.KEYWORD_ONLY, default="auto", annotation=Device)
     dtype = Parameter("dtype", Parameter.KEYWORD_ONLY, default="fp32", annotation=Dtype)
-    return _with_parameters(run_command, task_command, [run, *parameters, device, dtype])
+    server = Parameter("server", Parameter.KEYWORD_ONLY, default=None, annotation=ServerURL)
+    return _with_parameters(run_command, task_command, [run, *parameters, device, dtype, server])
 
 
 def _with_parameters(

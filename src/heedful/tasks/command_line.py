@@ -29,10 +29,19 @@ class PredictorLoader(Protocol):
     @property
     def name(self) -> str: ...
     @property
+    def server(self) -> str | None: ...
+    @property
     def device_type(self) -> str: ...
     def __call__(
         self, *, overrides: Sequence[str] = (), ensemble_with: Sequence[Path] = ()
     ) -> Any: ...
+
+
+def check_local(load: PredictorLoader, options: Mapping[str, object]) -> None:
+    """Raise ConfigError for options that a server does not have, if they are set."""
+    for option, value in options.items():
+        message, hint = "works only without --server", f"remove {option} or --server"
+        check(load.server is None or not value, option, message, hint)
 
 
 class FileOption(NamedTuple):

@@ -18,6 +18,7 @@ from heedful.config import Override
 from heedful.errors import ArgumentError, ConfigError, check, choices_hint, did_you_mean
 from heedful.parallel import call_in_workers
 from heedful.tasks.command_line import COLUMN_OPTIONS, PARALLEL_FILES, READING_OPTIONS, column_flag
+from heedful.tasks.remote import RemotePredictor
 
 if TYPE_CHECKING:
     from heedful.evaluation.registry import MetricSpec
@@ -96,6 +97,12 @@ def task_routes() -> dict[str, str]:
         name: module.COMMANDS[0].__name__ if module.COMMANDS else getattr(module, "ROUTE", name)
         for name, module in zip(TASKS, _command_modules(), strict=True)
     }
+
+
+def remote_predictor(server: str, task: str, name: str) -> RemotePredictor:
+    """Return a run of a server, by name, as the commands of its task use it."""
+    module = import_module(f"{TASKS[task]}.command")
+    return RemotePredictor(server, task_routes()[task], name, getattr(module, "read_remote", None))
 
 
 def all_file_options() -> list[FileOptions]:

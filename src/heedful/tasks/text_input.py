@@ -121,8 +121,11 @@ def read_chunks(texts: TextInput) -> Iterable[Iterable[str]]:
 def predict_lines(predictor: Any, texts: TextInput, *, as_json: bool) -> Iterator[str]:
     """Yield the predictions for the texts of a file, as texts or as JSON objects."""
     for chunk in read_chunks(texts):
+        if not as_json:
+            yield from predictor.predict_texts(chunk, location=texts.location)
+            continue
         for result in predictor.predict(chunk, location=texts.location):
-            yield json.dumps(result.to_json(), ensure_ascii=False) if as_json else result.text
+            yield json.dumps(result.to_json(), ensure_ascii=False)
 
 
 def find_text_column(row: list[str]) -> int | None:

@@ -9,7 +9,7 @@ name the line.
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -77,6 +77,22 @@ class Series(NamedTuple):
     def format_times(self, start: int, stop: int) -> list[str]:
         """Return the times of some positions, which may lie after the last value."""
         return self.grid.format_times(np.arange(start, stop))
+
+    def to_json(self, columns: Collection[str] = ()) -> dict[str, Any]:
+        """Return what `parse_series` reads, with these further columns."""
+        numbers = {"value": self.values}
+        for name in columns:
+            column = self.columns[name]
+            if isinstance(column, DataError):
+                raise column
+            numbers[name] = column
+        length = max(map(len, numbers.values()))
+        cells = {
+            name: [None if np.isnan(value) else value for value in values.tolist()]
+            + [None] * (length - len(values))
+            for name, values in numbers.items()
+        }
+        return {"id": self.id, "time": self.format_times(0, length), **cells}
 
 
 class SeriesFileConfig(FileSourceConfig):

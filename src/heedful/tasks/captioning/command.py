@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
 from heedful.data.text_files import ALSO_COMPRESSED
 from heedful.errors import RunError, check
-from heedful.tasks.command_line import EnsembleWith, FileOption, FileOptions, PredictorLoader, Split
+from heedful.tasks.command_line import (
+    EnsembleWith,
+    FileOption,
+    FileOptions,
+    PredictorLoader,
+    Split,
+    check_local,
+)
+from heedful.tasks.remote import RemotePrediction, RemoteRequest
 from heedful.terminal import (
     BeamSize,
     Overrides,
@@ -102,6 +111,7 @@ def caption(
     """
     from heedful.storage.atomic import write_text
 
+    check_local(load, {"--draw": draw, "--svg": figures, "--html": html})
     captioner = load(overrides=overrides or (), ensemble_with=ensemble_with or ())
     names = [name for path in images for name in captioner.read_file(path)]
     is_drawn = bool(draw or figures or html)
@@ -118,13 +128,24 @@ def caption(
                 echo(line)
             if draw:
                 _print_attention(result)
-    for note in dict.fromkeys([captioner.loader.shape.describe_fit(), *captioner.loader.notes]):
-        if note:
-            echo(note, err=True)
+    for note in captioner.notes:
+        echo(note, err=True)
     if output:
         write_text(output, "".join(f"{line}\n" for line in lines))
         echo(f"wrote {output}", err=True)
     _write_files(captions, figures or [], html)
+
+
+def read_remote(path: str, settings: Mapping[str, str | None], example: Any) -> list[RemoteRequest]:
+    """Read an image, or those of a folder, for a server."""
+    from heedful.tasks.captioning.images import list_images
+
+    return [_read_image(name) for name in list_images(path)]
+
+
+def _read_image(name: str) -> RemoteRequest:
+    content = b64encode(Path(name).read_bytes()).decode()
+    return RemoteRequest(content, lambda fields: RemotePrediction({**fields, "image": name}))
 
 
 def _format_lines(result: Caption, *, as_json: bool) -> list[str]:

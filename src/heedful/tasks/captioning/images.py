@@ -93,14 +93,8 @@ class ImageLoader:
                 store = self._open(name)
                 count = len(store.array if isinstance(store, ImageArray) else store)
                 expanded += (f"{name}{_ROW_MARK}{row}" for row in range(count))
-            elif Path(name).is_dir():
-                files = sorted(Path(name).iterdir())
-                images = [str(file) for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
-                hint = "name a folder with images, or the images"
-                check(images, name, "contains no images", hint, DataError)
-                expanded += images
             else:
-                expanded.append(name)
+                expanded += list_images(name)
         return expanded
 
     def _open(self, path: str) -> Any:
@@ -166,6 +160,17 @@ class ImageLoader:
         is_valid = features.shape == expected and features.dtype.kind == "f"
         check(is_valid, "image", message, hint, DataError)
         return LoadedImage("image", features.astype(np.float32), None)
+
+
+def list_images(name: str) -> list[str]:
+    """Return the names of all images in a folder; any other name as it is."""
+    if not Path(name).is_dir():
+        return [name]
+    files = sorted(Path(name).iterdir())
+    images = [str(file) for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
+    hint = "name a folder with images, or the images"
+    check(images, name, "contains no images", hint, DataError)
+    return images
 
 
 def name_images(store: Any, keys: Sequence[Any]) -> list[str]:

@@ -114,6 +114,12 @@ class Captioner(SearchPredictor[ImageRequest | Request, Caption]):
             self, shape, f"vocabulary {size}", f"beam size {self.decoding.beam_size}"
         )
 
+    @property
+    def notes(self) -> list[str]:
+        """What is unusual about the images that were read."""
+        notes = [self.loader.shape.describe_fit(), *self.loader.notes]
+        return [note for note in dict.fromkeys(notes) if note]
+
     @override
     def parse_json(self, value: Any) -> ImageRequest:
         """Return the array of an image in base64, or of lists of pixels or features."""

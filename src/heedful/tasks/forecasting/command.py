@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
@@ -15,7 +15,9 @@ from heedful.tasks.command_line import (
     FileOptions,
     PredictorLoader,
     Split,
+    check_local,
 )
+from heedful.tasks.remote import RemoteRequest
 from heedful.terminal import echo, figure_option, handle_stdout_errors, page_option, with_progress
 
 _COLUMNS = {
@@ -87,13 +89,14 @@ def forecast(
 
     levels = _parse_levels(quantiles)
     columns = {"time_column": time_column, "id_column": id_column, "value_column": value_column}
+    check_local(load, {"--backtest": backtest})
     forecaster = load(ensemble_with=ensemble_with or ())
     series = forecaster.read_file(file, {**columns, "encoding": encoding})
     options = {"num_samples": num_samples, "seed": seed}
     if backtest:
         results = forecaster.backtest(series, num_windows=backtest, **options)
     else:
-        results = forecaster.predict(series, forecaster.options_class(**options))
+        results = forecaster.predict(series, forecaster.options_class(need_paths=True, **options))
     forecasts = list(with_progress(results, total=len(series) * max(backtest, 1)))
     written = {
         save_paths: lambda: pages.format_paths_csv(forecasts),
@@ -124,6 +127,23 @@ def _parse_levels(text: str) -> list[float]:
     is_valid = all(0 < level < 1 for level in levels)
     check(is_valid, "--quantiles", f"{text!r} has levels that are not between 0 and 1", hint)
     return levels
+
+
+def read_remote(path: str, settings: Mapping[str, str | None], example: Any) -> list[RemoteRequest]:
+    """Read the series of a CSV file, with the covariates of the example, for a server."""
+    from functools import partial
+
+    from heedful.data.series.series import SeriesFileConfig
+    from heedful.tasks.forecasting.forecast import Forecast
+
+    chosen = {name: value for name, value in settings.items() if value}
+    covariates = {*(example or ())} - {"id", "time", "value"}
+    series = SeriesFileConfig.model_validate({"path": path, **chosen}).read()
+    return [
+        RemoteRequest(single.to_json(covariates), partial(Forecast.from_json, single))
+        for single in series
+        if single.id not in covariates
+    ]
 
 
 COMMANDS = (forecast,)

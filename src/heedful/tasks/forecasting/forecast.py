@@ -1,7 +1,7 @@
 """A forecast, its JSON values, and the metrics of forecasts whose actual values are known."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -23,6 +23,12 @@ class Forecast(NamedTuple):
     samples: Array  # (paths, steps)
     attention_layers: Sequence[AttentionLayer] = ()  # of its last window, if they were requested
     attention_map: None = None
+    need_paths: bool = False  # in the JSON of `Forecaster.to_json`
+
+    @classmethod
+    def from_json(cls, series: Series, fields: Mapping[str, Any]) -> Self:
+        """Return the forecast of a series from its JSON, which has the paths."""
+        return cls(series, len(series.values), np.array(fields["paths"]))
 
     @property
     def times(self) -> list[str]:
@@ -71,7 +77,7 @@ class Forecast(NamedTuple):
         if not np.isnan(self.targets).all():
             fields["actual"] = [None if np.isnan(z) else z for z in self.targets.tolist()]
         if has_paths:
-            fields["paths"] = [_rounded(path) for path in self.samples]
+            fields["paths"] = self.samples.tolist()
         return fields
 
 

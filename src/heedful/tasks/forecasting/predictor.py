@@ -56,6 +56,8 @@ class ForecastOptions(PredictionOptions):
     """Sample paths of each series."""
     seed: int = 0
     """Random seed."""
+    need_paths: bool = False
+    """Return the sample paths, too."""
 
     @property
     def batch_size(self) -> int:
@@ -125,6 +127,10 @@ class Forecaster(Predictor[Series, Forecast]):
         return parse_series(series_id, columns)
 
     @override
+    def to_json(self, result: Forecast, *, need_weights: bool = False) -> dict[str, Any]:
+        return result.to_json(has_paths=result.need_paths)
+
+    @override
     def example(self) -> dict[str, Any]:
         """Return hours of two days, whose values end where the forecast begins."""
         horizon, count = self.config.prediction_length, 48
@@ -180,7 +186,10 @@ class Forecaster(Predictor[Series, Forecast]):
         options, stream = options or ForecastOptions(), iter(requests)
         while series := list(islice(stream, options.batch_size)):
             ends = [Window(index, len(single.values)) for index, single in enumerate(series)]
-            forecasts = self._forecast(series, ends, options)
+            forecasts = (
+                forecast._replace(need_paths=options.need_paths)
+                for forecast in self._forecast(series, ends, options)
+            )
             yield from map(self._add_layers, forecasts) if need_layers else forecasts
 
     @override

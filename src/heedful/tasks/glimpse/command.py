@@ -3,11 +3,12 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
 from heedful.tasks.command_line import EnsembleWith, FileOption, FileOptions, PredictorLoader, Split
+from heedful.tasks.remote import RemoteRequest
 from heedful.terminal import echo, figure_option, handle_stdout_errors, page_option
 
 _HELP: Mapping[Split, str] = {
@@ -62,7 +63,7 @@ def glimpse(
 
     classifier = load(ensemble_with=ensemble_with or ())
     images = classifier.read_file(file)
-    results = islice(classifier.classify(images, location=file), first - 1, None)
+    results = islice(classifier.predict(images, location=file), first - 1, None)
     chosen = (result for result in results if not errors or result.label != result.target)
     predictions = list(islice(chosen, count))
     write_figures(figures or (), lambda: trajectories.render_svg(predictions))
@@ -83,6 +84,21 @@ def glimpse(
                 console.print(drawn, highlight=False)
     if not as_json and trajectories.has_averaged_episodes(predictions):
         echo(trajectories.EPISODES_NOTE, err=True)
+
+
+def read_remote(path: str, settings: Mapping[str, str | None], example: Any) -> list[RemoteRequest]:
+    """Read the images and labels of an idx file for a server."""
+    from functools import partial
+
+    from heedful.data.images.labeled_images import IdxImagesConfig
+    from heedful.tasks.glimpse.predictor import GlimpsePrediction
+
+    return [
+        RemoteRequest(
+            {"pixels": image.pixels.tolist()}, partial(GlimpsePrediction.from_json, image)
+        )
+        for image in IdxImagesConfig(path=path).read()
+    ]
 
 
 COMMANDS = (glimpse,)

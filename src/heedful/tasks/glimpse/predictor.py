@@ -6,7 +6,7 @@ Invariant: the prediction for an image does not depend on the other images.
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -81,6 +81,16 @@ class GlimpsePrediction(NamedTuple):
     def attention_layers(self) -> Sequence[AttentionLayer]:
         """None of them."""
         return ()
+
+    @classmethod
+    def from_json(cls, image: LabeledImage, fields: Mapping[str, Any]) -> Self:
+        """Return the prediction for an image of the size of the model from its JSON."""
+        steps, boxes = (
+            np.array([glimpse[name] for glimpse in fields["glimpses"]], np.float32)
+            for name in ("probabilities", "boxes")
+        )
+        probabilities = np.array(fields["probabilities"], np.float32)
+        return cls(image.pixels, probabilities, steps, boxes, image.label)
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values; docs/glimpses.md explains each field."""

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from heedful.tasks.command_line import TEXT_FILES, OutputFile, PredictorLoader
+from heedful.tasks.command_line import TEXT_FILES, OutputFile, PredictorLoader, check_local
 from heedful.terminal import echo, handle_stdout_errors
 
 _SEPARATOR = "\n----\n"
@@ -39,12 +39,12 @@ def generate(
     Example: heedful generate runs/shakespeare --num-samples 5 --top-p 0.95 -o texts.txt
     """
     from heedful.storage.atomic import write_text
-    from heedful.tasks.language_modeling.generator import GenerationOptions
 
-    options = GenerationOptions(
+    check_local(load, {"--num-samples": num_samples > 1})
+    generator = load()
+    options = generator.options_class(
         max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
     )
-    generator = load()
     if num_samples == 1 and output is None:
         length = 0
         with handle_stdout_errors():
@@ -54,7 +54,10 @@ def generate(
                 length = len(result.text)
             sys.stdout.write("\n")
         return
-    texts = generator.generate_samples(prompt, num_samples, options)
+    if num_samples == 1:
+        texts = list(generator.predict_texts([prompt], options))
+    else:
+        texts = generator.generate_samples(prompt, num_samples, options)
     if output is not None:
         write_text(output, _SEPARATOR.join(texts) + "\n")
         echo(f"wrote {output}", err=True)

@@ -20,6 +20,7 @@ from heedful.tasks.command_line import (
     OutputFile,
     PredictorLoader,
     Split,
+    check_local,
     parse_column,
     write_lines,
 )
@@ -83,6 +84,7 @@ def tag(
         flag = f"--{name.replace('_', '-')}"
         has_column = chosen == "conll" or (texts.type is not None and name == "source_column")
         check(has_column or columns[name] is None, flag, message, hint)
+    check_local(load, {"--input-format conll": chosen == "conll"})
     tagger = load(ensemble_with=ensemble_with or ())
     if chosen == "conll":
         lines = _tag_conll(tagger, texts, columns, as_json=as_json)
@@ -102,14 +104,15 @@ def _tag_text(
             for text in chunk
         )
         words = ([word for word in sentence if word] for sentence in sentences)
+        if not as_json and not as_conll:
+            yield from tagger.predict_texts(words, location=texts.location)
+            continue
         for result in tagger.predict(words, location=texts.location):
             if as_json:
                 yield json.dumps(result.to_json(), ensure_ascii=False)
-            elif as_conll:
+            else:
                 yield from map("\t".join, zip(result.words, result.tags, strict=True))
                 yield ""
-            else:
-                yield result.text
 
 
 def _tag_conll(

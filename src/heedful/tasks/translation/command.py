@@ -24,6 +24,7 @@ from heedful.tasks.command_line import (
     EnsembleWith,
     OutputFile,
     PredictorLoader,
+    check_local,
 )
 from heedful.tasks.text_input import SourceColumn
 from heedful.tasks.translation.jobs import (
@@ -121,10 +122,6 @@ InputFormat = Annotated[
         help="lines, or a document or HTML page, whose sentences are translated and the rest kept",
     ),
 ]
-ServerURL = Annotated[
-    str | None,
-    Option(metavar="URL", help="translate with the run of this name at a `heedful serve`"),
-]
 
 
 def translate(
@@ -151,7 +148,6 @@ def translate(
     backend: Backend = None,
     overrides: Overrides = None,
     input_format: InputFormat = "lines",
-    server: ServerURL = None,
 ) -> None:
     """Translate lines: one output line per input line, in the same order.
 
@@ -187,7 +183,7 @@ def _build_job(
 ) -> TranslationJob:
     from heedful.decoding.word_alignment import get_aligner
 
-    job_class = ServerTranslationJob if arguments["server"] else TranslationJob
+    job_class = ServerTranslationJob if arguments["load"].server else TranslationJob
     return job_class(
         arguments["load"],
         output_types,
@@ -199,7 +195,6 @@ def _build_job(
         input_name=input_name,
         is_forced=arguments["force_target"] is not None,
         too_long=arguments["too_long"],
-        server=arguments["server"] or "",
     )
 
 
@@ -213,10 +208,9 @@ def _check_options(arguments: Mapping[str, Any]) -> None:
     message, hint = "has no effect without --save-alignments", "add --save-alignments FILE"
     is_used = arguments["alignment_method"] is None or "--save-alignments" in used
     check(is_used, "--alignment-method", message, hint)
+    local = dict.fromkeys((option for option in used if option not in _SERVER_OPTIONS), True)
+    check_local(arguments["load"], local)
     for option in used:
-        message, hint = "works only without --server", f"remove {option} or --server"
-        is_valid = arguments["server"] is None or option in _SERVER_OPTIONS
-        check(is_valid, option, message, hint)
         message, hint = "works only with lines", f"remove {option} or --format"
         is_valid = arguments["input_format"] == "lines" or option in _DOCUMENT_OPTIONS
         check(is_valid, option, message, hint)

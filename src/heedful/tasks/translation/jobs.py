@@ -50,7 +50,6 @@ class TranslationJob:
     input_name: str = "text"
     is_forced: bool = False  # whether every text has a given target
     too_long: TooLong = "error"
-    server: str = ""
 
     def setup(self, *, is_shared: bool) -> Callable[[RequestChunk], OutputBlock]:
         """Load the model; next to other processes it uses one thread."""
@@ -113,7 +112,8 @@ class ServerTranslationJob(TranslationJob):
         from heedful.tasks.translation.files import to_line
 
         (output_type,) = self.output_types
-        client, n_best = Client(self.server), self.n_best or 1
+        assert self.load.server is not None
+        client, n_best = Client(self.load.server), self.n_best or 1
         options = {"beam_size": self.beam_size, "n_best": self.n_best, "too_long": self.too_long}
 
         def format_result(result: Mapping[str, Any]) -> str:
