@@ -11,6 +11,7 @@ import heedful
 from heedful.attention.edits import AttentionEdit
 from heedful.plotting.raster import encode_png
 from heedful.tokenization.vocabulary import EOS
+from tests.browser.test_accessibility import VIOLATIONS, node_module
 from tests.browser.test_inspector import TIMEOUT, edit_by, settle
 from tests.commands import write_random_run
 from tests.laws.test_explanation_laws import MODELS
@@ -78,10 +79,11 @@ class TaskPage:
 @pytest.fixture
 def open_task(chromium, server, runs):
     """Open the inspector; at the end check that it logged no error."""
-    context, errors = chromium.new_context(viewport={"width": 1200, "height": 900}), []
+    contexts, errors = [], []
 
-    def open_task(task):
-        page = context.new_page()
+    def open_task(task, **options):
+        contexts.append(chromium.new_context(viewport={"width": 1200, "height": 900}, **options))
+        page = contexts[-1].new_page()
         page.on("console", lambda message: errors.append(message.text))
         page.on("pageerror", lambda error: errors.append(str(error)))
         state = quote(json.dumps({"model": task, **STATES[task]}))
@@ -91,7 +93,8 @@ def open_task(chromium, server, runs):
         return TaskPage(page, heedful.load(runs[task], device="cpu"))
 
     yield open_task
-    context.close()
+    for context in contexts:
+        context.close()
     assert errors == []
 
 
@@ -224,3 +227,14 @@ def test_moved_glimpse_stays_and_those_after_it_are_taken_again(open_task, way):
     assert now[index]["boxes"] != before[index]["boxes"]
     drawn = shown.page.locator("glimpse-trail").evaluate("node => node.image.glimpses")
     assert drawn == now
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("task", STATES)
+def test_view_of_a_task_has_no_accessibility_violation(open_task, task):
+    axe = node_module("axe-core/axe.min.js").read_text(encoding="utf-8")
+    page = open_task(task, bypass_csp=True).page  # axe sets styles
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        page.evaluate(f"{axe}\n;0")
+        assert page.evaluate(VIOLATIONS) == []

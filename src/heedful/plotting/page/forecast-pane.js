@@ -3,7 +3,7 @@
 import { create, createSvg, emitChange, findAll, moveFocus, neighborAt } from "./dom.js";
 import { clamp, formatNumber } from "./numbers.js";
 
-const [WIDTH, HEIGHT, MARGIN] = [720, 260, 36]; // of the viewBox
+const [MIN_WIDTH, MAX_WIDTH, HEIGHT, MARGIN] = [280, 720, 260, 36]; // of the viewBox
 const MAX_PAST = 96; // values that are drawn
 const KEY_STEP = 0.02; // of the range of values
 const KEYS = { ArrowUp: 1, ArrowDown: -1, PageUp: 5, PageDown: -5 };
@@ -23,13 +23,14 @@ export class ForecastPane extends HTMLElement {
     this.role = "region";
     this.ariaLabel = "forecast";
     this.input = input;
+    this.width = clamp(this.clientWidth - MARGIN, MIN_WIDTH, MAX_WIDTH);
     const { time, value } = input;
     const start = time.includes(result.times[0]) ? time.indexOf(result.times[0]) : time.length;
     const first = Math.max(0, start - MAX_PAST);
     const forecasts = [...(former?.result.quantiles ? [["former", readQuantiles(former.result)]] : []), ["now", readQuantiles(result)]];
     const past = value.map((number, index) => [index, number]).slice(first, start).filter(([, number]) => number !== null);
     this.#scale(first, start + result.times.length - 1, [...past.map(([, number]) => number), ...forecasts.flatMap(([, rows]) => rows.flat())]);
-    this.svg = createSvg("svg", "forecast", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "group", "aria-label": `${input.id}: past values and forecast` });
+    this.svg = createSvg("svg", "forecast", { viewBox: `0 0 ${this.width} ${HEIGHT}`, role: "group", "aria-label": `${input.id}: past values and forecast` });
     this.svg.append(...this.#createAxis(time, result.times, first, start), ...forecasts.flatMap(([name, rows]) => this.#createFan(name, rows, start, past.at(-1))),
       createSvg("polyline", "past", { points: past.map(([index, number]) => `${this.toX(index)},${this.toY(number)}`).join(" ") }),
       ...past.map(([index, number], order) => this.#createPoint(index, number, order === past.length - 1)));
@@ -43,7 +44,7 @@ export class ForecastPane extends HTMLElement {
     const room = (high - low || 1) * 0.1;
     this.range = [low - room, high + room];
     const perValue = (HEIGHT - MARGIN) / (this.range[1] - this.range[0]);
-    this.toX = (index) => MARGIN + ((index - first) / Math.max(last - first, 1)) * (WIDTH - MARGIN - 8);
+    this.toX = (index) => MARGIN + ((index - first) / Math.max(last - first, 1)) * (this.width - MARGIN - 8);
     this.toY = (number) => HEIGHT - MARGIN / 2 - (number - this.range[0]) * perValue;
     this.toValue = (y) => this.range[0] + (HEIGHT - MARGIN / 2 - y) / perValue;
   }
@@ -51,7 +52,7 @@ export class ForecastPane extends HTMLElement {
   #createAxis(times, later, first, start) {
     const text = (label, x, y, anchor) => Object.assign(createSvg("text", "axis", { x, y, "text-anchor": anchor }), { textContent: label });
     const bounds = this.range.map((number) => text(formatNumber(+number.toPrecision(3)), MARGIN - 6, this.toY(number) + 4, "end"));
-    const ends = [[times[first], MARGIN, "start"], [later.at(-1), WIDTH - 8, "end"]]
+    const ends = [[times[first], MARGIN, "start"], [later.at(-1), this.width - 8, "end"]]
       .map(([label, x, anchor]) => text(label, x, HEIGHT - 2, anchor));
     const border = this.toX(start - 0.5);
     return [createSvg("path", "border", { d: `M${border},0 V${HEIGHT - MARGIN / 2}` }), ...bounds, ...ends];

@@ -35,7 +35,7 @@ export class LabelPane extends HTMLElement {
       Object.assign(create("th", "", label), { scope: "row" }), create("td", "", createBar(probability, before[label])),
       create("td", "number", percentage(probability)),
       create("td", "change", label in before ? describeChange(probability, before[label]) : "")));
-    const head = create("thead", "", create("tr", "", ...["label", "", "probability", "change"].map((text) => create("th", "", text))));
+    const head = create("thead", "", create("tr", "", ...["label", "", "probability", "change"].map((text) => create(text ? "th" : "td", "", text))));
     this.replaceChildren(create("table", "labels", head, create("tbody", "", ...rows)));
   }
 }
