@@ -25,13 +25,14 @@ def server_does_not_fail(context, response, case):
 
 def _is_about_meaning(body, error):
     """Return whether an error says that values make no sense: no image, or two at odds."""
-    if "a sentence has at most" in str(error):
+    if "a sentence has at most" in str(error):  # which begin and end where the text says
         return True
-    if isinstance(error.get("error"), dict):  # OpenAI
+    if isinstance(error.get("error"), dict):  # OpenAI: prompts times n
         num_prompts = len(body["prompt"]) if isinstance(body.get("prompt"), list) else 1
         return error["error"]["param"] in ("n", "prompt") and num_prompts * body.get("n", 1) > 1
-    if (field := error.get("field", "")) == "options.n_best":
+    if (field := error.get("field", "")) == "options.n_best":  # at most the beam size
         options = body["options"]
         return options.get("beam_size") is not None and options["n_best"] > options["beam_size"]
-    # Of the options, only these two have ranges that depend on the model.
+    # No schema says what is an image, times in order, a text with a mask, or a constraint that
+    # can be met; and two options have ranges that depend on the model: glimpses, token ids.
     return field.startswith("inputs.") or field in ("options.locations", "options.prefix_tokens")
