@@ -22,8 +22,7 @@ from experiments import heading, row
 from heedful.attention.edits import SOURCE, AttentionEdit
 from heedful.inspection.attention_layers import AttentionLayer
 from heedful.inspection.explanation import Explanation
-from heedful.recipes import load_recipe
-from heedful.runs import load
+from heedful.runs import Run, load
 
 SMALL_EFFECT = 0.01  # nats: the probability of the word changes by 1 % or so
 
@@ -132,7 +131,7 @@ def measure_hiding(
 
 def explain_test_set(run: Path, num_sentences: int) -> tuple[Any, list[tuple[str, Explanation]]]:
     """Load a run; return it with its explanations of test sentences."""
-    recipe = load_recipe(str(run / "config.yaml"))
+    recipe = Run.open(run).read_recipe()
     examples = islice(recipe.task.data.read_examples(recipe.data.test), num_sentences)
     model = load(run, device="cpu", task="translation")
     return model, [(example.source, model.explain(example.source)) for example in examples]
@@ -146,6 +145,7 @@ def main(
     """Print how often translators follow their attention when it is forced elsewhere.
 
     Example: python -m experiments.forcing runs/latin runs/transformer
+    Example: python -m experiments.forcing demo
     """
     forced, equal, hidden = [], [], []
     for run in runs:

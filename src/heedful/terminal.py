@@ -203,10 +203,10 @@ def parse_languages(text: str) -> tuple[str, str]:
     return source, target
 
 
-def parse_bytes(text: str) -> int:
-    """Parse an amount of memory such as 512MiB, 4GiB or 4g."""
+def parse_bytes(text: str, base: int = 1024) -> int:
+    """Parse an amount of memory such as 512MiB, 4GiB or 4g; of files, 3MB are 3,000,000 bytes."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
     if match is None:
         raise ConfigError(text, "not an amount of memory", "write it as 512MiB or 4GiB")
     amount, unit = match.groups()
-    return int(float(amount) * 1024 ** " kmgt".index(unit or " "))
+    return int(float(amount) * base ** " kmgt".index(unit or " "))

@@ -13,7 +13,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from experiments import copying, cost, features, gradients, length, markov, transfer
+from experiments import copying, cost, features, forcing, gradients, length, markov, transfer
 from heedful.attention.config import AttentionConfig
 from heedful.evaluation.base import compute_score
 from heedful.evaluation.registry import METRICS
@@ -640,3 +640,13 @@ def test_transfer_experiment_trains_what_is_missing(tmp_path):
     again = run(transfer, *arguments)
     assert " of " not in again.stdout  # nothing is trained
     assert tables(again.stdout) == [table]
+
+
+def test_forcing_experiment_prints_the_tables_of_its_page():
+    result = run(forcing, "demo", "--num-sentences", "3")
+    assert result.exit_code == 0, result.output
+    printed, written = tables(result.output), tables(page("forcing"))
+    assert len(printed) == len(written) == 3
+    for table, expected in zip(printed, written, strict=True):
+        (cells,), *others = [[*each.values()] for each in (table, expected)]
+        assert all(cells.keys() == row.keys() for row in others[0])

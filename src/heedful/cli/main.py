@@ -24,6 +24,7 @@ from heedful.cli.align import align
 from heedful.cli.compare import compare
 from heedful.cli.conversion import compress, export, import_
 from heedful.cli.demos import demo
+from heedful.cli.distill import distill
 from heedful.cli.evaluate import evaluate
 from heedful.cli.examples import data, recipes
 from heedful.cli.features import features
@@ -96,7 +97,7 @@ app = typer.Typer(
 _COMMANDS: list[Callable[..., None]] = [demo, train]
 _COMMANDS += [with_run(command, task) for task, command in task_commands()]
 _COMMANDS += [evaluate, compare, show, report, runs, bench, average, prepare, align, features]
-_COMMANDS += [serve, import_, export, compress, recipes, data]
+_COMMANDS += [serve, import_, export, compress, distill, recipes, data]
 
 
 def _command_help(text: str) -> tuple[str, str]:

@@ -309,7 +309,8 @@ class TrainingJob:
         """Save the best weights unless they are saved; a full disk may have delayed them."""
         if self._unsaved_best:
             step, state_dict = self._unsaved_best
-            self.run.save_model(state_dict, step=step)
+            precision = self.config.saved_precision
+            self.run.save_model(state_dict, step=step, precision=precision)
             self._unsaved_best = None
 
     def _write(self, action: Callable[[], Value]) -> Value | None:

@@ -8,6 +8,7 @@ from heedful.config import BaseConfig
 from heedful.data.text.batching import BatchingConfig
 from heedful.errors import check
 from heedful.models.scheduled_sampling import ScheduledSamplingConfig, TeacherForcingConfig
+from heedful.storage.compression import Precision
 from heedful.training import optim
 from heedful.training.checkpoints import CheckpointConfig
 from heedful.training.guided_alignment import GuidedAlignmentConfig
@@ -64,6 +65,8 @@ class TrainingConfig(BaseConfig):
     """Steps between further checkpoints; only at validations if null."""
     checkpoints: Annotated[CheckpointConfig, "execution"] = CheckpointConfig()
     """Which checkpoints to keep."""
+    saved_precision: Precision = "fp32"
+    """How the best weights are saved: fp16, int8 or int4 take fewer bytes; checkpoints are fp32."""
     batching: BatchingConfig = BatchingConfig()
     """How examples are grouped into batches."""
     gradient_accumulation_steps: PositiveInt = Field(default=1, le=100_000)

@@ -2,5 +2,5 @@
 
 Reading order: `task`, `translator` (with search by another library), `command`, `jobs` (what it
 does), `files` (lines in and out), `sentences`, `html_sentences` and `documents` (sentences of
-documents, and documents of their translations) and `guided_alignment`.
+documents, and documents of their translations), `guided_alignment` and `distillation`.
 """
