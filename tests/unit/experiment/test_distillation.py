@@ -4,14 +4,9 @@ import pytest
 
 import heedful
 from heedful.errors import ConfigError, DataError, RunError
-from heedful.experiment.distillation import FOLDER, distill
+from heedful.experiment.distillation import FOLDER, StudentSize, choose_size, distill
 from heedful.runs import Run
-from heedful.tasks.translation.distillation import (
-    StudentSize,
-    choose_size,
-    choose_target,
-    write_outputs,
-)
+from heedful.tasks.translation.distillation import choose_target, write_outputs
 from heedful.tasks.translation.translator import TranslationOptions
 from tests.commands import heedful as call
 
