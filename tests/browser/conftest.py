@@ -1,9 +1,18 @@
 """A real browser, and the checks of every page it opens."""
 
 import shutil
+from urllib.parse import urlsplit
 
 import pytest
 
+import heedful
+from tests.browser.inspecting import OTHERS, TIMEOUT
+from tests.commands import write_random_run
+from tests.exporting import train_letters
+from tests.laws.test_predictor_laws import DECODER, ENCODER, SETTINGS, TEXTS
+from tests.serving.servers import GOLDEN, running
+
+MONOTONIC = {"alignment": {"type": "monotonic"}}
 ARGUMENTS = [
     "--no-sandbox",
     "--headless",
@@ -56,3 +65,44 @@ def show(chromium, tmp_path):
         context.close()
     assert errors == []
     assert [url for url in requests if url != "about:srcdoc"] == opened
+
+
+@pytest.fixture(scope="session")
+def inspected_run(tmp_path_factory):
+    return train_letters(tmp_path_factory.mktemp("inspector"), is_transformer=True)
+
+
+@pytest.fixture(scope="session")
+def translator(inspected_run):
+    return heedful.load(inspected_run, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def inspector(inspected_run, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("server")
+    model = {"encoder": ENCODER, "decoder": {**DECODER, "attention": MONOTONIC}}
+    settings = {**SETTINGS["translation"], "model": model}
+    write_random_run(folder / "monotonic", settings, TEXTS, TEXTS, seed=3)
+    runs = [f"letters={inspected_run}", folder / "monotonic", *(GOLDEN / name for name in OTHERS)]
+    with running(folder, *runs, "--ui") as server:
+        yield server
+
+
+@pytest.fixture
+def open_page(chromium, inspector):
+    """Open the inspector; at the end check that it logged no error and asked no other host."""
+    context, errors, hosts = chromium.new_context(), [], set()
+
+    def open_page(fragment=""):
+        page = context.new_page()
+        page.on("console", lambda message: errors.append(message.text))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
+        page.goto(f"{inspector.url}/{fragment}")
+        page.wait_for_selector("attention-view", timeout=TIMEOUT)
+        return page
+
+    yield open_page
+    context.close()
+    assert [error for error in errors if "status of 422" not in error] == []
+    assert hosts <= {f"{inspector.host}:{inspector.port}", ""}

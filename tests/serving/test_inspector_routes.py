@@ -39,6 +39,20 @@ def test_explanation_has_the_edited_row(inspector):
     assert layer["weights"][0][0][0] != 1
 
 
+@pytest.mark.parametrize(("format", "start"), [("svg", b"<svg"), ("html", b"<!doctype html>")])
+def test_figure_of_an_explanation_is_a_file(inspector, format, start):
+    answer = inspector.post(
+        "/v1/render", {"model": "m", "input": "a b", "format": format, "kind": "cross"}
+    )
+    assert answer.body.startswith(start)
+    assert answer.headers["content-disposition"] == f"attachment; filename=attention.{format}"
+
+
+def test_unknown_kind_of_figure_is_named(inspector):
+    body = {"model": "m", "input": "a b", "format": "svg", "kind": "none"}
+    assert inspector.post("/v1/render", body).status == 422
+
+
 @pytest.mark.parametrize(
     ("fields", "status", "field"),
     [

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from heedful.errors import RunError, check
+from heedful.errors import check
 from heedful.inspection.attention_map import AttentionMap, FigureForm
 from heedful.terminal import (
     BeamSize,
@@ -27,7 +26,6 @@ from heedful.terminal import (
 if TYPE_CHECKING:
     from heedful.attention.edits import AttentionEdit
     from heedful.inspection.attention_layers import AttentionSelection
-    from heedful.tasks.prediction import Prediction
 
 FigureFiles = Annotated[list[Path] | None, figure_option("write a figure of the first text")]
 Kinds = Annotated[
@@ -165,7 +163,7 @@ def _predict_maps(
 ) -> tuple[list[list[AttentionMap]], int, Iterable[object]]:
     """Return the maps of each request, the columns of a figure of them, and JSON values."""
     results = list(predictor.predict(requests, need_layers=True))
-    maps = [_select_maps(result, selection, run) for result in results]
+    maps = [selection.select_of(result, str(run)) for result in results]
     columns = selection.count_heads(results[0].attention_layers)
     if not edits and not any(selection):
         return maps, columns, (result.to_json() for result in results)
@@ -177,27 +175,10 @@ def _predict_maps(
         )
         return maps, columns, objects
     explained = [predictor.explain(request, edits=edits) for request in requests]
-    edited = [_select_maps(one.result, selection, run, "edited") for one in explained]
+    edited = [selection.select_of(one.result, str(run), "edited") for one in explained]
     columns = 2 if len(maps[0]) == 1 else columns  # side by side, or below one another
     maps = [before + after for before, after in zip(maps, edited, strict=True)]
     return maps, columns, (explanation.to_json() for explanation in explained)
-
-
-def _select_maps(
-    result: Prediction, selection: AttentionSelection, run: Path, note: str = ""
-) -> list[AttentionMap]:
-    """Return the selected maps, with a note; the prediction's own if it is empty."""
-    source = getattr(result, "source", "")
-    titles = (source, result.text) if source else (result.text, "")
-    base = result.attention_map or AttentionMap.empty(*titles)
-    if result.attention_map is not None and base.is_empty:
-        return [base]
-    message, hint = "this model has no attention to draw", "name a run of a model with attention"
-    has_attention = bool(result.attention_layers) or base.weights.any()
-    check(has_attention, str(run), message, hint, RunError)
-    maps = selection.select(result.attention_layers, base)
-    captions = (", ".join(filter(None, (drawn.caption, note))) for drawn in maps)
-    return [replace(drawn, caption=text) for drawn, text in zip(maps, captions, strict=True)]
 
 
 def _print_json_lines(objects: Iterable[object]) -> None:

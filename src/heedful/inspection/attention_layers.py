@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heedful.errors import check
+from heedful.errors import RunError, check
 from heedful.inspection.attention_map import AttentionMap
 from heedful.inspection.attention_trace import TraceRecord
 from heedful.inspection.mechanism_overlays import Overlays, overlays_to_json, select_overlays
@@ -287,6 +287,23 @@ class AttentionSelection(NamedTuple):
                     ]
                     maps.append(self._build_map(members, head, base, ", ".join(names)))
         return maps
+
+    def select_of(self, result: Any, location: str, note: str = "") -> list[AttentionMap]:
+        """Return the selected maps of a prediction, with a note; its own if that is empty."""
+        source = getattr(result, "source", "")
+        titles = (source, result.text) if source else (result.text, "")
+        base = result.attention_map or AttentionMap.empty(*titles)
+        if result.attention_map is not None and base.is_empty:
+            return [base]
+        message, hint = (
+            "this model has no attention to draw",
+            "name a run of a model with attention",
+        )
+        has_attention = bool(result.attention_layers) or base.weights.any()
+        check(has_attention, location, message, hint, RunError)
+        maps = self.select(result.attention_layers, base)
+        captions = (", ".join(filter(None, (drawn.caption, note))) for drawn in maps)
+        return [replace(drawn, caption=text) for drawn, text in zip(maps, captions, strict=True)]
 
     def count_heads(self, layers: Sequence[AttentionLayer]) -> int:
         """Return how many heads of a layer are drawn, at most."""

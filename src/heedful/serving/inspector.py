@@ -5,13 +5,14 @@ for them; one that takes too long ends that process alone.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import count
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from heedful.errors import HeedfulError
 from heedful.plotting.html import list_assets, read_asset, render_served_page
@@ -23,6 +24,7 @@ from heedful.serving.service import Service
 from heedful.serving.settings import ServerSettings
 from heedful.serving.supervisor import Supervisor, WorkerLink, worker_lost
 from heedful.serving.worker import ServingJob
+from heedful.storage.json_files import read_json_lines
 
 _POLICY = (
     "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
@@ -30,6 +32,8 @@ _POLICY = (
 )
 _PALETTE = "palette.css"
 _TYPES = {"js": "text/javascript", "css": "text/css"}
+_FIGURES = {"svg": "image/svg+xml", "html": "text/html"}
+_MAX_SAMPLES = 3000  # of an answer
 _item_ids = count(1)
 
 
@@ -48,6 +52,18 @@ class ExplainRequest(BaseModel):
     """Edits of attention, as `heedful show --edit` has them."""
 
 
+class RenderRequest(ExplainRequest):
+    """A figure of an explanation."""
+
+    format: Literal["svg", "html"]
+    """A map as an SVG document, whose cells have `data-weight`, or a page with all maps."""
+    kind: str
+    """Type of the layer, as in the explanation."""
+    layer: PositiveInt = 1
+    """Number among the layers of its type."""
+    head: PositiveInt = 1
+
+
 class Explainer:
     """Explanations of all runs, by a worker process of their own."""
 
@@ -55,6 +71,7 @@ class Explainer:
         self, job: ServingJob, settings: ServerSettings, report: Callable[[str], None]
     ) -> None:
         self._settings = settings
+        self._folders = {run.name: Path(run.folders[0]) for run in job.runs}
         self._link: WorkerLink | None = None
         self._is_ready = asyncio.Event()
         self._lock = asyncio.Lock()
@@ -72,15 +89,15 @@ class Explainer:
             self._is_ready.clear()
 
     async def explain(
-        self,
-        model: str,
-        value: Any,
-        options: Mapping[str, Any],
-        edits: Sequence[Mapping[str, Any]],
+        self, request: ExplainRequest, figure: Mapping[str, Any] | None = None
     ) -> Mapping[str, Any]:
-        """Return an explanation as JSON; raises ProblemError, 504 if it takes too long."""
+        """Return an explanation as JSON, or a figure of it.
+
+        Raises ProblemError: 504 if it takes too long.
+        """
         async with self._lock:
-            call = ExplainCall(model, Item(next(_item_ids), value), options, edits)
+            item = Item(next(_item_ids), request.input)
+            call = ExplainCall(request.model, item, request.options, request.edits, figure)
             try:
                 async with asyncio.timeout(self._settings.timeout):
                     await self._is_ready.wait()
@@ -97,10 +114,17 @@ class Explainer:
             raise to_problem(result, "input")
         return result
 
+    def read_samples(self, name: str, after: int) -> list[dict[str, Any]]:
+        """Return what validations after a step logged; a line that is being written is left out."""
+        if name not in self._folders:
+            raise ProblemError(
+                404, "no run of this name is here", "GET /v1/models lists the models"
+            )
+        samples = read_json_lines(self._folders[name] / "samples.jsonl")
+        return [sample for sample in samples if sample.get("step", -1) > after]
 
-def build_router(service: Service, settings: ServerSettings, explainer: Explainer) -> APIRouter:
-    """Return the page, its files and the route that explains."""
-    router = APIRouter(tags=["inspector"])
+
+def _add_page(router: APIRouter) -> None:
     headers = {"content-security-policy": _POLICY}
 
     @router.get("/", include_in_schema=False)
@@ -115,16 +139,39 @@ def build_router(service: Service, settings: ServerSettings, explainer: Explaine
         content = css_variables() if name == _PALETTE else read_asset(name)
         return Response(content, media_type=media_type, headers=headers)
 
+
+def build_router(service: Service, settings: ServerSettings, explainer: Explainer) -> APIRouter:
+    """Return the page, its files, and the routes that explain, draw and list samples."""
+    router = APIRouter(tags=["inspector"])
+    _add_page(router)
+
+    def check_request(body: ExplainRequest) -> None:
+        if body.model not in service.models:
+            hint = "GET /v1/models lists the models"
+            raise ProblemError(404, "no model of this name is here", hint, field="model")
+        info = service.models[body.model]
+        check_inputs(settings, info, [body.input])
+        check_options(settings, info, body.options)
+
     @router.post("/v1/explain", responses=describe_errors())
     async def explain(body: ExplainRequest) -> JSONResponse:
         """Explain a prediction: layers, the best tokens of each step, checks."""
-        model = body.model
-        if model not in service.models:
-            hint = "GET /v1/models lists the models"
-            raise ProblemError(404, "no model of this name is here", hint, field="model")
-        info = service.models[model]
-        check_inputs(settings, info, [body.input])
-        check_options(settings, info, body.options)
-        return JSONResponse(await explainer.explain(model, body.input, body.options, body.edits))
+        check_request(body)
+        return JSONResponse(await explainer.explain(body))
+
+    @router.post("/v1/render", responses=describe_errors(), response_class=Response)
+    async def render(body: RenderRequest) -> Response:
+        """Draw the attention of an explained prediction."""
+        check_request(body)
+        figure = body.model_dump(include={"format", "kind", "layer", "head"})
+        answer = await explainer.explain(body, figure)
+        headers = {"content-disposition": f"attachment; filename=attention.{body.format}"}
+        return Response(answer["text"], media_type=_FIGURES[body.format], headers=headers)
+
+    @router.get("/v1/runs/{name}/samples", responses=describe_errors())
+    async def list_samples(name: str, after: int = -1) -> JSONResponse:
+        """List predictions for dev examples of the validations after a step."""
+        samples = await asyncio.to_thread(explainer.read_samples, name, after)
+        return JSONResponse({"data": samples[-_MAX_SAMPLES:]})
 
     return router

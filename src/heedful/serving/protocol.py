@@ -30,7 +30,7 @@ class ModelInfo(NamedTuple):
     step: int | None
     parameters: int
     mechanisms: Sequence[Mapping[str, Any]]
-    """Attention layers: path, type, layer and heads."""
+    """Attention layers: path, type, layer, heads, and which alignments each refuses, and why."""
     capabilities: Sequence[str]
     """Among "attention", "tree", "stream" and "cancel"."""
     options: Mapping[str, Any]
@@ -79,6 +79,9 @@ class ExplainCall(NamedTuple):
     item: Item
     options: Mapping[str, Any]
     edits: Sequence[Mapping[str, Any]] = ()
+    figure: Mapping[str, Any] | None = None
+    """Return {"text": ...}, this figure of the explanation, instead: `format` is "svg" or "html";
+    `kind`, `layer` and `head`, counted from 1, select a map as the options of `heedful show` do."""
 
 
 class ItemError(NamedTuple):

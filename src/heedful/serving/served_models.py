@@ -13,9 +13,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from heedful.attention.alignments import FixedAlignmentConfig, SoftmaxAlignmentConfig
 from heedful.attention.edits import AttentionEdit, find_attention
 from heedful.decoding.requests import RequestControl
-from heedful.errors import ArgumentError, ConfigError, DataError
+from heedful.errors import ArgumentError, ConfigError, DataError, RunError
+from heedful.inspection.attention_layers import AttentionSelection
+from heedful.inspection.figures import render_html, render_svg
 from heedful.models.ensembles import ensemble_members
 from heedful.parallel import cancelled
 from heedful.runs import Run, load
@@ -36,6 +39,10 @@ from heedful.tasks.registry import task_routes
 _CANCELLED = ItemError(499, "cancelled")
 _INCOMPLETE_CHARACTERS = "\ufffd\ue000"  # the next token may complete them
 _MAX_EXAMPLE_LENGTH = 2_000  # characters of JSON
+_ALIGNMENT_EDITS = [
+    AttentionEdit(alignment=alignment)
+    for alignment in (SoftmaxAlignmentConfig(), FixedAlignmentConfig())
+]
 
 
 class ServedModel:
@@ -56,7 +63,7 @@ class ServedModel:
         mechanisms = list_attention(modules[0])
         capabilities = {
             "attention": mechanisms,
-            "tree": "need_tree" in predictor.options_class.model_fields,
+            "tree": _searches(predictor),
             "stream": predictor.streams_by_token,
             "cancel": predictor.supports_control and torch.device(predictor.device).type == "cpu",
         }
@@ -172,9 +179,10 @@ class ServedModel:
                 AttentionEdit.from_json(edit, location=f"edits[{index}]")
                 for index, edit in enumerate(call.edits)
             ]
-            explained = predictor.explain(
-                predictor.parse_json(call.item.input), options, edits=edits
-            )
+            request, needs_all = predictor.parse_json(call.item.input), call.figure is None
+            explained = predictor.explain(request, options, edits=edits, need_effects=needs_all)
+            if call.figure is not None:
+                return [{"text": render_figure(explained.result, **call.figure)}]
             return [explained.to_json(predictor.to_json(explained.result))]
         except Exception as error:
             return [to_item_error(error, "input")]
@@ -208,7 +216,7 @@ class ServedModels:
 
 def to_item_error(error: Exception, field: str) -> ItemError:
     """Return the public part of an exception: 422 where its input is the cause."""
-    if isinstance(error, DataError | ConfigError | ArgumentError):
+    if isinstance(error, DataError | ConfigError | ArgumentError | RunError):
         if isinstance(error, ConfigError):  # "options: beam_size" or "decoding.beam_size"
             name = re.split("[ .]", error.location)[-1]
             field = error.location if error.location.startswith("edits") else f"options.{name}"
@@ -217,15 +225,36 @@ def to_item_error(error: Exception, field: str) -> ItemError:
     return ItemError(500, "the model failed on this input", "the log of the server says why")
 
 
+def render_figure(result: Any, *, format: str, kind: str, layer: int, head: int) -> str:
+    """Return a map of a prediction as an SVG document, or a page of all of them."""
+    if format == "svg":
+        selection = AttentionSelection([kind], [str(layer)], [str(head)])
+        return render_svg(selection.select_of(result, "model"))
+    return render_html(
+        AttentionSelection(["all"], ["all"], ["all"]).select_of(result, "model"), title="Attention"
+    )
+
+
 def list_attention(model: nn.Module) -> list[dict[str, Any]]:
-    """Return path, type, layer and heads of each attention module; not of those inside others."""
+    """Return path, type, layer and heads of each attention module; not of those inside others.
+
+    `refuses`: why its alignment cannot be another one, by type.
+    """
     mechanisms: list[dict[str, Any]] = []
     for site in find_attention(model):
         numbers = [int(part) for part in site.path.split(".") if part.isdecimal()]
         layer = numbers[0] if numbers else 0
+        reasons = {edit.alignment.type: site.why_not(edit) for edit in _ALIGNMENT_EDITS}
+        refuses = {name: reason for name, reason in reasons.items() if reason}
         mechanism = {"path": site.path, "type": site.role, "layer": layer, "heads": site.num_heads}
-        mechanisms.append(mechanism)
+        mechanisms.append({**mechanism, "refuses": refuses})
     return mechanisms
+
+
+def _searches(predictor: Predictor) -> bool:
+    """Return whether a predictor has search trees: it searches, and the run does not sample."""
+    has_option = "need_tree" in predictor.options_class.model_fields
+    return has_option and predictor.decoding.sampling_setting is None  # type: ignore[attr-defined]
 
 
 def _models(predictor: Predictor) -> list[Any]:

@@ -30,7 +30,7 @@ def test_models_are_described_without_their_folders(models):
     infos = models.answer(None)
     assert [info.name for info in infos] == NAMES
     assert infos[0].capabilities == ["attention", "tree", "stream", "cancel"]
-    assert infos[0].mechanisms[0].keys() == {"path", "type", "layer", "heads"}
+    assert infos[0].mechanisms[0].keys() == {"path", "type", "layer", "heads", "refuses"}
     assert all(info.languages == ("a", "b") and info.parameters > 0 for info in infos)
     for run in models.models.values():
         assert run.run.folders[0] not in str(infos)

@@ -7,22 +7,26 @@ import { FAINT, percent, STRONG } from "./numbers.js";
 
 const MAX_TABLE_CELLS = 2000;
 
-function createCell(weight, row, column, title, text) {
+function createCell(weight, row, column, title, text, isEdited) {
   const cell = Object.assign(create("td", "cell", text), { title, tabIndex: row || column ? -1 : 0 });
   cell.style.setProperty("--weight", weight);
   cell.classList.toggle("strong", weight > STRONG);
   cell.classList.toggle("faint", weight < FAINT);
+  cell.classList.toggle("edited", isEdited);
   Object.assign(cell.dataset, { row, column, weight });
   return cell;
 }
 
 /** @param {import("./types").MapData} data */
-function createTable({ source, target, weights, note, texts, notes = [], overlays = {} }) {
+function createTable({ source, target, weights, note, texts, notes = [], overlays = {}, former, isEdited = () => false }) {
   const heads = source.map((token) =>
     Object.assign(create("th", "", createToken("span", "", token)), { scope: "col" }));
   const rows = target.map((token, row) => {
-    const cells = Array.from(weights[row], (weight, column) => createCell(weight, row, column,
-      `${token} \u2192 ${source[column]}: ${weight.toFixed(2)}`, texts?.[row][column] ?? percent(weight)));
+    const cells = Array.from(weights[row], (weight, column) => {
+      const before = former ? `, before ${former[row][column].toFixed(2)}` : "";
+      const title = `${token} \u2192 ${source[column]}: ${weight.toFixed(2)}${before}${isEdited(row, column) ? ", edited" : ""}`;
+      return createCell(weight, row, column, title, texts?.[row][column] ?? percent(weight), isEdited(row, column));
+    });
     const header = Object.assign(createToken("th", "", token), { scope: "row" });
     return create("tr", "", header, ...cells, ...(notes[row] ? [createShares(overlays, row, notes[row])] : []));
   });

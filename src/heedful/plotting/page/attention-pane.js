@@ -1,6 +1,6 @@
 // The maps of all layers and heads, and the one that is chosen.
 
-import { chosenView, forceEdit, listViews, removeEdit } from "./attention-views.js";
+import { chosenView, editedCells, forceEdit, listViews, matchingView, removeEdit } from "./attention-views.js";
 import { AttentionView } from "./attention-view.js";
 import { create, emitChange, findAll } from "./dom.js";
 import { ViewChooser } from "./view-chooser.js";
@@ -14,8 +14,9 @@ function isInside(index, tokens) {
 /** Changes `view`, `row` and `column`; the keys f and z force a cell and remove a word. */
 export class AttentionPane extends HTMLElement {
   /** @param {import("./types").PaneData} data */
-  set data({ explanation, state }) {
+  set data({ explanation, state, former }) {
     this.state = state;
+    this.former = former;
     this.views = listViews(explanation);
     this.role = "region";
     this.ariaLabel = "attention";
@@ -43,6 +44,7 @@ export class AttentionPane extends HTMLElement {
     const shown = new AttentionView();
     shown.data = {
       source: keys, target: queries, weights: view.weights, note: view.caption, is_intra, overlays: overlays[view.head ?? 0],
+      isEdited: editedCells(view, this.state.edits), former: this.former ? matchingView(view, this.former)?.weights : undefined,
     };
     this.figure.replaceChildren(shown);
     if (isInside(row, queries) && isInside(column, keys)) shown.keep({ row, column });

@@ -20,6 +20,28 @@ export function chosenView(views, { view }) {
   return views[view] ?? views[0];
 }
 
+/** @type {(edit: import("./types").Edit, view: import("./types").LayerView) => boolean} */
+function concerns({ layer: name, head }, view) {
+  const { path, type } = view.layer;
+  const pattern = (name ?? "*").split("*").map((part) => part.replace(/[.[\]]/g, "\\$&")).join(".*");
+  const isLayer = name === "source" ? !/^decoder-(self|intra)/.test(type) : new RegExp(`^${pattern}$`).test(path);
+  return isLayer && (head ?? view.head ?? 0) === (view.head ?? 0);
+}
+
+/** Which cells of a map are edited. @type {(view: import("./types").LayerView, edits: import("./types").Edit[]) => (row: number, column: number) => boolean} */
+export function editedCells(view, edits) {
+  const concerning = edits.filter((edit) => concerns(edit, view));
+  return (row, column) => concerning.some(({ step, set, scale }) =>
+    (step ?? view.layer.first_step + row) === view.layer.first_step + row && column in (set ?? scale ?? { [column]: 1 }));
+}
+
+/** The same map of another explanation, if its tokens are the same. @type {(view: import("./types").LayerView, other: any) => import("./types").LayerView | undefined} */
+export function matchingView({ layer: { path, queries, keys }, head }, other) {
+  const isSame = (one, two) => JSON.stringify(one) === JSON.stringify(two);
+  return listViews(other).find(({ layer, head: otherHead }) =>
+    layer.path === path && otherHead === head && isSame(layer.queries, queries) && isSame(layer.keys, keys));
+}
+
 /** All weight of a step on a word; null if no cell is chosen. @type {(view: import("./types").LayerView, state: import("./types").InspectorState) => import("./types").Edit | null} */
 export function forceEdit({ layer, head }, { row, column }) {
   if (row === null || column === null) return null;

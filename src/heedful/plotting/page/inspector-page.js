@@ -3,25 +3,29 @@
 // This page keeps the state and sends the requests; it knows no task and no mechanism. Add a view to PANES:
 // `accepts(explanation, model)` says whether it has something to show (the answer of /v1/explain, the entry of
 // /v1/models), `element` is its class, `isAside` puts it beside the others. The element has a setter `data`,
-// called with each answer ({ explanation, model, state, former }), and may have `select(state)`, called when
+// called with each answer ({ explanation, model, state, former, models }), and may have `select(state)`, called when
 // only `view`, `row` or `column` of the state were changed. It changes the state, and so the next request, by
 // emitChange(this, changes): undo goes back to before it, unless `isEdit` is false.
 // INPUTS are the editors of inputs: the first that accepts the model. Each has `value`, what the request has
 // as `input`, and dispatches "change" when its user changes it.
 
+import { AlignmentPane } from "./alignment-pane.js";
 import { AttentionPane } from "./attention-pane.js";
 import { create, isTextField } from "./dom.js";
 import { EditPane } from "./edit-pane.js";
+import { download, ExportPane, svgToPng } from "./export-pane.js";
 import { ForecastPane } from "./forecast-pane.js";
 import { GlimpsePane } from "./glimpse-pane.js";
 import { ImageInput } from "./image-input.js";
 import { hasImage, ImagePane } from "./image-pane.js";
 import { LabelPane, TagPane } from "./label-pane.js";
+import { MoviePane } from "./movie-pane.js";
 import { OutputPane } from "./output-pane.js";
 import { ServerModels } from "./source.js";
 import { formatFragment, History, parseFragment } from "./state.js";
 import { StepPane } from "./step-pane.js";
 import { JsonInput, TextInput } from "./text-input.js";
+import { TreePane } from "./tree-pane.js";
 
 /** @type {import("./types").Pane[]} */
 const PANES = [
@@ -32,8 +36,12 @@ const PANES = [
   { accepts: ({ result: { glimpses } }) => Boolean(glimpses), element: GlimpsePane },
   { accepts: hasImage, element: ImagePane },
   { accepts: ({ layers, result }) => layers.length > 0 || !result.glimpses, element: AttentionPane },
+  { accepts: ({ result }) => result.tree?.length > 1, element: TreePane },
+  { accepts: () => true, element: MoviePane },
   { accepts: ({ layers }) => layers.length > 0, element: StepPane, isAside: true },
+  { accepts: ({ layers }) => layers.length > 0, element: AlignmentPane, isAside: true },
   { accepts: ({ layers }) => layers.length > 0, element: EditPane, isAside: true },
+  { accepts: () => true, element: ExportPane, isAside: true },
 ];
 /** @type {import("./types").InputEditor[]} */
 const INPUTS = [
@@ -59,8 +67,10 @@ let timer = 0;
 
 /** A prefix is an option where the model has one of this name, else part of the input. */
 function requestOf({ model, input, options, edits, prefix }) {
-  const hasOption = (name) => name in (models.byName[model].options.properties ?? {});
-  const kept = Object.fromEntries(Object.entries(options).filter(([name]) => hasOption(name)));
+  const { capabilities, options: schema } = models.byName[model];
+  const hasOption = (name) => name in (schema.properties ?? {});
+  const tree = capabilities.includes("tree") ? { need_tree: true } : {};
+  const kept = { ...Object.fromEntries(Object.entries(options).filter(([name]) => hasOption(name))), ...tree };
   if (prefix.length === 0) return { model, input, options: kept, edits };
   if (hasOption("prefix_tokens")) return { model, input, options: { ...kept, prefix_tokens: prefix }, edits };
   return { model, input: { text: input, prefix_tokens: prefix }, options: kept, edits };
@@ -108,7 +118,7 @@ function draw() {
     if (elements.some((element, index) => place.children[index] !== element)) place.replaceChildren(...elements);
     [...place.children].slice(elements.length).forEach((element) => element.remove());
   }
-  for (const pane of shown) panes.get(pane).data = { explanation, model, state: state.value, former };
+  for (const pane of shown) panes.get(pane).data = { explanation, model, state: state.value, former, models };
 }
 
 function select(changes) {
@@ -144,6 +154,24 @@ function changeModel() {
   change({ ...INITIAL, model: model.id, input: isKept ? state.value.input : model.example });
 }
 
+/** @type {(format: string, figure: object) => Promise<Blob>} */
+async function renderFile(format, figure) {
+  if (format === "json") return new Blob([JSON.stringify(explanations.get(state.value))]);
+  const source = format === "png" ? "svg" : format;
+  const text = await models.render({ ...requestOf(state.value), ...figure, format: source });
+  return format === "png" ? svgToPng(text) : new Blob([text]);
+}
+
+async function exportFile({ format, figure }) {
+  statusLine.textContent = "\u2026";
+  try {
+    download(await renderFile(format, figure), `attention.${format}`);
+    statusLine.textContent = "";
+  } catch (error) {
+    statusLine.textContent = error.message;
+  }
+}
+
 async function listModels() {
   try {
     return await models.list();
@@ -177,6 +205,7 @@ form.beam.addEventListener("change", () => {
 inputPlace.addEventListener("change", changeInput);
 document.addEventListener("change", (/** @type {any} */ { detail }) => detail?.changes && change(detail.changes, detail.isEdit));
 document.addEventListener("undo", undo);
+document.addEventListener("export", (/** @type {any} */ { detail }) => exportFile(detail));
 document.addEventListener("keydown", (event) => {
   const isPlain = !event.ctrlKey && !event.metaKey && !event.altKey;
   if (event.key === "u" && isPlain && !isTextField(event.target)) undo();

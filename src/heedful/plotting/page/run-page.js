@@ -1,11 +1,10 @@
 // The report of a run. Everything shown comes from the run's files: it enters the page as text, never as
 // markup.
 
-import { AttentionView } from "./attention-view.js";
 import { create, findAll, readData } from "./dom.js";
-import { ImageAttention } from "./image-attention.js";
 import { followSwitches } from "./line-chart.js";
 import { formatValue } from "./numbers.js";
+import { createAttention, createSample } from "./logged-sample.js";
 import "./settings-tree.js";
 import "./step-player.js";
 import { createCard } from "./view-chooser.js";
@@ -41,54 +40,6 @@ function linkCharts(data) {
 }
 
 // ----- samples -----
-
-/** The words of a text, each with whether it is in the longest common subsequence. */
-function compareWords(text, reference) {
-  const [words, other] = [text, reference].map((line) => line.split(/(?<=\s)/));
-  if (words.length * other.length > 250000) return words.map((word) => [word, true]);
-  const bare = (word) => word.trim();
-  const common = Array.from({ length: words.length + 1 }, () => new Array(other.length + 1).fill(0));
-  for (let i = words.length - 1; i >= 0; i -= 1) {
-    for (let j = other.length - 1; j >= 0; j -= 1) {
-      common[i][j] = bare(words[i]) === bare(other[j])
-        ? common[i + 1][j + 1] + 1
-        : Math.max(common[i + 1][j], common[i][j + 1]);
-    }
-  }
-  let j = 0;
-  return words.map((word, i) => {
-    while (j < other.length && bare(word) !== bare(other[j]) && common[i][j + 1] >= common[i + 1][j]) j += 1;
-    const isCommon = j < other.length && bare(word) === bare(other[j]);
-    if (isCommon) j += 1;
-    return [word, isCommon];
-  });
-}
-
-/** Tokens as a line of text: characters are joined, anything longer is separated by spaces. */
-function joinTokens(tokens) {
-  const areLetters = tokens.every((token) => [...token].length === 1);
-  return areLetters ? tokens.join("").replaceAll("\u2423", " ") : tokens.join(" ");
-}
-
-function createSample({ text, reference, source }, isChosen) {
-  const output = create("i", "output", ...compareWords(text, reference).map(([word, isCommon]) =>
-    create("span", isCommon || !word.trim() ? "" : "other", word)));
-  const rows = [
-    ["source", create("i", "", joinTokens(source))],
-    ["reference", create("i", "", reference)],
-    [text === reference ? "output \u2713" : "output", output],
-  ].map(([name, line]) => create("span", "", create("b", "", name), Object.assign(line, { dir: "auto" })));
-  return Object.assign(create("button", "card", ...rows), { type: "button", ariaPressed: String(isChosen) });
-}
-
-/** The attention of a sample: over its source, or over the cells of an image. */
-function createAttention({ source, output, weights, notes, grid }) {
-  if (!grid) return Object.assign(new AttentionView(), { data: { source, target: output, weights, notes } });
-  const [rows, columns] = grid;
-  const grids = weights.map((cells) =>
-    Array.from({ length: rows }, (_, row) => cells.slice(row * columns, (row + 1) * columns)));
-  return Object.assign(new ImageAttention(), { data: { image: null, size: grid, words: output, gates: null, weights: grids } });
-}
 
 function showAttention(item) {
   const holder = find("#samples .attention");

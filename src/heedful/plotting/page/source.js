@@ -21,13 +21,17 @@ export class ServerModels {
     this.#token = token;
   }
 
-  /** @type {(path: string, options?: RequestInit) => Promise<any>} */
-  async #request(path, options = {}) {
+  /** @type {(path: string, options?: RequestInit) => Promise<Response>} */
+  async #send(path, options = {}) {
     const headers = { "Content-Type": "application/json", ...(this.#token && { Authorization: `Bearer ${this.#token}` }) };
     const answer = await fetch(path, { ...options, headers });
-    const value = await answer.json();
-    if (!answer.ok) throw new ProblemError(answer.status, value);
-    return value;
+    if (!answer.ok) throw new ProblemError(answer.status, await answer.json());
+    return answer;
+  }
+
+  /** @type {(path: string, options?: RequestInit) => Promise<any>} */
+  async #request(path, options = {}) {
+    return (await this.#send(path, options)).json();
   }
 
   /** The served models. */
@@ -40,5 +44,15 @@ export class ServerModels {
     this.#last?.abort();
     this.#last = new AbortController();
     return this.#request("/v1/explain", { method: "POST", body: JSON.stringify(request), signal: this.#last.signal });
+  }
+
+  /** What validations after a step predicted. @param {string} model @param {number} after @returns {Promise<any[]>} */
+  async samples(model, after) {
+    return (await this.#request(`/v1/runs/${encodeURIComponent(model)}/samples?after=${after}`)).data;
+  }
+
+  /** A figure of an explanation: SVG, or a page. @param {object} request @returns {Promise<string>} */
+  async render(request) {
+    return (await this.#send("/v1/render", { method: "POST", body: JSON.stringify(request) })).text();
   }
 }

@@ -49,6 +49,8 @@ export interface MapData {
   form?: "map" | "lines";
   is_intra?: boolean; // source and target are the same words, whose links are arcs
   overlays?: Overlays;
+  former?: number[][]; // weights before an edit
+  isEdited?: (row: number, column: number) => boolean;
   readWeight?: (row: number, column: number) => number | Promise<number>; // exact, where weights are not
 }
 
@@ -101,11 +103,21 @@ export interface LayerView {
   head: number | undefined; // of several
 }
 
+export interface TreeNode {
+  parent: number | null;
+  token: string | null; // null: the root
+  token_id: number | null;
+  log_prob: number;
+  cumulative_log_prob: number;
+  status: "continued" | "pruned" | "finished";
+}
+
 export interface PaneData {
   explanation: any; // the answer of /v1/explain
   model: any; // an entry of /v1/models
   state: InspectorState;
   former: any; // the explanation before the last edit, or null
+  models: import("./source.js").ServerModels; // for what an explanation does not have
 }
 
 export interface PaneElement extends HTMLElement {

@@ -1,0 +1,70 @@
+"""The inspector as its tests use it: what a person does, and what the page then shows."""
+
+import re
+
+TEXT = "a b c d"
+TIMEOUT = 120_000  # milliseconds, on a busy machine
+OTHERS = ("classification", "forecasting", "language-modeling", "tagging")
+CROSS = "decoder.stack.layers.1.cross_attention.attention"
+
+
+def write_text(page, text=TEXT):
+    with page.expect_response("**/v1/explain", timeout=TIMEOUT):
+        page.fill("textarea", text)
+    settle(page)
+
+
+def check_status(page):
+    from playwright.sync_api import expect  # not wait_for_function, which the policy forbids
+
+    return expect(page.locator(".status"))
+
+
+def settle(page):
+    check_status(page).to_have_text("", timeout=TIMEOUT)
+
+
+def weights(page):
+    """Return the weights of the map, row by row."""
+    cells = page.eval_on_selector_all(
+        "attention-view .cell",
+        "cells => cells.map(({ dataset }) => [+dataset.row, +dataset.weight])",
+    )
+    rows = {}
+    for row, weight in cells:
+        rows.setdefault(row, []).append(weight)
+    return list(rows.values())
+
+
+def output(page):
+    return page.text_content("output-pane .output")
+
+
+def shown_layer(explanation):
+    return next(layer for layer in explanation.layers if layer.path == CROSS)
+
+
+def click_cell(page, row, column):
+    page.click(f"attention-view .cell[data-row='{row}'][data-column='{column}']")
+
+
+def edit_by(page, action):
+    with page.expect_response("**/v1/explain", timeout=TIMEOUT):
+        action()
+    settle(page)
+
+
+def former_output(page):
+    return page.text_content("output-pane .former").removeprefix("before: ")
+
+
+def edit_link(page):
+    """Return the part of the address that reproduces what is shown."""
+    return re.sub(r"^[^#]*", "", page.url)
+
+
+def picture(page):
+    """Return the pixels of the figure, without what the pointer shows."""
+    page.mouse.move(0, 0)
+    page.wait_for_timeout(300)  # transitions of colors
+    return page.locator("attention-view").screenshot(animations="disabled")
