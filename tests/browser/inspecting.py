@@ -27,7 +27,7 @@ def settle(page):
 def weights(page):
     """Return the weights of the map, row by row."""
     cells = page.eval_on_selector_all(
-        "attention-view .cell",
+        "attention-pane .cell",
         "cells => cells.map(({ dataset }) => [+dataset.row, +dataset.weight])",
     )
     rows = {}
@@ -45,7 +45,7 @@ def shown_layer(explanation):
 
 
 def click_cell(page, row, column):
-    page.click(f"attention-view .cell[data-row='{row}'][data-column='{column}']")
+    page.click(f"attention-pane .cell[data-row='{row}'][data-column='{column}']")
 
 
 def edit_by(page, action):
@@ -67,4 +67,4 @@ def picture(page):
     """Return the pixels of the figure, without what the pointer shows."""
     page.mouse.move(0, 0)
     page.wait_for_timeout(300)  # transitions of colors
-    return page.locator("attention-view").screenshot(animations="disabled")
+    return page.locator("attention-pane attention-view").screenshot(animations="disabled")

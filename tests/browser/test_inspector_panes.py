@@ -177,3 +177,30 @@ def test_exported_page_shows_the_same_without_a_server(open_page, show):
     counts = [one.locator(".thumbnails label").count() for one in (exported, page)]
     assert counts[0] == counts[1] > 1
     assert exported.locator("section .output").first.text_content() == output(page)
+
+
+def test_movie_shows_validations_of_a_run_that_goes_on(open_page, inspected_run):
+    from playwright.sync_api import expect
+
+    page = open_page()
+    pane = page.get_by_role("region", name="training")
+    pane.get_by_text("Training").click(timeout=TIMEOUT)
+    slider = pane.get_by_label("Validation")
+    samples = inspected_run / "samples.jsonl"
+    written = samples.read_text(encoding="utf-8")
+    steps = sorted({json.loads(line)["step"] for line in written.splitlines()})
+    expect(slider).to_have_attribute("max", str(len(steps) - 1), timeout=TIMEOUT)
+    slider.focus()
+    page.keyboard.press("Home")
+    first = json.loads(written.splitlines()[0])
+    expect(pane.locator(".card").first).to_contain_text(first["text"])
+    assert pane.locator(".cell").count() == len(first["source"]) * len(first["output"])
+    page.keyboard.press("End")
+    later = json.dumps({**first, "step": steps[-1] + 1, "text": "the next validation"})
+    try:
+        samples.write_text(f"{written}{later}\n{later[:40]}", encoding="utf-8")  # the last is torn
+        expect(slider).to_have_attribute("max", str(len(steps)), timeout=TIMEOUT)
+        expect(pane.locator(".card")).to_have_count(1)
+        expect(pane.locator(".card")).to_contain_text("the next validation")
+    finally:
+        samples.write_text(written, encoding="utf-8")

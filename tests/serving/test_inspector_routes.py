@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from tests.serving.servers import running, wait_for
+from tests.serving.servers import START_SECONDS, running, wait_for
 
 EDIT = {"step": 0, "set": {"0": 1.0}}
 
@@ -72,10 +72,17 @@ def test_wrong_request_names_the_field(inspector, fields, status, field):
 def test_explanations_go_on_after_their_process_was_killed(inspector):
     for worker in inspector.worker_pids()[1:]:
         os.kill(worker, signal.SIGKILL)
-    wait_for(lambda: explain(inspector).status == 200, 60)
+    wait_for(lambda: explain(inspector).status == 200, START_SECONDS)
     assert inspector.get("/readyz").status == 200
 
 
 def test_description_names_the_routes(inspector):
     paths = inspector.get("/openapi.json").json["paths"]
     assert {"/v1/explain", "/v1/translate", "/v1/completions", "/readyz"} <= paths.keys()
+
+
+def test_samples_of_a_run_are_those_after_a_step(inspector):
+    samples = inspector.get("/v1/runs/m/samples").json["data"]
+    last = max((sample["step"] for sample in samples), default=0)
+    assert inspector.get(f"/v1/runs/m/samples?after={last}").json["data"] == []
+    assert inspector.get("/v1/runs/none/samples").status == 404

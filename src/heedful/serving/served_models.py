@@ -39,10 +39,7 @@ from heedful.tasks.registry import task_routes
 _CANCELLED = ItemError(499, "cancelled")
 _INCOMPLETE_CHARACTERS = "\ufffd\ue000"  # the next token may complete them
 _MAX_EXAMPLE_LENGTH = 2_000  # characters of JSON
-_ALIGNMENT_EDITS = [
-    AttentionEdit(alignment=alignment)
-    for alignment in (SoftmaxAlignmentConfig(), FixedAlignmentConfig())
-]
+_ALIGNMENTS = (SoftmaxAlignmentConfig(), FixedAlignmentConfig())
 
 
 class ServedModel:
@@ -244,7 +241,7 @@ def list_attention(model: nn.Module) -> list[dict[str, Any]]:
     for site in find_attention(model):
         numbers = [int(part) for part in site.path.split(".") if part.isdecimal()]
         layer = numbers[0] if numbers else 0
-        reasons = {edit.alignment.type: site.why_not(edit) for edit in _ALIGNMENT_EDITS}
+        reasons = {one.type: site.why_not(AttentionEdit(alignment=one)) for one in _ALIGNMENTS}
         refuses = {name: reason for name, reason in reasons.items() if reason}
         mechanism = {"path": site.path, "type": site.role, "layer": layer, "heads": site.num_heads}
         mechanisms.append({**mechanism, "refuses": refuses})

@@ -7,7 +7,7 @@ import { StepPlayer } from "./step-player.js";
 
 const INTERVAL = 2000; // milliseconds between questions for new validations
 
-/** Hidden until there are samples. */
+/** Hidden while there are no samples; drawn, and asked for news, while it is open. */
 export class MoviePane extends HTMLElement {
   /** @param {import("./types").PaneData} data */
   set data({ model, models }) {
@@ -17,13 +17,18 @@ export class MoviePane extends HTMLElement {
     this.validations = /** @type {{ step: number, samples: any[] }[]} */ ([]);
     this.chosen = 0;
     this.hidden = true;
+    this.player = null;
+    this.body = create("div", "");
+    this.details = create("details", "", create("summary", "", "Training"), this.body);
+    this.details.addEventListener("toggle", () => this.details.open && this.#draw());
+    this.replaceChildren(this.details);
     this.role = "region";
     this.ariaLabel = "training";
     this.#poll();
   }
 
   connectedCallback() {
-    this.timer = setInterval(() => document.hidden || this.#poll(), INTERVAL);
+    this.timer = setInterval(() => !document.hidden && this.details?.open && this.#poll(), INTERVAL);
   }
 
   disconnectedCallback() {
@@ -38,12 +43,13 @@ export class MoviePane extends HTMLElement {
     for (const step of new Set(samples.map((sample) => sample.step))) {
       this.validations.push({ step, samples: samples.filter((sample) => sample.step === step) });
     }
-    this.#draw();
+    this.hidden = false;
+    if (this.details.open) this.#draw();
   }
 
   #draw() {
     const max = this.validations.length - 1;
-    const wasLast = !this.player || this.hidden || this.player.step === this.player.range.max;
+    const wasLast = !this.player || this.player.step === this.player.range.max;
     const step = wasLast ? max : this.player.step;
     const describe = (index) => `step ${formatValue(this.validations[index].step)} \u00b7 ${index + 1} of ${max + 1}`;
     this.player = new StepPlayer();
@@ -51,8 +57,7 @@ export class MoviePane extends HTMLElement {
     this.player.addEventListener("step", () => this.#show());
     this.cards = create("div", "cards");
     this.figure = create("div", "figure");
-    this.replaceChildren(create("h2", "", "Training"), this.player, this.cards, this.figure);
-    this.hidden = false;
+    this.body.replaceChildren(this.player, this.cards, this.figure);
     this.#show();
   }
 
