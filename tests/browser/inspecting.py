@@ -1,11 +1,22 @@
 """The inspector as its tests use it: what a person does, and what the page then shows."""
 
+import json
 import re
+from urllib.parse import quote
 
 TEXT = "a b c d"
 TIMEOUT = 120_000  # milliseconds, on a busy machine
 OTHERS = ("classification", "forecasting", "language-modeling", "tagging")
 CROSS = "decoder.stack.layers.1.cross_attention.attention"
+EDITED = {
+    "model": "letters",
+    "input": TEXT,
+    "options": {"beam_size": 4},
+    "edits": [{"layer": CROSS, "step": 1, "head": 0, "set": {"3": 1}}],
+    "row": 1,
+    "column": 3,
+}
+EDITED_LINK = f"#{quote(json.dumps(EDITED))}"
 
 
 def write_text(page, text=TEXT):
@@ -64,7 +75,8 @@ def edit_link(page):
 
 
 def picture(page):
-    """Return the pixels of the figure, without what the pointer shows."""
+    """Return the pixels of the figure, without what the pointer and the focus show."""
     page.mouse.move(0, 0)
+    page.evaluate("document.activeElement.blur()")
     page.wait_for_timeout(300)  # transitions of colors
     return page.locator("attention-pane attention-view").screenshot(animations="disabled")

@@ -15,6 +15,7 @@ from heedful.inspection.attention_map import render_html
 from heedful.inspection.figures import render_captions
 from heedful.inspection.run_report import render_run_page
 from heedful.tasks.registry import all_metrics
+from tests.browser.inspecting import EDITED_LINK, TIMEOUT, settle
 from tests.browser.test_attention_map import HEBREW, LATIN
 from tests.browser.test_caption_attention import BARE, PHOTO
 from tests.browser.test_components import LARGE
@@ -64,3 +65,17 @@ def test_page_has_no_accessibility_violation(show, name, scheme):
     page.wait_for_timeout(300)  # pictures are decoded
     page.evaluate(f"{axe}\n;0")
     assert page.evaluate(VIOLATIONS) == []
+
+
+@needs_chromium
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_inspector_has_no_accessibility_violation(chromium, inspector, scheme):
+    axe = node_module("axe-core/axe.min.js").read_text(encoding="utf-8")
+    with chromium.new_context(color_scheme=scheme, bypass_csp=True) as context:  # axe sets styles
+        page = context.new_page()
+        page.emulate_media(reduced_motion="reduce")
+        page.goto(f"{inspector.url}/{EDITED_LINK}")
+        page.get_by_role("region", name="training").get_by_text("Training").click(timeout=TIMEOUT)
+        settle(page)
+        page.evaluate(f"{axe}\n;0")
+        assert page.evaluate(VIOLATIONS) == []

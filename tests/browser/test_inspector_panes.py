@@ -10,6 +10,7 @@ import pytest
 from heedful.attention.edits import AttentionEdit
 from tests.browser.inspecting import (
     CROSS,
+    EDITED_LINK,
     TEXT,
     TIMEOUT,
     click_cell,
@@ -204,3 +205,25 @@ def test_movie_shows_validations_of_a_run_that_goes_on(open_page, inspected_run)
         expect(pane.locator(".card")).to_contain_text("the next validation")
     finally:
         samples.write_text(written, encoding="utf-8")
+
+
+def test_hostile_text_is_shown_on_a_narrow_screen(open_page):
+    page = open_page()
+    dialogs = []
+    page.on("dialog", lambda dialog: dialogs.append(dialog.dismiss()))
+    page.set_viewport_size({"width": 400, "height": 900})
+    write_text(page, "<img onerror=alert(1)> \u202eb e\u0301")
+    page.get_by_role("region", name="training").get_by_text("Training").click(timeout=TIMEOUT)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    assert page.locator(".stack img, aside img").count() == 0
+    assert dialogs == []
+
+
+def test_forced_colors_keep_the_shades_of_the_map(open_page):
+    page = open_page(EDITED_LINK)
+    settle(page)
+    page.emulate_media(forced_colors="active", reduced_motion="reduce")
+    colors = page.eval_on_selector_all(
+        "attention-pane .cell", "cells => cells.map(cell => getComputedStyle(cell).backgroundColor)"
+    )
+    assert len(set(colors)) > 3

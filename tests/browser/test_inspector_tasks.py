@@ -111,7 +111,7 @@ def test_language_model_goes_on_from_a_clicked_token(open_task):
     options = {**STATES["language-modeling"]["options"], "prefix_tokens": prefix}
     parsed = shown.predictor.parse_options(options)
     text = shown.predictor.explain("a b c", parsed).result.text
-    assert shown.page.inner_text("output-pane") == text
+    assert shown.page.inner_text("output-pane .output") == text
     shown.page.click("attention-view .target .word >> nth=0")
     assert shown.page.locator(".top-token").first.is_disabled(), "the prompt is given"
 
@@ -119,7 +119,7 @@ def test_language_model_goes_on_from_a_clicked_token(open_task):
 def test_edited_prompt_is_continued_anew(open_task):
     shown = open_task("language-modeling")
     shown.edit_by(lambda: shown.page.fill("textarea", "c a"))
-    assert shown.page.inner_text("output-pane") == shown.explain()["result"]["text"]
+    assert shown.page.inner_text("output-pane .output") == shown.explain()["result"]["text"]
 
 
 def test_edited_word_moves_tags_and_leaves_ghosts(open_task):
