@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from heedful.errors import check
+from heedful.errors import RunError, check
 from heedful.inspection.attention_map import AttentionMap, FigureForm
 from heedful.terminal import (
     BeamSize,
