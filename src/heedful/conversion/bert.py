@@ -53,7 +53,7 @@ class _Architecture(NamedTuple):
     """Their names of sizes."""
     layers: str
     layer_names: Mapping[str, str]
-    """Their names of the parts of a layer, by ours."""
+    """Names of the parts of a layer in the library, by their names here."""
     head: tuple[str, str, str]
     """Their names of the dense layer, the norm and the bias of the masked-LM head."""
     tied_weights: tuple[str, ...]
@@ -70,7 +70,7 @@ class _Architecture(NamedTuple):
 def _bert_layer(attention: str) -> dict[str, str]:
     inner = {name: f"{attention}.self.{name}" for name in ("query", "key", "value")}
     return {
-        **{f"self_attention.attention.{ours}_projection": name for ours, name in inner.items()},
+        **{f"self_attention.attention.{native}_projection": name for native, name in inner.items()},
         "self_attention.attention.output_projection": f"{attention}.output.dense",
         "self_attention_residual.norm": f"{attention}.output.LayerNorm",
         "feed_forward.input_projection": "intermediate.dense",
@@ -123,8 +123,8 @@ _ARCHITECTURES = {
         "transformer.layer.",
         {
             **{
-                f"self_attention.attention.{ours}_projection": f"attention.{theirs}_lin"
-                for ours, theirs in {
+                f"self_attention.attention.{native}_projection": f"attention.{foreign}_lin"
+                for native, foreign in {
                     "query": "q",
                     "key": "k",
                     "value": "v",
@@ -158,8 +158,8 @@ def tensor_table(
         *affine("norm", "LayerNorm"),
     ]
     layer: list[TensorRule] = []
-    for ours, theirs in architecture.layer_names.items():
-        layer += affine(ours, theirs)
+    for native, foreign in architecture.layer_names.items():
+        layer += affine(native, foreign)
     return TensorTable(
         [
             *nested("encoder.embedding.", "embeddings.", embeddings),
@@ -172,10 +172,10 @@ def tensor_table(
 
 
 def _without_first_rows(count: int) -> TensorLayout:
-    def pack(ours: Tensor) -> Tensor:
-        return torch.cat([ours.new_zeros(count, *ours.shape[1:]), ours]) if count else ours
+    def pack(native: Tensor) -> Tensor:
+        return torch.cat([native.new_zeros(count, *native.shape[1:]), native]) if count else native
 
-    return layout_of_one(pack, lambda theirs: theirs[count:])
+    return layout_of_one(pack, lambda foreign: foreign[count:])
 
 
 def read_run(folder: HFFolder) -> ImportedRun:

@@ -128,33 +128,33 @@ def order_vocabulary(
 def swapped_columns(first: int) -> TensorLayout:
     """Return the layout of a matrix whose first columns there are the last ones here."""
 
-    def unpack(theirs: Tensor) -> Tensor:
-        return torch.cat([theirs[:, first:], theirs[:, :first]], dim=1)
+    def unpack(foreign: Tensor) -> Tensor:
+        return torch.cat([foreign[:, first:], foreign[:, :first]], dim=1)
 
-    def pack(ours: Tensor) -> Tensor:
-        rest = ours.size(1) - first
-        return torch.cat([ours[:, rest:], ours[:, :rest]], dim=1)
+    def pack(native: Tensor) -> Tensor:
+        rest = native.size(1) - first
+        return torch.cat([native[:, rest:], native[:, :rest]], dim=1)
 
     return layout_of_one(pack, unpack)
 
 
-def repeated(names: Sequence[str], theirs: str) -> list[TensorRule]:
+def repeated(names: Sequence[str], foreign: str) -> list[TensorRule]:
     """Return the rules of a source layer that initializes several layers."""
     return [
         TensorRule(
             tuple(f"{name}.{part}" for name in names),
-            f"{theirs}.{part}",
+            f"{foreign}.{part}",
             TensorLayout(lambda tensors: tensors[0], lambda tensor: [tensor] * len(names)),
         )
         for part in ("weight", "bias")
     ]
 
 
-def rnn_rules(ours: str, theirs: str, suffix: str = "l*") -> list[TensorRule]:
+def rnn_rules(native: str, foreign: str, suffix: str = "l*") -> list[TensorRule]:
     """Return the rules of the cell of each layer; names of torch.nn end in the layer there."""
     parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     end = f"_{suffix}" if suffix else ""
-    return [tensor(f"{ours}.layer.{part}_l0", f"{theirs}.{part}{end}") for part in parts]
+    return [tensor(f"{native}.layer.{part}_l0", f"{foreign}.{part}{end}") for part in parts]
 
 
 def encoder_rnn_rules() -> list[TensorRule]:

@@ -122,10 +122,12 @@ def check_equal_outputs(
     expected: Sequence[Sequence[int]], actual: Sequence[Sequence[int]], *, location: str
 ) -> None:
     """Raise DataError for the first output, as token ids, that differs from that of the run."""
-    for index, (ours, theirs) in enumerate(zip(expected, actual, strict=True), start=1):
-        message = f"sample {index}: the run gives {list(ours)}, the exported model {list(theirs)}"
+    for index, (native, foreign) in enumerate(zip(expected, actual, strict=True), start=1):
+        message = (
+            f"sample {index}: the run gives {list(native)}, the exported model {list(foreign)}"
+        )
         hint = "please report this run: nothing was written"
-        check(list(ours) == list(theirs), location, message, hint, DataError)
+        check(list(native) == list(foreign), location, message, hint, DataError)
 
 
 # ----- model cards

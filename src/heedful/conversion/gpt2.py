@@ -46,7 +46,7 @@ _SUPPORTED = {
 }
 _PROJECTIONS = ("query", "key", "value")
 _QUERY_KEY_VALUE = TensorLayout(
-    lambda ours: torch.cat(list(ours)).T.contiguous(), lambda theirs: theirs.T.chunk(3)
+    lambda native: torch.cat(list(native)).T.contiguous(), lambda foreign: foreign.T.chunk(3)
 )
 
 

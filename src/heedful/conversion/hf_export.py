@@ -39,7 +39,7 @@ from heedful.storage.state_dict import unique_weights
 from heedful.tasks.prediction import LoadedRun
 from heedful.tokenization.vocabulary import BOS, EOS, PAD
 
-_ACTIVATION_NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+_ACTIVATION_NAMES = {native: foreign for foreign, native in reversed(ACTIVATIONS.items())}
 _MIN_POSITIONS = 1024  # of a table of sinusoids
 _TOLERANCE = 1e-3  # of log-probabilities
 _BEAM_SIZE = 4
@@ -198,9 +198,9 @@ def _model_config(run: LoadedRun) -> dict[str, Any]:
     # BART ties all tables or none.
     is_tied = is_shared or (is_marian and model.embeddings == "tied")
     sizes = {
-        f"{side}_{theirs}": value
+        f"{side}_{foreign}": value
         for side in ("encoder", "decoder")
-        for theirs, value in _side_sizes(getattr(model, side)).items()
+        for foreign, value in _side_sizes(getattr(model, side)).items()
     }
     marian = {
         "decoder_vocab_size": len(run.tokenizers.target),
@@ -316,11 +316,11 @@ def _compare_log_probs(
     targets = sample_targets(run, [(list(source) * 4)[:4] for source in sources])
     mask = (batch.tokens != PAD).long()
     with torch.no_grad():
-        ours = run.model.decoder(targets, run.model.encoder(*batch)).log_probs  # type: ignore[operator]
+        native = run.model.decoder(targets, run.model.encoder(*batch)).log_probs  # type: ignore[operator]
         logits = model(
             input_ids=batch.tokens, attention_mask=mask, decoder_input_ids=targets
         ).logits
-    difference = float((ours - logits.log_softmax(-1)).abs().max())
+    difference = float((native - logits.log_softmax(-1)).abs().max())
     message = f"log-probabilities differ by {difference:.2g}"
     hint = "please report this run: nothing was written"
     check(difference < _TOLERANCE, location, message, hint, DataError)
@@ -352,10 +352,10 @@ def _compare_search(
         forced_bos_token_id=None,
         do_sample=False,
     )
-    ours = [list(hypotheses[0].tokens) for hypotheses in results]
+    native = [list(hypotheses[0].tokens) for hypotheses in results]
     # Without the first token, and without EOS and what follows it.
-    theirs = [(tokens := ids[1:])[: [*tokens, EOS].index(EOS)] for ids in outputs.tolist()]
-    ended = [index for index, ids in enumerate(ours) if beam_size == 1 or len(ids) < limit]
+    foreign = [(tokens := ids[1:])[: [*tokens, EOS].index(EOS)] for ids in outputs.tolist()]
+    ended = [index for index, ids in enumerate(native) if beam_size == 1 or len(ids) < limit]
     check_equal_outputs(
-        [ours[index] for index in ended], [theirs[index] for index in ended], location=location
+        [native[index] for index in ended], [foreign[index] for index in ended], location=location
     )

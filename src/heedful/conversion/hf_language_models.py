@@ -72,11 +72,11 @@ def compare(
         tokens = torch.tensor([list(source) if is_causal else [*source, EOS]])
         read = tokens if is_causal else torch.tensor([[BOS, *source, EOS]])
         with torch.no_grad():
-            ours = run.model(LMBatch(tokens, tokens)).log_probs
-            logits = model(torch.tensor(order.rows)[read]).logits[:, -ours.size(1) :]
-        ids = {row: our_id for row, our_id in order.vocab_ids().items() if our_id < ours.size(-1)}
-        theirs = logits[..., list(ids)].log_softmax(-1)
-        difference = max(difference, float((ours[..., list(ids.values())] - theirs).abs().max()))
+            native = run.model(LMBatch(tokens, tokens)).log_probs
+            logits = model(torch.tensor(order.rows)[read]).logits[:, -native.size(1) :]
+        ids = {row: our_id for row, our_id in order.vocab_ids().items() if our_id < native.size(-1)}
+        foreign = logits[..., list(ids)].log_softmax(-1)
+        difference = max(difference, float((native[..., list(ids.values())] - foreign).abs().max()))
     message = f"log-probabilities differ by {difference:.2g} from those of the run"
     hint = "with the model settings of the import they are equal; --to safetensors has all settings"
     check(difference < _TOLERANCE, str(folder), message, hint, DataError)

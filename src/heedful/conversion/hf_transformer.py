@@ -51,8 +51,8 @@ POSITIONS = r"model\.(en|de)coder\.embed_positions\.weight"
 
 NUM_UNUSED_POSITIONS = 2
 LEARNED_POSITIONS = layout_of_one(
-    lambda ours: torch.cat([ours.new_zeros(NUM_UNUSED_POSITIONS, ours.size(1)), ours]),
-    lambda theirs: theirs[NUM_UNUSED_POSITIONS:],
+    lambda native: torch.cat([native.new_zeros(NUM_UNUSED_POSITIONS, native.size(1)), native]),
+    lambda foreign: foreign[NUM_UNUSED_POSITIONS:],
 )
 """A position table of BART begins with two unused rows."""
 
@@ -254,32 +254,32 @@ _DEFAULT_MAX_LENGTH = 20  # of generation there
 
 def decoding_settings(folder: HFFolder, vocabularies: Vocabularies) -> dict[str, Any]:
     """Return the settings of a search that gives the outputs of `generate`."""
-    theirs = folder.generation_config
+    generation = folder.generation_config
     location = str(folder.path / "generation_config.json")
     for name, default in _UNSUPPORTED.items():
-        value = theirs.get(name)
+        value = generation.get(name)
         message = f"{name} is {value!r}, which searches here do not have"
         hint = "remove it, and set it when decoding"
         check(value in (None, default), location, message, hint, DataError)
     vocab_ids = vocabularies.target.vocab_ids()
-    words = [list(word) for word in theirs.get("bad_words_ids") or []]
+    words = [list(word) for word in generation.get("bad_words_ids") or []]
     message = "bad_words_ids has a word of several tokens"
     hint = "remove it, and forbid it with --set decoding.forbidden_phrases"
     check(all(len(word) == 1 for word in words), location, message, hint, DataError)
-    suppressed = [*(word[0] for word in words), *(theirs.get("suppress_tokens") or [])]
-    forced_bos = theirs.get("forced_bos_token_id")
+    suppressed = [*(word[0] for word in words), *(generation.get("suppress_tokens") or [])]
+    forced_bos = generation.get("forced_bos_token_id")
     positions = folder.setting("max_position_embeddings", int, 1024)
-    max_length = theirs.get("max_length") or _DEFAULT_MAX_LENGTH
+    max_length = generation.get("max_length") or _DEFAULT_MAX_LENGTH
     return {
-        "beam_size": theirs.get("num_beams") or 1,
-        "length_penalty": {"type": "power", "alpha": theirs.get("length_penalty", 1.0)},
-        "stopping": _STOPPING[theirs.get("early_stopping") or False],
+        "beam_size": generation.get("num_beams") or 1,
+        "length_penalty": {"type": "power", "alpha": generation.get("length_penalty", 1.0)},
+        "stopping": _STOPPING[generation.get("early_stopping") or False],
         # Theirs counts the first token and EOS.
         "max_length": max(1, min(max_length, positions) - 2),
         "max_length_ratio": 1000,
-        "min_length": max(0, (theirs.get("min_length") or 0) - 1),
+        "min_length": max(0, (generation.get("min_length") or 0) - 1),
         "max_source_length": positions - 1,
-        "no_repeat_ngram_size": theirs.get("no_repeat_ngram_size") or 0,
+        "no_repeat_ngram_size": generation.get("no_repeat_ngram_size") or 0,
         "suppress_tokens": sorted(vocab_ids[token] for token in set(suppressed)),
         "forced_bos_token_id": None if forced_bos is None else vocab_ids[forced_bos],
     }

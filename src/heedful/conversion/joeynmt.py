@@ -228,7 +228,9 @@ def _score_rules(is_additive: bool) -> list[TensorRule]:
     if not is_additive:
         return [tensor("projection.weight", "key_layer.weight")]
     names = {"query_projection": "query", "key_projection": "key", "score_vector": "energy"}
-    return [tensor(f"{ours}.weight", f"{theirs}_layer.weight") for ours, theirs in names.items()]
+    return [
+        tensor(f"{native}.weight", f"{foreign}_layer.weight") for native, foreign in names.items()
+    ]
 
 
 _BRIDGE = "decoder.bridge_layer"

@@ -51,38 +51,40 @@ def concatenated(count: int, *, dim: int = 0) -> TensorLayout:
 class TensorRule(NamedTuple):
     """Names of heedful's tensors and of the tensor that holds them in the other library."""
 
-    ours: tuple[str, ...]
-    theirs: str
+    native: tuple[str, ...]
+    foreign: str
     layout: TensorLayout = SAME
 
 
-def tensor(ours: str, theirs: str, layout: TensorLayout = SAME) -> TensorRule:
+def tensor(native: str, foreign: str, layout: TensorLayout = SAME) -> TensorRule:
     """Return the rule of one tensor."""
-    return TensorRule((ours,), theirs, layout)
+    return TensorRule((native,), foreign, layout)
 
 
-def affine(ours: str, theirs: str, layout: TensorLayout = SAME) -> list[TensorRule]:
+def affine(native: str, foreign: str, layout: TensorLayout = SAME) -> list[TensorRule]:
     """Return the rules of a layer or norm with weight and bias."""
     return [
-        tensor(f"{ours}.weight", f"{theirs}.weight", layout),
-        tensor(f"{ours}.bias", f"{theirs}.bias"),
+        tensor(f"{native}.weight", f"{foreign}.weight", layout),
+        tensor(f"{native}.bias", f"{foreign}.bias"),
     ]
 
 
-def nested(ours: str, theirs: str, rules: Iterable[TensorRule]) -> list[TensorRule]:
+def nested(native: str, foreign: str, rules: Iterable[TensorRule]) -> list[TensorRule]:
     """Put both names of rules behind a prefix."""
     return [
-        TensorRule(tuple(ours + name for name in rule.ours), theirs + rule.theirs, rule.layout)
+        TensorRule(
+            tuple(native + name for name in rule.native), foreign + rule.foreign, rule.layout
+        )
         for rule in rules
     ]
 
 
-def attention_rules(ours: str, theirs: str, names: Mapping[str, str]) -> list[TensorRule]:
+def attention_rules(native: str, foreign: str, names: Mapping[str, str]) -> list[TensorRule]:
     """Return the rules of multi-head attention; `names` are the names of four projections there."""
     return [
         rule
         for name, foreign_name in names.items()
-        for rule in affine(f"{ours}.{name}_projection", f"{theirs}.{foreign_name}")
+        for rule in affine(f"{native}.{name}_projection", f"{foreign}.{foreign_name}")
     ]
 
 
@@ -92,9 +94,9 @@ class TensorTable:
     def __init__(self, rules: Iterable[TensorRule]) -> None:
         self.rules = list(rules)
 
-    def foreign_names(self, ours: Iterable[str]) -> dict[str, str]:
+    def foreign_names(self, native: Iterable[str]) -> dict[str, str]:
         """Return their name of each of our tensors that has one."""
-        matches = {name: self._find(name) for name in ours}
+        matches = {name: self._find(name) for name in native}
         return {name: match[0] for name, match in matches.items() if match}
 
     def export_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -104,9 +106,9 @@ class TensorTable:
             match = self._find(name)
             if match is None:
                 raise KeyError(name)
-            theirs, names, rule = match
-            if theirs not in converted:
-                converted[theirs] = rule.layout.pack([tensors[part] for part in names])
+            foreign, names, rule = match
+            if foreign not in converted:
+                converted[foreign] = rule.layout.pack([tensors[part] for part in names])
         return converted
 
     def import_tensors(
@@ -128,35 +130,35 @@ class TensorTable:
         for name in expected:
             match = self._find(name)
             assert match is not None, f"no rule for {name}"
-            theirs, names, rule = match
-            if theirs in used:
+            foreign, names, rule = match
+            if foreign in used:
                 continue
-            used.add(theirs)
-            if theirs not in tensors:
-                raise _error(location, f"the tensor {theirs} is missing")
+            used.add(foreign)
+            if foreign not in tensors:
+                raise _error(location, f"the tensor {foreign} is missing")
             needed = [expected[part] for part in names]
             shape = tuple(rule.layout.pack([one.to("meta") for one in needed]).shape)
-            actual = tuple(tensors[theirs].shape)
+            actual = tuple(tensors[foreign].shape)
             if actual != shape:
-                message = f"the tensor {theirs} has shape {actual}, but {settings} {shape}"
+                message = f"the tensor {foreign} has shape {actual}, but {settings} {shape}"
                 raise _error(location, message)
-            value = tensors[theirs].float()
-            check_finite({theirs: value}, location=location, hint=_AGAIN_HINT, error=DataError)
+            value = tensors[foreign].float()
+            check_finite({foreign: value}, location=location, hint=_AGAIN_HINT, error=DataError)
             converted.update(zip(names, rule.layout.unpack(value), strict=True))
-        for theirs in tensors:
-            if theirs not in used and not any(re.fullmatch(item, theirs) for item in ignored):
-                message = f"the tensor {theirs} is of no known part of the model"
+        for foreign in tensors:
+            if foreign not in used and not any(re.fullmatch(item, foreign) for item in ignored):
+                message = f"the tensor {foreign} is of no known part of the model"
                 raise _error(location, message)
         return converted
 
     def _find(self, name: str) -> tuple[str, tuple[str, ...], TensorRule] | None:
         """Return the other library's name, heedful's names of its parts, and the rule."""
         for rule in self.rules:
-            for pattern in rule.ours:
+            for pattern in rule.native:
                 regex = re.escape(pattern).replace(r"\*", r"(\d+)")
                 if match := re.fullmatch(regex, name):
-                    names = tuple(_fill(ours, match.groups()) for ours in rule.ours)
-                    return _fill(rule.theirs, match.groups()), names, rule
+                    names = tuple(_fill(native, match.groups()) for native in rule.native)
+                    return _fill(rule.foreign, match.groups()), names, rule
         return None
 
 
@@ -232,27 +234,27 @@ class VocabularyOrder(NamedTuple):
     def bias_layout(self) -> TensorLayout:
         """The layout of the bias of logits, which is (1, size) there."""
 
-        def unpack(theirs: Tensor) -> Tensor:
-            bias = self._pick(theirs.squeeze(0)).clone()
+        def unpack(foreign: Tensor) -> Tensor:
+            bias = self._pick(foreign.squeeze(0)).clone()
             bias[self._copies] = NEVER_LOGIT
             return bias
 
-        return layout_of_one(lambda ours: self._pack(ours).unsqueeze(0), unpack)
+        return layout_of_one(lambda native: self._pack(native).unsqueeze(0), unpack)
 
-    def _pick(self, theirs: Tensor) -> Tensor:
+    def _pick(self, foreign: Tensor) -> Tensor:
         rows = torch.tensor(self.rows)
-        picked = theirs[rows.clamp(min=0)]
+        picked = foreign[rows.clamp(min=0)]
         picked[rows == NO_ROW] = 0
         return picked
 
-    def _pack(self, ours: Tensor) -> Tensor:
+    def _pack(self, native: Tensor) -> Tensor:
         if self.rows == tuple(range(self.num_rows)):
-            return ours
-        theirs = ours.new_zeros(self.num_rows, *ours.shape[1:])
-        if not ours.is_meta:
+            return native
+        foreign = native.new_zeros(self.num_rows, *native.shape[1:])
+        if not native.is_meta:
             ids = self.vocab_ids()
-            theirs[list(ids)] = ours[list(ids.values())]
-        return theirs
+            foreign[list(ids)] = native[list(ids.values())]
+        return foreign
 
 
 def identity_order(size: int) -> VocabularyOrder:
