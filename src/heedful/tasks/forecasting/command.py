@@ -16,9 +16,10 @@ from heedful.tasks.command_line import (
     PredictorLoader,
     Split,
     check_local,
+    write_lines,
 )
 from heedful.tasks.remote import RemoteRequest
-from heedful.terminal import echo, figure_option, handle_stdout_errors, page_option, with_progress
+from heedful.terminal import echo, figure_option, page_option, with_progress
 
 _COLUMNS = {
     "time_column": "column of the times; default: time, timestamp, date or ds, else the first",
@@ -112,9 +113,7 @@ def forecast(
     for path in filter(None, (*written, *(figures or ()))):
         echo(f"wrote {path}", err=True)
     lines = pages.format_summary(forecasts) if output else format_rows(forecasts, levels)
-    with handle_stdout_errors():
-        for line in lines:
-            echo(line)
+    write_lines(lines, None)
 
 
 def _parse_levels(text: str) -> list[float]:
