@@ -55,7 +55,7 @@ def distill(
 
     Example: heedful distill runs/de-en --source train.de --run runs/small
     Example: heedful distill runs/de-en --source train.de --target train.en --run runs/small
-    Example: heedful distill runs/1 --ensemble-with runs/2 --source train.de --size 1MB --run small
+    Example: heedful distill runs/1 --ensemble-with runs/2 --source train.de --run small
     """
     from heedful.experiment.distillation import distill as distill_run
 

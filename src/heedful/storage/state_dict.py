@@ -80,8 +80,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """Read a state dict from a file, compressed or not."""
     try:
         with safe_open(path, "pt") as file:
-            names, metadata = file.keys(), file.metadata() or {}
-            return decompress_weights({name: file.get_tensor(name) for name in names}, metadata)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            metadata = file.metadata()
+            return decompress_weights(tensors, metadata) if metadata else tensors
     except SafetensorError as error:
         raise CorruptRunError(str(path), f"not a weights file ({error})", RESTORE_HINT) from None
 

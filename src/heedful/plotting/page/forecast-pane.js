@@ -27,7 +27,7 @@ export class ForecastPane extends HTMLElement {
     const { time, value } = input;
     const start = time.includes(result.times[0]) ? time.indexOf(result.times[0]) : time.length;
     const first = Math.max(0, start - MAX_PAST);
-    const forecasts = [...(former?.result.quantiles ? [["former", readQuantiles(former.result)]] : []), ["now", readQuantiles(result)]];
+    const forecasts = /** @type {[string, number[][]][]} */ ([...(former?.result.quantiles ? [["former", readQuantiles(former.result)]] : []), ["now", readQuantiles(result)]]);
     const past = value.map((number, index) => [index, number]).slice(first, start).filter(([, number]) => number !== null);
     this.#scale(first, start + result.times.length - 1, [...past.map(([, number]) => number), ...forecasts.flatMap(([, rows]) => rows.flat())]);
     this.svg = createSvg("svg", "forecast", { viewBox: `0 0 ${this.width} ${HEIGHT}`, role: "group", "aria-label": `${input.id}: past values and forecast` });
@@ -81,7 +81,7 @@ export class ForecastPane extends HTMLElement {
     point.addEventListener("pointermove", (event) => {
       if (dragged === null) return read(number);
       const { top, height } = this.svg.getBoundingClientRect();
-      dragged = clamp(this.toValue(((event.clientY - top) / height) * HEIGHT), ...this.range);
+      dragged = clamp(this.toValue(((event.clientY - top) / height) * HEIGHT), this.range[0], this.range[1]);
       point.setAttribute("cy", String(this.toY(dragged)));
       read(dragged);
     });

@@ -89,7 +89,7 @@ export class GlimpsePane extends HTMLElement {
     return [((clientY - top) / height) * this.size, ((clientX - left) / width) * this.size];
   }
 
-  /** The last glimpse whose box has a pixel. */
+  /** The last glimpse whose box has a pixel. @type {(pixel: number[]) => number | null} */
   #glimpseAt([row, column]) {
     const { glimpses } = this.shown.explanation.result;
     const index = glimpses.findLastIndex(({ boxes: [[top, left, height, width]] }) =>
