@@ -75,35 +75,6 @@ def _no_early_validation(monkeypatch):
         monkeypatch.setattr("heedful.experiment.validation.FIRST_VALIDATION_SECONDS", float("inf"))
 
 
-_flops_by_model: dict[tuple[Any, ...], float] = {}
-
-
-@pytest.fixture(autouse=True)
-def _flops_counted_once(request, monkeypatch):
-    """Count the FLOPs of a model once, whatever its data: half of the time of a tiny training.
-
-    Tests of the numbers ask for the fixture `exact_flops`.
-    """
-    flops = sys.modules.get("heedful.experiment.flops")
-    if flops is None or "exact_flops" in request.fixturenames:
-        return
-    count = flops._training_flops
-
-    def count_once(recipe, model, sizes, shape):
-        trained = tuple((name, p.requires_grad) for name, p in model.named_parameters())
-        key = recipe.model.model_dump_json(), trained
-        if key not in _flops_by_model:
-            _flops_by_model[key] = count(recipe, model, sizes, shape)
-        return _flops_by_model[key]
-
-    monkeypatch.setattr(flops, "_training_flops", count_once)
-
-
-@pytest.fixture
-def exact_flops():
-    """Count the FLOPs of every model with its own data."""
-
-
 _values_by_text: dict[str, Any] = {}
 
 

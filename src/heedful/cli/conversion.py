@@ -108,7 +108,7 @@ def compress(
     matrix. The run is used as any other: computation is as before. Scores are those of the given
     files, or of the test set of the recipe.
 
-    Example: heedful compress runs/de-en --run runs/small --source test.de --target test.en
+    Example: heedful compress runs/de --run runs/small --source test.de --target test.en
     Example: heedful compress runs/demo --to int4 --run runs/demo-int4
     """
     from heedful.experiment.compression import compress_run

@@ -54,7 +54,7 @@ def distill(
     with 16 subwords of each language for each unit. The same command resumes.
 
     Example: heedful distill runs/de-en --source train.de --run runs/small
-    Example: heedful distill runs/de-en --source train.de --target train.en --run runs/small
+    Example: heedful distill runs/de-en --source train.de --target train.en --run small
     Example: heedful distill runs/1 --ensemble-with runs/2 --source train.de --run small
     """
     from heedful.experiment.distillation import distill as distill_run

@@ -64,7 +64,7 @@ def test_budget_replaces_all_limits_of_the_recipe(recipe, text):
     assert all(getattr(training, name) == getattr(recipe.training, name) for name in same)
 
 
-def test_learning_rate_falls_to_zero_at_the_end_of_a_flops_budget(tmp_path, recipe, exact_flops):
+def test_learning_rate_falls_to_zero_at_the_end_of_a_flops_budget(tmp_path, recipe):
     """FLOPs do not depend on the machine."""
     with unchecked():
         train(Budget.parse("20steps").applied_to(recipe), tmp_path / "probe")

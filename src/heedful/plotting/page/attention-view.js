@@ -56,7 +56,7 @@ export class AttentionView extends HTMLElement {
     const legend = this.isLong ? [create("p", "legend", "0", create("span", "scale"), this.legend)] : [];
     this.alignment = create("div", this.isLong ? "alignment running" : "alignment",
       this.links, this.sources, ...legend, this.targets);
-    this.replaceChildren(create("div", `views ${form}`, this.alignment, this.map));
+    this.replaceChildren(create("div", form === "map" ? "views" : `views ${form}`, this.alignment, this.map));
     this.#listen(this.firstElementChild);
     this.#show(WHOLE_MAP);
   }
