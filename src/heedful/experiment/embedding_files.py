@@ -36,6 +36,20 @@ class TokenVector(NamedTuple):
     vector: NDArray[np.float32]
 
 
+def check_embedding_files(config: InitEmbeddingsConfig) -> None:
+    """Raise DataError for a file that cannot be read."""
+    for path in (config.source, config.target):
+        if path is not None:
+            _check_is_text(path)
+            next(nonempty_lines(path), None)
+
+
+def _check_is_text(path: str) -> None:
+    message = "binary files of word2vec are not read"
+    hint = "save it as text, with gensim: save_word2vec_format(path, binary=False)"
+    check(".bin" not in Path(path).suffixes, path, message, hint, DataError)
+
+
 def load_embedding_files(
     model: nn.Module,
     config: InitEmbeddingsConfig,
@@ -61,9 +75,7 @@ def read_embedding_file(
     path: str, size: int, is_in_vocabulary: Callable[[str], bool], setting: str
 ) -> Iterator[TokenVector]:
     """Yield the vectors of tokens of the vocabulary; `size` is the expected dimension."""
-    message = "binary files of word2vec are not read"
-    hint = "save it as text, with gensim: save_word2vec_format(path, binary=False)"
-    check(".bin" not in Path(path).suffixes, path, message, hint, DataError)
+    _check_is_text(path)
     for number, line in enumerate(nonempty_lines(path), start=1):
         token, _, numbers = line.rstrip(" ").partition(" ")
         if number == 1:

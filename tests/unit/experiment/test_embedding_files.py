@@ -132,3 +132,12 @@ def test_training_starts_from_the_vectors_and_reports_them(tmp_path):
     torch.testing.assert_close(weight, torch.full((16,), 0.5))
     log = (tmp_path / "run" / "train.log").read_text(encoding="utf-8")
     assert f"embeddings: {vectors}: vectors of 1 of 12 source tokens (8.3%)" in log
+
+
+@pytest.mark.parametrize("name", ["missing.txt", "vectors.bin"])
+def test_file_that_cannot_be_read_is_reported_before_anything_is_written(tmp_path, name):
+    recipe, data = write_labeled_recipe(tmp_path, steps=1, every=1)
+    settings = {"training.init_embeddings.source": str(tmp_path / name)}
+    with pytest.raises(DataError, match=name):
+        heedful.train(recipe, tmp_path / "run", labeled=data, settings=settings)
+    assert not (tmp_path / "run").exists()
