@@ -1,11 +1,12 @@
 """Commands that write runs and their data, and `bench`: where the time of training goes."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -26,7 +27,11 @@ from heedful.terminal import (
     parse_bytes,
     program_name,
     stderr_console,
+    with_progress,
 )
+
+if TYPE_CHECKING:
+    from heedful.recipes import Recipe
 
 RecipeName = Annotated[str, Argument(help="recipe name (see `heedful recipes`) or .yaml file")]
 DEFAULT_RECIPE = "default"
@@ -48,6 +53,11 @@ ReportTo = Annotated[list[TrackerName] | None, Option(help="also log to this tra
 AutoFindBatchSize = Annotated[
     bool, Option("--auto-find-batch-size", help="use the largest batch that fits in memory")
 ]
+Monolingual = Annotated[
+    list[str] | None,
+    Option(metavar="FILE", help="target texts to train on with back-translations; repeatable"),
+]
+Noise = Annotated[bool, Option("--noise", help="drop, blank and move words of back-translations")]
 MemoryLimit = Annotated[str | None, Option(help="memory for --auto-find-batch-size, such as 4GiB")]
 
 
@@ -57,6 +67,8 @@ def train(
     recipe: RecipeName = DEFAULT_RECIPE,
     *,
     files: Mapping[Split, Files],
+    monolingual: Monolingual = None,
+    noise: Noise = False,
     run: RunToWrite = None,
     overrides: Overrides = None,
     device: Device = "auto",
@@ -76,32 +88,37 @@ def train(
     Example: heedful train --source train.de --target train.en --run runs/de-en
     Example: heedful train --source train.de --target train.en --minutes 5
     Example: heedful train --pairs train.csv --source-column fr --target-column en
+    Example: heedful train --source a.de --target a.en --monolingual more.en
     Example: heedful train reverse-tiny --set model.decoder.attention.score.type=dot
     Example: torchrun --nproc-per-node 2 -m -- heedful train latin-demo
     """
-    from heedful.experiment import load_training_recipe
     from heedful.experiment.environment import ignore_stop_signals
     from heedful.experiment.plan import TrainingPlan, describe_default
     from heedful.experiment.train import run_plan
     from heedful.runs import Run, resolve_device
     from heedful.training.distributed import is_rank_zero
 
-    settings: list[str | Override] = [*file_overrides(files), *(overrides or [])]
-    config = load_training_recipe(recipe, settings, device=device, files=files["train"])
-    check_dev_files(config, files)
-    folder = run or Path("runs") / Path(recipe).stem
-    if recipe == DEFAULT_RECIPE and config.data.train and is_rank_zero():
-        echo(describe_default(config), err=True)
-    plan = TrainingPlan(
-        config,
-        Run(folder),
-        resolve_device(device),
-        stderr_console(quiet=quiet),
-        report_to=[tracker.value for tracker in report_to or []],
-        auto_find_batch_size=auto_find_batch_size or memory_limit is not None,
-        memory_limit=None if memory_limit is None else parse_bytes(memory_limit),
-    )
+    folder, console = run or Path("runs") / Path(recipe).stem, stderr_console(quiet=quiet)
+    load_recipe = partial(_load_recipe, recipe, files, overrides or [], device)
+    message, hint = "works only with --monolingual", "add --monolingual FILE, or remove --noise"
+    check(monolingual or not noise, "--noise", message, hint)
     try:
+        if monolingual:
+            options = {"with_noise": noise, "device": device, "console": console}
+            config = _add_back_translations(load_recipe, folder, monolingual, **options)
+        else:
+            config = load_recipe()
+        if recipe == DEFAULT_RECIPE and config.data.train and is_rank_zero():
+            echo(describe_default(config), err=True)
+        plan = TrainingPlan(
+            config,
+            Run(folder),
+            resolve_device(device),
+            console,
+            report_to=[tracker.value for tracker in report_to or []],
+            auto_find_batch_size=auto_find_batch_size or memory_limit is not None,
+            memory_limit=None if memory_limit is None else parse_bytes(memory_limit),
+        )
         result = run_plan(plan)
     except KeyboardInterrupt:  # which is answered already
         raise typer.Exit(130) from None
@@ -113,6 +130,43 @@ def train(
         echo(f"{folder}: {result.stop_reason}; try: {program_name()} {next_command}")
     else:
         echo(f"{folder}: saved at step {result.step}; the same command resumes")
+
+
+def _load_recipe(
+    recipe: str,
+    files: Mapping[Split, Files],
+    overrides: Sequence[str],
+    device: str,
+    data: Sequence[Override] = (),
+) -> "Recipe":
+    """Load a recipe with the files and settings of a command, and with other data if there is."""
+    from heedful.experiment import load_training_recipe
+
+    settings: list[str | Override] = [*file_overrides(files), *overrides, *data]
+    config = load_training_recipe(recipe, settings, device=device, files=files["train"])
+    check_dev_files(config, files)
+    return config
+
+
+def _add_back_translations(
+    load_recipe: "Callable[[Sequence[Override]], Recipe]",
+    folder: Path,
+    monolingual: Sequence[str],
+    **options: Any,
+) -> "Recipe":
+    """Return the recipe with back-translations; exit if training the reverse model was stopped."""
+    from heedful.experiment.back_translation import add_back_translations
+
+    def show_progress(outputs: Iterable[Any], total: int) -> Iterable[Any]:
+        return with_progress(outputs, total=total, activity="translating")
+
+    config = add_back_translations(
+        load_recipe, folder, monolingual, with_progress=show_progress, **options
+    )
+    if config is None:
+        echo(f"{folder}: the reverse model is saved; the same command resumes")
+        raise typer.Exit
+    return config
 
 
 TokenizerFrom = Annotated[

@@ -3,7 +3,7 @@
 Reading order: `plan` (which recipe), `train` (start or resume), `data_modules` and `token_cache`,
 `trainer_setup` with `pretrained_encoder` and `embedding_files`, `job` (logs and checkpoints) with
 `validation`; `evaluation` and `test_sets`; `checkpoint_averaging`, `compression`, `distillation`,
-`batch_size`, `bench`, `flops` and `environment`.
+`back_translation`, `batch_size`, `bench`, `flops` and `environment`.
 """
 
 from heedful.experiment.data_modules import build_prepared_dataset, load_data
