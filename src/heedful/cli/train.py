@@ -31,6 +31,8 @@ from heedful.terminal import (
 )
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from heedful.recipes import Recipe
 
 RecipeName = Annotated[str, Argument(help="recipe name (see `heedful recipes`) or .yaml file")]
@@ -104,8 +106,8 @@ def train(
     check(monolingual or not noise, "--noise", message, hint)
     try:
         if monolingual:
-            options = {"with_noise": noise, "device": device, "console": console}
-            config = _add_back_translations(load_recipe, folder, monolingual, **options)
+            add = partial(_add_back_translations, with_noise=noise, device=device, console=console)
+            config = add(load_recipe, folder, monolingual)
         else:
             config = load_recipe()
         if recipe == DEFAULT_RECIPE and config.data.train and is_rank_zero():
@@ -152,7 +154,10 @@ def _add_back_translations(
     load_recipe: "Callable[[Sequence[Override]], Recipe]",
     folder: Path,
     monolingual: Sequence[str],
-    **options: Any,
+    *,
+    with_noise: bool,
+    device: str,
+    console: "Console",
 ) -> "Recipe":
     """Return the recipe with back-translations; exit if training the reverse model was stopped."""
     from heedful.experiment.back_translation import add_back_translations
@@ -161,7 +166,13 @@ def _add_back_translations(
         return with_progress(outputs, total=total, activity="translating")
 
     config = add_back_translations(
-        load_recipe, folder, monolingual, with_progress=show_progress, **options
+        load_recipe,
+        folder,
+        monolingual,
+        with_noise=with_noise,
+        device=device,
+        console=console,
+        with_progress=show_progress,
     )
     if config is None:
         echo(f"{folder}: the reverse model is saved; the same command resumes")

@@ -27,6 +27,7 @@ from heedful.recipes import Recipe
 from heedful.runs import load
 from heedful.storage.atomic import write_text
 from heedful.tasks.translation.distillation import write_outputs
+from heedful.tasks.translation.task import TASK as TRANSLATION
 from heedful.tasks.translation.translator import TranslationOptions
 from heedful.training.progress import print_line
 
@@ -145,7 +146,7 @@ def _check_data(recipe: Recipe) -> None:
     """Raise ConfigError unless a recipe translates pairs of texts."""
     location, train_source = "--monolingual", recipe.data.train
     message = f"adds pairs to those of a translator, but the model {recipe.task.description}"
-    check(recipe.task.name == "translation", location, message, "leave it out")
+    check(recipe.task is TRANSLATION, location, message, "leave it out")
     if not isinstance(train_source, PAIR_SOURCES):
         message = "needs training pairs in files: " + (
             "this recipe has none" if train_source is None else f"not {train_source.type!r} data"
