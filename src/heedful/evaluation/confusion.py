@@ -40,31 +40,30 @@ def confusion_sums(
     labels: Int[Tensor, "M"],
     num_labels: int,
 ) -> Tensor:
-    """Return summed loss, how many labels it has, number of unknown labels, confusion counts.
+    """Return summed loss, how many labels it has, and confusion counts, unknown labels last.
 
     Unknown labels are below 0; the model gives them no probability, so the loss leaves them out.
     """
-    is_known = labels >= 0
-    cells = labels[is_known] * num_labels + predicted[is_known]
-    counts = torch.bincount(cells, minlength=num_labels**2)
-    return torch.cat([loss[None], num_losses[None], (~is_known).sum()[None], counts]).double().cpu()
+    rows = torch.where(labels >= 0, labels, num_labels)
+    counts = torch.bincount(rows * num_labels + predicted, minlength=(num_labels + 1) * num_labels)
+    return torch.cat([loss[None], num_losses[None], counts]).double().cpu()
 
 
 def finalize_confusion(sums: Tensor) -> dict[str, float]:
-    """Return loss, accuracy and macro-F1; unknown labels are errors of accuracy.
+    """Return loss, accuracy and macro-F1, the mean over labels of the references.
 
-    The loss is NaN if no label is known.
+    Unknown labels are errors, and one label of F1 0 together. The loss is NaN if no label is known.
     """
-    loss, num_losses, num_unknown, *cells = sums.tolist()
-    num_labels = math.isqrt(len(cells))
-    confusion = np.reshape(cells, (num_labels, num_labels))
-    num_labeled = max(float(confusion.sum()) + num_unknown, 1)
-    correct = np.diag(confusion)
-    errors = confusion.sum(axis=0) - correct, confusion.sum(axis=1) - correct
+    loss, num_losses, *cells = sums.tolist()
+    num_labels = math.isqrt(len(cells))  # of num_labels * (num_labels + 1) cells
+    confusion = np.reshape(cells, (num_labels + 1, num_labels))
+    references, correct = confusion.sum(axis=1), np.diag(confusion)
+    errors = confusion.sum(axis=0) - correct, references[:-1] - correct
+    counts = np.vstack([np.stack([correct, *errors], axis=1), (0, 0, references[-1])])
     return {
         "loss": loss / num_losses if num_losses else math.nan,
-        "accuracy": float(correct.sum()) / num_labeled,
-        "macro-f1": float(mean_f1(np.stack([correct, *errors], axis=1))),
+        "accuracy": float(correct.sum()) / max(float(references.sum()), 1),
+        "macro-f1": float(mean_f1(counts[references > 0])),
     }
 
 

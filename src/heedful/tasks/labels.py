@@ -88,7 +88,7 @@ class LabelEvaluation(Evaluation):
 
     @override
     def finalize(self, sums: Tensor) -> dict[str, float]:
-        """Return the metrics; unknown labels count as errors of accuracy."""
+        """Return the metrics; unknown labels count as errors."""
         return finalize_confusion(sums)
 
     @override

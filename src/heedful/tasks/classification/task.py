@@ -33,7 +33,7 @@ class ClassificationEvaluation(LabelEvaluation):
 
     @override
     def batch_sums(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return the summed loss, the number of unknown labels, and the confusion counts."""
+        """Return the summed loss, the number of labels it has, and the confusion counts."""
         log_probs = to_float64(model(batch).log_probs.squeeze(1))
         labels = label_indices(batch).to(log_probs.device)
         is_known = labels >= 0

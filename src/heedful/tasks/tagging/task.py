@@ -58,7 +58,7 @@ class TaggingEvaluation(LabelEvaluation):
 
     @override
     def batch_sums(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return the summed loss, the number of unknown tags, and the confusion counts.
+        """Return the summed loss, the number of tags it has, and the confusion counts.
 
         Sentences with unknown tags are left out of the loss.
         """

@@ -8,6 +8,7 @@ import torch
 
 import heedful as package
 from heedful.data.text.batching import Batch, collate_sources
+from heedful.evaluation.confusion import confusion_sums, finalize_confusion
 from heedful.inspection.attention_trace import trace_attention
 from heedful.tasks.classification.model import TextClassifierConfig
 from heedful.tasks.classification.predictor import METRICS
@@ -72,7 +73,7 @@ def test_objective_is_cross_entropy_summed_over_texts():
     assert LabelCrossEntropy().normalizer(batch) == 3
 
 
-def test_metric_sums_add_up_over_batches_and_unknown_labels_raise():
+def test_metric_sums_add_up_over_batches_and_unknown_labels_are_errors():
     model = build()
     log_probs, _ = model.classify(batch_of([0, 0, 0]).sources)
     predicted = log_probs.argmax(dim=-1).tolist()
@@ -80,9 +81,27 @@ def test_metric_sums_add_up_over_batches_and_unknown_labels_raise():
     with torch.no_grad():
         sums = TASK.evaluation.batch_sums(model, right) + TASK.evaluation.batch_sums(model, unknown)
     metrics = TASK.evaluation.finalize(sums)
+    references, outputs = [*predicted, *predicted[:2], -3], predicted * 2
     assert metrics["accuracy"] == pytest.approx(5 / 6)
-    assert metrics["macro-f1"] == pytest.approx(1.0)
-    assert TASK.evaluation.format(metrics).endswith("accuracy 83.3 %, macro-F1 100.0")
+    assert 100 * metrics["macro-f1"] == pytest.approx(evaluated_f1(references, outputs))
+    assert "accuracy 83.3 %, macro-F1 " in TASK.evaluation.format(metrics)
+
+
+def evaluated_f1(references, outputs):
+    metric, texts = METRICS["macro-f1"], [(str(label),) for label in references]
+    sums = metric.sentence_statistics([str(label) for label in outputs], texts).sum(axis=0)
+    return metric.compute(sums)
+
+
+@pytest.mark.parametrize("unknown", [-3, 0, 1, 2])
+def test_validation_has_the_macro_f1_of_evaluate(unknown):
+    generator = torch.Generator().manual_seed(unknown)
+    labels, outputs = torch.randint(3, (2, 40), generator=generator)
+    references = torch.where(labels == 2, unknown, labels)  # the model may predict 2 nevertheless
+    loss, size = torch.zeros(()), torch.tensor(40)
+    metrics = finalize_confusion(confusion_sums(loss, size, outputs, references, 3))
+    expected = evaluated_f1(references.tolist(), outputs.tolist())
+    assert 100 * metrics["macro-f1"] == pytest.approx(expected)
 
 
 def test_loss_without_known_labels_is_nan():
