@@ -25,6 +25,16 @@ def test_unknown_recipe(call):
     )
 
 
+def test_file_of_data_in_place_of_a_recipe(call, tmp_path):
+    (tmp_path / "train.de").write_text("ein Wort")
+    ended = call("train", "train.de")
+    assert ended.code == 2
+    assert ended.err == (
+        "heedful: train.de: a recipe ends in .yaml, and 'train.de' does not\n"
+        "  data are given with an option, such as --source, --text or --labeled\n"
+    )
+
+
 def test_missing_recipe_file(call):
     ended = call("train", "mine.yaml")
     assert ended.code == 2

@@ -341,7 +341,7 @@ def test_features_without_a_grid_of_vectors():
     )
     np.save("g.npy", np.zeros((10, 4, 8), np.float32))
     assert message_of(ImageFeatures.open, "g.npy", grid=(3, 3)) == (
-        "g.npy: 4 cells are not a grid of 3 x 3\n  correct `features_grid`"
+        "g.npy: 4 cells cannot be a grid of 3 x 3\n  correct `features_grid`"
     )
     save_file({"features": np.zeros((1, 4, 2), np.float32)}, "m.safetensors", {"grid": "2*2"})
     assert message_of(ImageFeatures.open, "m.safetensors") == (

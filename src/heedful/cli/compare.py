@@ -226,7 +226,8 @@ def _build_evaluation_set(
     if not evaluation.has_references:
         source = test_sets.find_test_source(recipe, options.files)
         examples = source.read()
-        title = f"{len(examples)} {task.data.example_format.name} of {source.describe()}"
+        noun = task.data.example_format.noun(len(examples))
+        title = f"{len(examples)} {noun} of {source.describe()}"
         return TextEvaluationSet(title, examples, task)
     selected = tuple(options.metrics.split(",")) if options.metrics else ()
     registry, gold = evaluation.test_metrics, options.gold_alignments

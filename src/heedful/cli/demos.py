@@ -84,7 +84,9 @@ def demo(
     if not result.stop_reason:
         echo(f"{folder}: saved at step {result.step}; the same command resumes")
         return
-    echo("\n" + describe_result(chosen, recipe.training, result))
+    options = {"--run": run, "--device": device if device != "auto" else None}
+    chosen_options = [f" {name} {quote(str(value))}" for name, value in options.items() if value]
+    echo("\n" + describe_result(chosen, recipe.training, result, "".join(chosen_options)))
     echo(f"\n{chosen.results}:\n")
     hint = chosen.show_results(folder, device)
     echo(f"\nTry: {program_name()} {hint}")
@@ -97,8 +99,13 @@ def describe_goal(demo: Demo, training: TrainingConfig) -> str:
     return f"{goal}: {demo.duration} on two CPU cores, {limit}."
 
 
-def describe_result(demo: Demo, training: TrainingConfig, result: TrainingResult) -> str:
-    """Return how far training came, and how to continue if time ran out before the target."""
+def describe_result(
+    demo: Demo, training: TrainingConfig, result: TrainingResult, options: str = ""
+) -> str:
+    """Return how far training came, and how to continue if time ran out before the target.
+
+    `options` are those of the command that train the same run again.
+    """
     score, target, limit = -result.best_score, training.target_score, training.max_minutes
     assert target is not None
     assert limit is not None
@@ -111,7 +118,7 @@ def describe_result(demo: Demo, training: TrainingConfig, result: TrainingResult
     return (
         f"{trained}\nTime ran out before the target of {target:g} %: this machine is slow or busy, "
         f"so what follows may be wrong.\n"
-        f"To train it further: {command} --minutes {2 * limit:g}"
+        f"To train it further: {command}{options} --minutes {2 * limit:g}"
     )
 
 
@@ -197,7 +204,8 @@ def format_modifier_attention(
         shares.append((region.mean(), attention[:modifier].mean(), attention[modifier]))
     if shares:
         area, others, modifier = np.mean(shares, axis=0)
-        yield f"\nAttention on the modifier, in {len(shares)} icons known without it, too:\n"
+        icons = format_count(len(shares), "icon")
+        yield f"\nAttention on the modifier, in {icons} known without it, too:\n"
         yield f"  word of the modifier  {modifier:4.0%}"
         yield f"  words before it       {others:4.0%}"
         yield f"  its share of pixels   {area:4.0%}"

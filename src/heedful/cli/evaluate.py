@@ -268,7 +268,8 @@ def _score_run(run: str, file: str | None, options: EvaluationOptions) -> Evalua
     if not evaluation.has_references:
         source = test_sets.find_test_source(recipe, files)
         examples = source.read()
-        title = f"{len(examples)} {task.data.example_format.name} of {source.describe()}"
+        noun = task.data.example_format.noun(len(examples))
+        title = f"{len(examples)} {noun} of {source.describe()}"
         entries = [ScoreEntry(score) for score in predictor.evaluate(examples)]
         if options.html:
             _write_page(options.html, evaluation.render_page(predictor, examples, title))

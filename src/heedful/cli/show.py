@@ -88,8 +88,10 @@ def show(
     from heedful.inspection.attention_layers import AttentionSelection
     from heedful.runs import load
 
-    message, hint = "--search-tree draws no attention", "remove --lines, or --search-tree"
-    check(not (lines and show_tree), "--lines", message, hint)
+    unused = {"--kind": kind, "--layer": layer, "--head": head, "--words": words, "--lines": lines}
+    for option, value in unused.items():
+        message, hint = "--search-tree draws no attention", f"remove {option}, or --search-tree"
+        check(not (value and show_tree), option, message, hint)
     predictor = load(run, device=device, settings=[f"decoding.beam_size={beam}"] if beam else [])
     requests = _parse_requests(predictor, texts)
     edits = [AttentionEdit.parse(text) for text in edit or ()]

@@ -97,7 +97,8 @@ def unsupported_reason(run: LoadedRun) -> str | None:
     """Return the first setting that neither Marian nor BART has; None if they have all."""
     model = run.config.model
     if model.type != "encoder-decoder":
-        return f"the model is of type {model.type!r}, not an encoder-decoder"
+        others = "an encoder-decoder, nor a language model that was imported from such a folder"
+        return f"the model is of type {model.type!r}, neither {others}"
     for side in ("encoder", "decoder"):
         config = getattr(model, side)
         if config.type != "transformer":

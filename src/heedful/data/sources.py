@@ -22,6 +22,7 @@ from heedful.data.text_files import (
     STANDARD_INPUT,
     UTF_8,
     check_encoding,
+    check_file_of_lines,
     display_name,
     nonempty_lines,
     read_lines,
@@ -88,6 +89,8 @@ class ParallelFilesConfig(SourceConfig):
     @override
     def stream(self) -> Iterator[Pair]:
         hint = "line n of one must belong to line n of the other: look for lost or added lines"
+        for path in self.paths:
+            check_file_of_lines(path)
         sources, targets = (
             nonempty_lines(path, encoding=self.encoding) for path in (self.source, self.target)
         )
@@ -228,6 +231,7 @@ class TextFilesConfig(SourceConfig):
     def stream(self) -> Iterator[str]:
         is_empty = True
         for path in self.paths:
+            check_file_of_lines(path)
             for line in read_lines(path, encoding=self.encoding):
                 is_empty = is_empty and not line.strip()
                 yield line

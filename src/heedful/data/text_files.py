@@ -53,6 +53,14 @@ _UNREADABLE = {
     **dict.fromkeys((".xls", ".xlsx", ".ods", ".numbers"), _TABLE_HINT),
     **dict.fromkeys((".doc", ".docx", ".odt", ".rtf", ".pdf"), _TEXT_HINT),
 }
+TRANSLATION_SUFFIXES = {
+    ".tmx": "tmx",
+    ".xlf": "xliff",
+    ".xliff": "xliff",
+    ".sdlxliff": "xliff",
+    ".po": "po",
+    ".pot": "po",
+}
 _MAGIC_NUMBERS = {
     b"\x1f\x8b": ".gz",
     b"\xfd7zXZ\x00": ".xz",
@@ -67,6 +75,14 @@ def file_suffix(path: str) -> str:
     """Return the suffix that names the format of a file, without that of its compression."""
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     return next((suffix for suffix in reversed(suffixes) if suffix not in _OPENERS), "")
+
+
+def check_file_of_lines(path: str) -> None:
+    """Raise DataError for a file whose lines are no texts: translations with their markup."""
+    suffix = file_suffix(path)
+    message = f"{suffix} files contain translations, not a text in each line"
+    hint = "as training or test data: --pairs FILE; elsewhere, write the texts into lines"
+    check(suffix not in TRANSLATION_SUFFIXES, display_name(path), message, hint, DataError)
 
 
 def check_encoding(encoding: str) -> str:

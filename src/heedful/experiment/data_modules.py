@@ -134,7 +134,8 @@ def _build_in_memory(
     split = ""
     if held_out and example_format.has_tokens:
         split = f", {len(held_out.examples):,} more held out for validation"
-    print_line(console, f"read {num_examples:,} {example_format.name} to train on{split}")
+    noun = example_format.noun(num_examples)
+    print_line(console, f"read {num_examples:,} {noun} to train on{split}")
     if not run.exists:
         with console.status("training the tokenizers"):
             joined = [example for corpus in corpora for example in corpus.examples]

@@ -60,7 +60,8 @@ def references_from_recipe(recipe: Recipe, files: Files) -> ReferenceSet:
     pairs: list[Any] = recipe.task.data.read_examples(source)
     targets = files.get("target") or []
     more = [] if isinstance(targets, str) else targets[1:]
-    title = f"{len(pairs)} {recipe.task.data.example_format.name} of {source.describe()}"
+    noun = recipe.task.data.example_format.noun(len(pairs))
+    title = f"{len(pairs)} {noun} of {source.describe()}"
     title += "".join(f" and {path}" for path in more)
     # The training data, if it can be read again.
     stream = getattr(recipe.data.train, "stream", None)
@@ -80,14 +81,16 @@ def references_from_files(files: Files, outputs: str) -> ReferenceSet:
     if files.get("pairs"):
         source = _data_source(PARALLEL_FILES.data_setting(files, "test"))
         pairs: list[Any] = source.read()
-        title = f"{len(pairs)} outputs of {display_name(outputs)} against {source.describe()}"
+        count = format_count(len(pairs), "output")
+        title = f"{count} of {display_name(outputs)} against {source.describe()}"
         sources = [pair.source for pair in pairs]
         return ReferenceSet(title, [pair.references for pair in pairs], sources)
     first, *more = files["target"]
     lines = list(read_lines(first))
     check(lines, display_name(first), "contains no lines", "give a file with text in it", DataError)
     names = " and ".join(map(display_name, files["target"]))
-    title = f"{len(lines)} outputs of {display_name(outputs)} against {names}"
+    count = format_count(len(lines), "output")
+    title = f"{count} of {display_name(outputs)} against {names}"
     test = _add_references(ReferenceSet(title, [(line,) for line in lines]), more)
     source = files.get("source")
     return test._replace(sources=read_matching_lines(source, test) if source else None)

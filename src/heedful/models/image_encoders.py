@@ -20,7 +20,7 @@ from heedful.attention.positional_encoding import PositionalEncoding, Positional
 from heedful.config import BaseConfig
 from heedful.data.images.batching import ImageShape
 from heedful.data.images.image_files import ImageFit
-from heedful.errors import check
+from heedful.errors import check, format_count
 from heedful.layers.convolution import ImageBatchNorm
 from heedful.layers.transformer import Probability
 from heedful.models.base import Encoder, EncoderOutput
@@ -340,7 +340,7 @@ class CNNEncoderConfig(ImageEncoderConfigBase):
     @model_validator(mode="after")
     def _check_pooling(self) -> "CNNEncoderConfig":
         if len(self.pooling) != len(self.channels):
-            stages = f"{len(self.channels)} stages"
+            stages = format_count(len(self.channels), "stage")
             raise ValueError(f"channels has {stages}, but pooling has {len(self.pooling)}")
         if self.downsampling == "stride" and self.kernel_size % 2 == 0:
             raise ValueError(f"a stride needs an odd kernel_size, but it is {self.kernel_size}")

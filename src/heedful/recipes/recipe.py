@@ -287,4 +287,8 @@ def _read_recipe_settings(name_or_path: str, extended_by: Sequence[str]) -> Sett
     location = f"{extended_by[-1]}: {_EXTENDS}" if extended_by else name_or_path
     message = f"no recipe is called {name_or_path!r}{did_you_mean(name_or_path, names)}"
     choices = choices_hint(names, name=name_or_path, listing="`heedful recipes` lists all")
-    raise ConfigError(location, message, f"{choices}; or give a file that ends in .yaml")
+    hint = f"{choices}; or give a file that ends in .yaml"
+    if Path(name_or_path).is_file():
+        message = f"a recipe ends in .yaml, and {name_or_path!r} does not"
+        hint = "data are given with an option, such as --source, --text or --labeled"
+    raise ConfigError(location, message, hint)

@@ -10,7 +10,12 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol, Self
 from typer import Option
 
 from heedful.data.text.columnar_files import columnar_format
-from heedful.data.text_files import ALSO_COMPRESSED, COMPRESSION_SUFFIXES, file_suffix
+from heedful.data.text_files import (
+    ALSO_COMPRESSED,
+    COMPRESSION_SUFFIXES,
+    TRANSLATION_SUFFIXES,
+    file_suffix,
+)
 from heedful.errors import ConfigError, check
 from heedful.terminal import echo, handle_stdout_errors
 
@@ -90,6 +95,8 @@ class PairFileOption(NamedTuple):
             if not (are_chosen or has_names) and self.num_columns:
                 setting["num_columns"] = self.num_columns
         elif data_type in TRANSLATION_TYPES:  # whose columns are languages
+            message, hint = "contains translations, no labels", "train a translator with --pairs"
+            check(not self.num_columns, path, message, hint)
             return setting | {name: files[name] for name in COLUMN_OPTIONS if files.get(name)}
         for name, default in zip(COLUMN_OPTIONS, defaults, strict=True):
             column: Any = files.get(name) or default
@@ -272,12 +279,7 @@ _FILE_TYPES = {
     ".json": "jsonl",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
-    ".tmx": "tmx",
-    ".xlf": "xliff",
-    ".xliff": "xliff",
-    ".sdlxliff": "xliff",
-    ".po": "po",
-    ".pot": "po",
+    **TRANSLATION_SUFFIXES,
 }
 _TEXT_HELP: Mapping[Split, str] = {
     "train": "running text for a language model: lines, .parquet, .arrow or a folder of datasets",

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from typer import Option
 
 from heedful.data.text.columnar_files import SUFFIXES
-from heedful.data.text_files import UTF_8, check_encoding, display_name, file_suffix, read_lines
+from heedful.data.text_files import (
+    UTF_8,
+    check_encoding,
+    check_file_of_lines,
+    display_name,
+    file_suffix,
+    read_lines,
+)
 from heedful.errors import check
 from heedful.storage.json_files import MAX_BYTES
 from heedful.tasks.command_line import add_reading_options, parse_column
@@ -60,6 +67,7 @@ class TextInput(NamedTuple):
                     message,
                     "leave it out, or give .tsv, .csv, .jsonl or .parquet",
                 )
+            check_file_of_lines(self.file)
             return read_lines(self.file, MAX_BYTES, check_encoding(self.encoding or UTF_8))
         return (pair.source for pair in self._build_config().stream())
 

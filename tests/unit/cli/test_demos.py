@@ -66,6 +66,8 @@ def test_demo_says_how_far_it_came_when_time_runs_out():
         "be wrong.",
         f"To train it further: {program_name()} demo latin --minutes 30",
     ]
+    elsewhere = describe_result(demo, training, late, " --run 'my runs/demo'")
+    assert elsewhere.endswith(f"{program_name()} demo latin --run 'my runs/demo' --minutes 30")
     in_time = TrainingResult(1600, "reached target_score=97", -97.2, 81.0)
     expected = "Trained for 1 min 21 s, 1,600 steps: 97.2 % of unseen sentences are exactly right."
     assert describe_result(demo, training, in_time) == expected
@@ -82,7 +84,7 @@ def test_attention_on_the_modifier_is_summed_over_its_pixels():
         for x in range(column * 8, column * 8 + 8):
             expected += region[y, x] / 64
     lines = list(format_modifier_attention([caption(name, [uniform, on_one_cell])], [name]))
-    assert lines[0] == "\nAttention on the modifier, in 1 icons known without it, too:\n"
+    assert lines[0] == "\nAttention on the modifier, in 1 icon known without it, too:\n"
     assert lines[1:] == [
         f"  word of the modifier  {expected:4.0%}",
         f"  words before it       {region.mean():4.0%}",
@@ -138,3 +140,19 @@ def test_demo_trains_evaluates_and_draws(tmp_path, capsys, monkeypatch):
     assert shown.endswith(f'Try: {program_name()} show {run} "Puella in horto ambulat."\n')
     assert (run / "alignment.svg").read_text().startswith("<svg")
     assert "<html" in (run / "alignments.html").read_text()
+
+
+def test_demo_that_ran_out_of_time_names_the_command_that_continues_it(
+    tmp_path, capsys, monkeypatch
+):
+    demo, path, run = DEMOS["latin"], tmp_path / "tiny.yaml", tmp_path / "my run"
+    settings = {f"data.{split}.num_examples": 20 for split in ("train", "dev", "test")}
+    path.write_text(to_yaml(load_recipe(demo.recipe, settings)))
+    without_results = demo._replace(recipe=str(path), show_results=lambda run, device: "show")
+    monkeypatch.setitem(DEMOS, "latin", without_results)
+    ended = heedful(
+        capsys, monkeypatch, "demo", "--run", run, "--minutes", "0.0001", "--device", "cpu"
+    )
+    assert ended.code == 0, ended.err
+    command = f"{program_name()} demo latin --run '{run}' --device cpu --minutes 0.0002"
+    assert f"To train it further: {command}\n" in ended.out

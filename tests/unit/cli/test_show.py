@@ -134,11 +134,12 @@ def test_search_tree_is_drawn_in_figure_and_page(show, tmp_path):
     assert html.read_text().count('role="region"') == 2
 
 
-def test_lines_with_a_search_tree_raise(show):
-    result = show("a", "--lines", "--search-tree")
+@pytest.mark.parametrize("option", ["--lines", "--kind cross", "--layer 1", "--head 1", "--words"])
+def test_options_of_maps_with_a_search_tree_raise(show, option):
+    result, name = show("a", *option.split(), "--search-tree"), option.split()[0]
     assert result.code == 2
     assert result.err == (
-        "heedful: --lines: --search-tree draws no attention\n  remove --lines, or --search-tree\n"
+        f"heedful: {name}: --search-tree draws no attention\n  remove {name}, or --search-tree\n"
     )
 
 

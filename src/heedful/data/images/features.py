@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from heedful.data.images.array_files import open_array_file
 from heedful.data.images.image_files import check_rows
-from heedful.errors import ConfigError, DataError, check
+from heedful.errors import ConfigError, DataError, check, format_count
 from heedful.storage.atomic import atomic_replace, check_free_space, explain_os_errors
 from heedful.storage.json_files import read_json
 
@@ -69,7 +69,9 @@ class ImageFeatures:
         scale_values = _read_scale(scale or path) if scale or "scale" in file.arrays else None
         _check_dtype(path, values, scale_values)
         grid = grid or _find_grid(path, metadata, values.shape[1])
-        message = f"{values.shape[1]} cells are not a grid of {grid[0]} x {grid[1]}"
+        message = (
+            f"{format_count(values.shape[1], 'cell')} cannot be a grid of {grid[0]} x {grid[1]}"
+        )
         is_grid = math.prod(grid) == values.shape[1]
         check(is_grid, path, message, "correct `features_grid`", DataError)
         return cls(path, values, scale_values, grid, metadata, scale)

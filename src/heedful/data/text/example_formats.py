@@ -84,6 +84,10 @@ class ExampleFormat(ABC):
     has_tokens: ClassVar[bool] = True
     """Whether examples are texts; if not, their tokens can be neither prepared nor cached."""
 
+    def noun(self, count: int) -> str:
+        """Return the word for a number of them: "pair" or "pairs", but always "series"."""
+        return self.name if count != 1 or self.name == "series" else self.name.removesuffix("s")
+
     def no_tokens_error(self) -> ConfigError:
         """Return the error that tokens of these examples are requested."""
         hint = "train on the files; if there are too many, raise data.max_in_memory_examples"

@@ -22,7 +22,7 @@ from heedful.data.images.image_files import (
     Pixels,
     resize_image,
 )
-from heedful.errors import DataError, RunError, check
+from heedful.errors import DataError, RunError, check, format_count
 
 ARRAY_SUFFIXES = (".npy", ".npy.gz", ".safetensors")
 _ROW_MARK = "#"
@@ -121,7 +121,7 @@ class ImageLoader:
 
     def _check_cells(self, path: str, values: NDArray[Any]) -> None:
         num_cells, expected = math.prod(values.shape[1:-1]), self.shape.describe()
-        message = f"{num_cells} cells for each image, but this run reads {expected}"
+        message = f"{format_count(num_cells, 'cell')} for each image, but this run reads {expected}"
         hint = "extract features as for the training of the run"
         fits = values.ndim < 3 or num_cells == self.shape.height * self.shape.width
         check(fits, path, message, hint, DataError)

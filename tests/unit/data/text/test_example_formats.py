@@ -11,6 +11,7 @@ from heedful.data.text.example_formats import (
     LABELED_TEXTS,
     LINES,
     PAIRS,
+    SERIES,
     ExampleSource,
     TextChunk,
     TokenizationJob,
@@ -167,3 +168,9 @@ def test_error_of_a_worker_names_the_pair(job):
         list(tokenize(chunks(9)))
     # It is the fourth pair of the fourth chunk, of which each begins ten rows after the one before.
     assert caught.value.location == "b.tsv, line 34"
+
+
+def test_one_example_is_named_in_the_singular():
+    names = {PAIRS: ("pair", "pairs"), LINES: ("line", "lines"), SERIES: ("series", "series")}
+    for example_format, expected in names.items():
+        assert (example_format.noun(1), example_format.noun(2)) == expected

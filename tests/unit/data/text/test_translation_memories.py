@@ -4,10 +4,13 @@ import gzip
 
 import pytest
 
+from heedful.data.sources import ParallelFilesConfig, TextFilesConfig
 from heedful.data.text.pair_dataset import Pair
 from heedful.data.text.translation_memories import POConfig, TMXConfig, XLIFFConfig
-from heedful.errors import DataError
+from heedful.errors import ConfigError, DataError
+from heedful.tasks.classification.task import TASK as CLASSIFICATION
 from heedful.tasks.command_line import PARALLEL_FILES
+from heedful.tasks.text_input import TextInput
 
 TMX = """<?xml version="1.0" encoding="utf-8"?>
 <!DOCTYPE tmx SYSTEM "tmx14.dtd">
@@ -134,3 +137,25 @@ def test_options_choose_the_format_by_the_name(name, data_type):
     files = {"pairs": name, "source_column": "de"}
     expected = {"type": data_type, "path": name, "source_column": "de"}
     assert PARALLEL_FILES.data_setting(files) == expected
+
+
+@pytest.mark.parametrize("name", ["memory.tmx", "texts.xlf.gz", "de.po"])
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda path: ParallelFilesConfig(source=path, target=path).read(),
+        lambda path: TextFilesConfig(path=path).read(),
+        lambda path: list(TextInput(path).read()),
+    ],
+    ids=["parallel", "running-text", "input"],
+)
+def test_units_of_translation_are_not_read_as_lines(read, name, tmp_path):
+    path = write(tmp_path, PO, name)
+    with pytest.raises(DataError, match="files contain translations, not a text in each line") as e:
+        read(path)
+    assert e.value.hint.startswith("as training or test data: --pairs FILE")
+
+
+def test_labels_are_not_read_from_translations():
+    with pytest.raises(ConfigError, match=r"de\.po: contains translations, no labels"):
+        CLASSIFICATION.data.file_options.data_setting({"labeled": "de.po"})
