@@ -28,10 +28,9 @@ EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 NOT_ASCII: dict[str, str] = {}  # file: why its data cannot be plain ASCII
 KEYWORD_DICTS = {
     "src/heedful/cli/options.py": "typer passes options to commands by keyword",
-    "src/heedful/config/argument_types.py": "a decorator passes on what it gets",
     "src/heedful/experiment/train.py": "files by the names that tasks give them, checked",
     "src/heedful/experiment/evaluation.py": "files by the names that tasks give them, checked",
-    "src/heedful/config/base.py": "a config passes the sizes on that a constructor names",
+    "src/heedful/config/base.py": "a config passes sizes on, a decorator what it gets",
     "src/heedful/runs.py": "a TypedDict of the keywords of `load`",
     "src/heedful/tasks/captioning/predictor.py": "overloads with a TypedDict",
     "src/heedful/tasks/translation/translator.py": "overloads with a TypedDict",

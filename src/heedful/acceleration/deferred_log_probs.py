@@ -98,6 +98,12 @@ def _computed(value: Any) -> Any:
     return value.compute() if isinstance(value, DeferredLogProbs) else value
 
 
+def are_deferred_on(device_type: str, log_probs: Tensor, *_: object) -> bool:
+    """Whether log-probabilities were deferred on this type of device, and nothing has used them."""
+    is_deferred = isinstance(log_probs, DeferredLogProbs) and not log_probs.is_computed
+    return is_deferred and log_probs.device.type == device_type
+
+
 def can_be_deferred(inputs: Float[Tensor, "*B D"], projection: nn.Module) -> bool:
     """Whether log-probabilities are likely to be used only by the loss.
 

@@ -22,9 +22,8 @@ from typing_extensions import override
 
 from heedful.cli.align import align
 from heedful.cli.compare import compare
-from heedful.cli.conversion import compress, export, import_
+from heedful.cli.conversion import compress, distill, export, import_
 from heedful.cli.demos import demo
-from heedful.cli.distill import distill
 from heedful.cli.evaluate import evaluate
 from heedful.cli.examples import data, recipes
 from heedful.cli.features import features

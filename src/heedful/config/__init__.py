@@ -4,15 +4,15 @@ Each option is a small `BaseConfig` below the class it builds. Unknown keys and 
 that name the nearest allowed one. Names are looked up in closed lists: no file can import or run
 code.
 
-Reading order: `base`, `loading`, `yaml_files`, `setting_aliases` (names of other toolkits) and
-`argument_types`.
+Reading order: `base` (also types of arguments), `loading`, `yaml_files` and `setting_aliases`
+(names of other toolkits).
 """
 
-from heedful.config.argument_types import check_types
 from heedful.config.base import (
     BaseConfig,
     ModuleConfig,
     Settings,
+    check_types,
     differences,
     fields_with_role,
     flatten_settings,

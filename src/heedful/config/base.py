@@ -1,14 +1,34 @@
-"""The base class of configs, and how a config class describes the settings it accepts.
+"""The base class of configs, what settings it accepts, and arguments checked like settings.
 
 A config with alternatives has a `type`; alternatives are fields or lists in fields. The
-functions below read this structure from the annotations, so it is written down once.
+functions below read this structure from the annotations, so it is written down once. `check_types`
+checks the arguments of Python functions against theirs. Invariant: a function gets the arguments
+that it was called with, not converted ones.
 """
 
+import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, wraps
 from inspect import signature
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args, get_origin
+from reprlib import repr as short_repr
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+
+from heedful.errors import ArgumentError
 
 Settings = dict[str, Any]
 """Settings as they are in YAML, before validation."""
@@ -154,3 +174,56 @@ def fields_with_role(config_class: type[BaseConfig], *roles: SettingRole) -> lis
     """Return the names of the fields that have one of these roles."""
     fields = config_class.model_fields.items()
     return [name for name, field in fields if any(role in field.metadata for role in roles)]
+
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+_STRICT = ConfigDict(arbitrary_types_allowed=True, strict=True)
+
+
+def check_types(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Make a function raise ArgumentError for an argument whose type its annotation excludes.
+
+    The elements of an `Iterable` are not checked, as they may arrive one by one.
+    """
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        try:
+            arguments = signature.bind(*args, **kwargs).arguments
+        except TypeError:  # too many or too few: Python says so
+            return function(*args, **kwargs)
+        hints = _adapters(function)
+        for name, value in arguments.items():
+            is_variadic = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+            for part, item in value.items() if is_variadic else [(name, value)]:
+                if name in hints:
+                    _check(function.__name__, part, item, *hints[name])
+        return function(*args, **kwargs)
+
+    return call
+
+
+@cache
+def _adapters(function: Callable[..., Any]) -> Mapping[str, tuple[Any, TypeAdapter[Any]]]:
+    hints = get_type_hints(function)
+    return {name: (hint, TypeAdapter(hint, config=_STRICT)) for name, hint in hints.items()}
+
+
+def _check(function: str, name: str, value: object, hint: Any, adapter: TypeAdapter[Any]) -> None:
+    checked = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, Iterator):  # validation might read it
+        checked = iter(())
+    try:
+        adapter.validate_python(checked)
+    except ValidationError:
+        expected = _format_type(hint)
+        message = f"must be {expected}, but is {short_repr(value)} ({type(value).__name__})"
+        raise ArgumentError(name, message, f"`help` of `{function}` describes it") from None
+
+
+def _format_type(hint: Any) -> str:
+    """Return an annotation without the names of modules: "str | Path"."""
+    text = hint.__name__ if isinstance(hint, type) else str(hint)
+    return re.sub(r"\b(?:\w+\.)+(?=\w)", "", text)

@@ -140,7 +140,8 @@ def _build_in_memory(
         with console.status("training the tokenizers"):
             joined = [example for corpus in corpora for example in corpus.examples]
             texts = recipe.task.data.example_format.tokenizer_texts(joined)
-            tokenizers = recipe.tokenizers.train(*texts, pretrained_tokenizer(recipe))
+            source_tokenizer = pretrained_tokenizer(recipe) if recipe.pretrained_encoder else None
+            tokenizers = recipe.tokenizers.train(*texts, source_tokenizer)
             run.initialize(recipe, tokenizers)
 
     def tokenize(tokenizers: TokenizerPair) -> TrainData:

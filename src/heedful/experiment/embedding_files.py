@@ -18,9 +18,7 @@ from heedful.errors import DataError, check, format_count
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.storage.state_dict import gather_shards, shard_like
 from heedful.tokenization.tokenizer import Tokenizer
-from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
-from heedful.training.config import InitEmbeddingsConfig
 
 _MODULES = {
     "source": ("encoder.embedding", "source_embedding", "embedding"),
@@ -36,12 +34,10 @@ class TokenVector(NamedTuple):
     vector: NDArray[np.float32]
 
 
-def check_embedding_files(config: InitEmbeddingsConfig) -> None:
+def check_embedding_file(path: str) -> None:
     """Raise DataError for a file that cannot be read."""
-    for path in (config.source, config.target):
-        if path is not None:
-            _check_is_text(path)
-            next(nonempty_lines(path), None)
+    _check_is_text(path)
+    next(nonempty_lines(path), None)
 
 
 def _check_is_text(path: str) -> None:
@@ -50,25 +46,22 @@ def _check_is_text(path: str) -> None:
     check(".bin" not in Path(path).suffixes, path, message, hint, DataError)
 
 
-def load_embedding_files(
-    model: nn.Module,
-    config: InitEmbeddingsConfig,
-    tokenizers: TokenizerPair,
-    log: Callable[[str], object],
+def load_embedding_file(
+    model: nn.Module, name: str, path: str, tokenizer: Tokenizer, log: Callable[[str], object]
 ) -> None:
-    """Replace the embeddings of all tokens that the files have, and log how many these are."""
-    for name, path in (("source", config.source), ("target", config.target)):
-        if path is not None:
-            setting = f"training.init_embeddings.{name}"
-            embedding = _find_embedding(model, name, setting)
-            tokenizer: Tokenizer = getattr(tokenizers, name)
-            size = min(len(tokenizer), embedding.embedding.num_embeddings)
-            ids = range(NUM_SPECIAL_TOKENS, size)
-            num_matches = _load(
-                embedding, path, dict(zip(ids, tokenizer.ids_to_tokens(ids), strict=True)), setting
-            )
-            counts = f"vectors of {num_matches:,} of {len(ids):,} {name} tokens"
-            log(f"embeddings: {path}: {counts} ({num_matches / len(ids):.1%})")
+    """Replace the embeddings of all tokens that a file has, and log how many these are.
+
+    `name` is "source" or "target".
+    """
+    setting = f"training.init_embeddings.{name}"
+    embedding = _find_embedding(model, name, setting)
+    size = min(len(tokenizer), embedding.embedding.num_embeddings)
+    ids = range(NUM_SPECIAL_TOKENS, size)
+    num_matches = _load(
+        embedding, path, dict(zip(ids, tokenizer.ids_to_tokens(ids), strict=True)), setting
+    )
+    counts = f"vectors of {num_matches:,} of {len(ids):,} {name} tokens"
+    log(f"embeddings: {path}: {counts} ({num_matches / len(ids):.1%})")
 
 
 def read_embedding_file(

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from heedful.data.shuffling import DataCursor
 from heedful.errors import DiskFullError, HeedfulError, RunError, check, format_count
-from heedful.experiment.embedding_files import load_embedding_files
+from heedful.experiment.embedding_files import load_embedding_file
 from heedful.experiment.environment import environment_info, peak_memory
 from heedful.experiment.flops import training_flops_per_target
 from heedful.experiment.plan import TrainingPlan
-from heedful.experiment.pretrained_encoder import load_encoder_weights, pretrained_encoder
+from heedful.experiment.pretrained_encoder import load_encoder_weights
 from heedful.experiment.trainer_setup import build_model, build_trainer
 from heedful.experiment.validation import Validator
 from heedful.pytree import tensors_of
@@ -30,7 +30,13 @@ from heedful.runs import Run
 from heedful.storage.atomic import atomic_replace
 from heedful.tasks.task_data import DataModule, VocabSizes
 from heedful.training import state
-from heedful.training.callbacks import Callback, MetricsLogger, StepMetrics, ValidationResult
+from heedful.training.callbacks import (
+    Callback,
+    MetricsLogger,
+    PeriodicLogger,
+    StepMetrics,
+    ValidationResult,
+)
 from heedful.training.checkpoints import CheckpointManager, Snapshot
 from heedful.training.distributed import DistributedContext
 from heedful.training.optim import LRSchedule
@@ -125,15 +131,17 @@ class TrainingJob:
             self.run.truncate_logs_after(-1, self.log)
         num_parameters = sum(parameter.numel() for parameter in self.trainer.model.parameters())
         self.log(f"model: {num_parameters:,} parameters on {self.plan.device}")
-        if (encoder := pretrained_encoder(self.plan.recipe)) is not None:
+        if (encoder := self.plan.recipe.pretrained_encoder) is not None:
             load_encoder_weights(encoder, self.trainer.model)
             tuned = "frozen" if encoder.tune == "frozen" else f"tuned: {encoder.tune}"
             self.log(f"encoder: states of {encoder.path}, {tuned}, with its tokenizer")
         if self.config.init_from is not None:
             Run(self.config.init_from).load_weights_into(self.trainer.model)
             self.log(f"initialized from {self.config.init_from}")
-        tokenizers, vectors = self.data_module.tokenizers, self.config.init_embeddings
-        load_embedding_files(self.trainer.model, vectors, tokenizers, self.log)
+        for name, path in self.config.init_embeddings:
+            if path is not None:
+                tokenizer = getattr(self.data_module.tokenizers, name)
+                load_embedding_file(self.trainer.model, name, path, tokenizer, self.log)
 
     def resume(self, snapshot: Snapshot) -> None:
         """Restore a snapshot and drop the logs of later steps."""
@@ -167,10 +175,10 @@ class TrainingJob:
         info = environment_info(self.plan.device, self.dist_context)
         self._write_metrics({"type": "environment", "step": step, **info})
         settings = self.plan.recipe.model_dump(mode="json")
-        loggers = [
-            MetricsLogger(self._write_metrics, self.trainer.model, self._extra_log_fields),
-            *build_tracker_callbacks(self.plan.report_to, self.run.folder, settings, self.log),
-        ]
+        loggers: list[PeriodicLogger]
+        loggers = [MetricsLogger(self._write_metrics, self.trainer.model, self._extra_log_fields)]
+        if trackers := self.plan.report_to:
+            loggers += build_tracker_callbacks(trackers, self.run.folder, settings, self.log)
         with show_progress(
             self.plan.console,
             step=step,

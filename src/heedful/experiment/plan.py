@@ -33,7 +33,7 @@ from heedful.config.base import type_of
 from heedful.data.text.sharded_dataset import PreparedDataConfig, load_prepared_dataset
 from heedful.errors import ArgumentError, ConfigError, RunError, check, format_count
 from heedful.experiment.data_modules import require_training_data
-from heedful.experiment.embedding_files import check_embedding_files
+from heedful.experiment.embedding_files import check_embedding_file
 from heedful.experiment.flops import check_trainable
 from heedful.experiment.pretrained_encoder import with_pretrained_model
 from heedful.recipes import Recipe, load_recipe
@@ -78,10 +78,15 @@ class TrainingPlan:
     def checked(self) -> Self:
         """Return the plan with its pretrained encoder; raise if it cannot be carried out."""
         require_training_data(self.recipe)
-        check_trackers(self.report_to)
+        if self.report_to:
+            check_trackers(self.report_to)
         if not self.run.is_saved:  # a saved run does not read them again
-            check_embedding_files(self.config.init_embeddings)
-        plan = self.with_recipe(with_pretrained_model(self.recipe, self.run))
+            for _, path in self.config.init_embeddings:
+                if path is not None:
+                    check_embedding_file(path)
+        plan = self
+        if self.recipe.pretrained_encoder:
+            plan = self.with_recipe(with_pretrained_model(self.recipe, self.run))
         check_trainable(plan.recipe)
         return plan
 

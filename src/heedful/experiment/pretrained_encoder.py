@@ -23,21 +23,15 @@ from heedful.tokenization.pretrained import PretrainedTokenizerConfig
 from heedful.tokenization.tokenizer import Tokenizer
 
 
-def pretrained_encoder(recipe: Recipe) -> PretrainedEncoderConfig | None:
-    """Return the encoder of the model if it is pretrained."""
-    encoder = getattr(recipe.model, "encoder", None)
-    return encoder if isinstance(encoder, PretrainedEncoderConfig) else None
-
-
 def with_pretrained_model(recipe: Recipe, run: Run) -> Recipe:
     """Fill in the architecture and the source tokenizer of the pretrained model, if there is one.
 
     A run that was saved has its own copy of both, and the folder of that model may be gone.
     """
-    encoder = pretrained_encoder(recipe)
+    encoder = recipe.pretrained_encoder
     if encoder is None:
         return recipe
-    if run.exists and run.is_saved and (saved := pretrained_encoder(run.read_recipe())):
+    if run.exists and run.is_saved and (saved := run.read_recipe().pretrained_encoder):
         filled = {"model": saved.model, "prepend_bos": saved.prepend_bos}
         return _with_parts(recipe, encoder.model_copy(update=filled), run.read_recipe())
     other = _read_recipe(encoder.path)
@@ -66,7 +60,7 @@ def _with_parts(recipe: Recipe, encoder: PretrainedEncoderConfig, other: Recipe)
 
 def pretrained_tokenizer(recipe: Recipe) -> Tokenizer | None:
     """Load the source tokenizer of the pretrained model; None if there is no such model."""
-    if (encoder := pretrained_encoder(recipe)) is None:
+    if (encoder := recipe.pretrained_encoder) is None:
         return None
     with _tokenizer_folder(encoder.path) as folder:
         return recipe.tokenizers.source_config.load(folder)
@@ -74,7 +68,7 @@ def pretrained_tokenizer(recipe: Recipe) -> Tokenizer | None:
 
 def check_pretrained_tokenizer(recipe: Recipe, tokens_folder: Path) -> None:
     """Raise ConfigError if tokens were made with another tokenizer than the pretrained model's."""
-    if (encoder := pretrained_encoder(recipe)) is None:
+    if (encoder := recipe.pretrained_encoder) is None:
         return
     with _tokenizer_folder(encoder.path) as folder:
         folders = _source_folder(tokens_folder), folder

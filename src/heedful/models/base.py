@@ -152,6 +152,10 @@ class Decoder(nn.Module, ABC):
     def step(self, tokens: StepTokens, state: Any) -> StepOutput[Any]:
         """Process one token per row and predict the next."""
 
+    def check_encoder(self, encoder: Encoder) -> None:
+        """Raise ConfigError for an encoder without the states that this decoder attends to."""
+        assert not self.attends_by_layer, type(self)
+
     def build_copy_source(self, encoder_output: EncoderOutput) -> CopySource | None:
         """Prepare the source for an output head that copies from it."""
         tokens, mask = encoder_output.tokens, encoder_output.mask.squeeze(1)

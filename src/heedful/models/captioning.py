@@ -36,7 +36,6 @@ from heedful.models.image_encoders import (
     normalize_pixels,
 )
 from heedful.models.recurrent.config import RecurrentDecoderConfig
-from heedful.models.transformer import check_encoder_layers
 from heedful.shapes import Lengths, Losses, Shaped, SourceInputs, SourceStates, TokenIds
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 
@@ -224,7 +223,7 @@ class CaptioningConfig(BaseConfig):
             memory_size=encoder.output_size,
             encoder_sizes=encoder.state_sizes,
         )
-        check_encoder_layers(encoder, decoder)
+        decoder.check_encoder(encoder)
         word_loss = None
         if self.word_loss_weight:
             word_loss = WordLoss(encoder.output_size, target_vocab_size, self.word_loss_weight)

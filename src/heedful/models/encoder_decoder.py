@@ -189,7 +189,7 @@ class EncoderDecoderConfig(BaseConfig):
             memory_size=encoder.output_size,
             encoder_sizes=encoder.state_sizes,
         )
-        transformer.check_encoder_layers(encoder, decoder)
+        decoder.check_encoder(encoder)
         model = EncoderDecoderModel(encoder, decoder, source_eos=self.source_eos)
         self.init.initialize(model)
         message = "an output head that points has no weights to tie"

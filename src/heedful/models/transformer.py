@@ -97,6 +97,19 @@ class TransformerDecoder(Decoder):
         self.has_alignment_heads = stack.has_alignment_heads
 
     @override
+    def check_encoder(self, encoder: Encoder) -> None:
+        if not self.attends_by_layer:
+            return
+        setting, hint = "decoder.cross_attention_to", "set it to 'top-layer', or change the encoder"
+        sizes, num_layers = encoder.layer_input_sizes, len(self.stack.layers)
+        message = f"is 'same-layer', but the decoder has {format_count(num_layers, 'layer')}, "
+        message += f"the encoder {len(sizes)}"
+        check(len(sizes) == num_layers, setting, message, hint)
+        lower, top = set(sizes[1:]), encoder.output_size
+        message = f"is 'same-layer', but the encoder layers have different sizes: {lower | {top}}"
+        check(lower <= {top}, setting, message, hint)
+
+    @override
     def initial_state(self, encoder_output: EncoderOutput) -> TransformerDecoderState:
         states, mask = encoder_output.states, encoder_output.mask
         keys, layer_states = encoder_output.keys, encoder_output.layer_states
@@ -206,17 +219,3 @@ class TransformerDecoderConfig(EmbeddedTransformerConfigBase):
             unit = name.removeprefix("alignment_").rstrip("s")
             message = f"is {value}, but there are {limit} {unit}s"
             check(value is None or value <= limit, name, message, "lower it, or remove it")
-
-
-def check_encoder_layers(encoder: Encoder, decoder: Decoder) -> None:
-    """Raise ConfigError if decoder layer l should attend to encoder layer l, but cannot."""
-    if not (isinstance(decoder, TransformerDecoder) and decoder.attends_by_layer):
-        return
-    setting, hint = "decoder.cross_attention_to", "set it to 'top-layer', or change the encoder"
-    sizes, num_layers = encoder.layer_input_sizes, len(decoder.stack.layers)
-    message = f"is 'same-layer', but the decoder has {format_count(num_layers, 'layer')}, "
-    message += f"the encoder {len(sizes)}"
-    check(len(sizes) == num_layers, setting, message, hint)
-    lower, top = set(sizes[1:]), encoder.output_size
-    message = f"is 'same-layer', but the encoder layers have different sizes: {lower | {top}}"
-    check(lower <= {top}, setting, message, hint)

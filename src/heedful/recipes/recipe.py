@@ -35,6 +35,7 @@ from heedful.data.text.token_stream import LMBatchingConfig
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import ConfigError, check, choices_hint, did_you_mean
 from heedful.evaluation.registry import MetricSpec
+from heedful.models.pretrained import PretrainedEncoderConfig
 from heedful.tasks.registry import all_tasks, task_of_model
 from heedful.tasks.task import Task
 from heedful.tokenization.subword import SubwordTokenizerConfig
@@ -148,6 +149,12 @@ class Recipe(BaseConfig):
     def task(self) -> Task:
         """The task that the model is for."""
         return task_of_model(self.model)
+
+    @property
+    def pretrained_encoder(self) -> PretrainedEncoderConfig | None:
+        """The encoder of the model, if it is pretrained."""
+        encoder = getattr(self.model, "encoder", None)
+        return encoder if isinstance(encoder, PretrainedEncoderConfig) else None
 
     @property
     def best_model_metric(self) -> MetricSpec:

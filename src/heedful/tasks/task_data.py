@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
@@ -136,14 +137,19 @@ class TaskData(ABC):
     """What data.dev and data.test may be."""
     train_source_configs: ClassVar[tuple[type[BaseConfig], ...]] = ()
     """What only data.train may be."""
-    file_options: ClassVar[FileOptions]
-    """The files that `train`, `prepare`, `evaluate` and `compare` take."""
     is_word_level: ClassVar[bool] = False
     """Whether outputs are labels of words, so that tokens must show where a word begins."""
     batch_size_setting: ClassVar[str]
     """The setting that --auto-find-batch-size changes."""
     batch_size_unit: ClassVar[str]
     data_module: ClassVar[type[DataModule]] = RowDataModule
+
+    @property
+    def file_options(self) -> FileOptions:
+        """The files of `train`, `prepare`, `evaluate` and `compare`: those of module `command`."""
+        package = type(self).__module__.rpartition(".")[0]
+        options: FileOptions = import_module(f"{package}.command").FILE_OPTIONS
+        return options
 
     def check(self, config: ExperimentConfig) -> None:
         """Raise ConfigError for sources, or tokenizers, of other data."""

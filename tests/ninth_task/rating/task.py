@@ -31,7 +31,6 @@ from heedful.tasks.task import DefaultRecipe, Task
 from heedful.tasks.task_data import BatchShape, TaskData, random_tokens
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.training.objectives import LossTerms, Objective
-from rating.command import FILE_OPTIONS
 
 # ----- the model
 
@@ -196,7 +195,6 @@ class Rater(BatchPredictor[str, Rating]):
 class RatingData(TaskData):
     example_format = RatedTextFormat()
     source_configs = PAIR_SOURCES
-    file_options = FILE_OPTIONS
     batch_size_setting, batch_size_unit = "training.batching.max_tokens", "tokens"
 
     def build_dataset(self, config, tokenizers, data, split):

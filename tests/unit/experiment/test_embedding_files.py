@@ -7,13 +7,11 @@ import torch
 
 import heedful
 from heedful.errors import ConfigError, DataError
-from heedful.experiment.embedding_files import load_embedding_files
+from heedful.experiment.embedding_files import load_embedding_file
 from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.models.language_model import LanguageModelConfig
 from heedful.tasks.classification.model import TextClassifierConfig
 from heedful.tokenization.tokenizer import WordTokenizerConfig
-from heedful.tokenization.tokenizer_pair import TokenizerPair
-from heedful.training.config import InitEmbeddingsConfig
 from tests.labeled_texts import write_labeled_recipe
 
 GLOVE = "servus 1 2 3\nPuella 4 5 6\nhortus -1 0 0.5\n. 7 8 9\n. . . 1 1 1\n"
@@ -33,9 +31,10 @@ def build(settings=None):
 
 
 def load(model, log=None, **paths):
-    config = InitEmbeddingsConfig.model_validate({side: str(path) for side, path in paths.items()})
     log = [] if log is None else log
-    load_embedding_files(model, config, TokenizerPair(SOURCES, TARGETS), log.append)
+    tokenizers = {"source": SOURCES, "target": TARGETS}
+    for name, path in paths.items():
+        load_embedding_file(model, name, str(path), tokenizers[name], log.append)
 
 
 @pytest.mark.parametrize("text", [GLOVE, WORD2VEC])

@@ -7,6 +7,7 @@ probability within 2^-17 of that asked for; all else matches its reference up to
 """
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,11 @@ from torch.nn import functional
 from typing_extensions import override
 
 from heedful.acceleration import tuning
-from heedful.acceleration.deferred_log_probs import DeferredLogProbs, can_be_deferred
+from heedful.acceleration.deferred_log_probs import (
+    DeferredLogProbs,
+    are_deferred_on,
+    can_be_deferred,
+)
 from heedful.attention.alignments import mask_scores
 from heedful.attention.attention import softmax_context
 from heedful.attention.memory import Memory
@@ -91,12 +96,6 @@ def can_defer_on_cpu(inputs: Tensor, projection: nn.Module) -> bool:
     return num_logits >= tuning.MIN_DEFERRED_LOGITS and _can_run(inputs, projection.weight)
 
 
-def can_use_deferred_on_cpu(log_probs: Tensor, *_: object) -> bool:
-    """Whether log-probabilities were deferred, and nothing has needed them."""
-    is_deferred = isinstance(log_probs, DeferredLogProbs) and not log_probs.is_computed
-    return is_deferred and log_probs.device.type == "cpu"
-
-
 def cross_entropy_on_cpu(log_probs: Tensor, targets: TokenIds, label_smoothing: float) -> Scalar:
     """Kernel of `smoothed_cross_entropy` for deferred log-probabilities."""
     assert isinstance(log_probs, DeferredLogProbs), type(log_probs)
@@ -164,5 +163,5 @@ def register() -> None:
     """Register the kernels; those of Triton take precedence, which are for other devices."""
     softmax_context.register("16-bit", context_with_dropout, can_attend_with_dropout)
     smoothed_cross_entropy.register(
-        "deferred on CPU", cross_entropy_on_cpu, can_use_deferred_on_cpu
+        "deferred on CPU", cross_entropy_on_cpu, partial(are_deferred_on, "cpu")
     )

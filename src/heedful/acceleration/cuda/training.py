@@ -4,6 +4,7 @@ They compute in the precision of autocast where the plain code would cast before
 Invariant: a kernel matches the plain code up to the rounding of that precision.
 """
 
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -14,6 +15,7 @@ from typing_extensions import override
 from heedful.acceleration import tuning
 from heedful.acceleration.deferred_log_probs import (
     DeferredLogProbs,
+    are_deferred_on,
     can_be_deferred,
     has_hooks,
     product_dtype,
@@ -150,12 +152,6 @@ def can_defer_on_gpu(inputs: Vectors, projection: nn.Module) -> bool:
     return can_be_deferred(inputs, projection) and _can_run(inputs)
 
 
-def can_use_deferred(log_probs: Tensor, *_: object) -> bool:
-    """Whether log-probabilities were deferred, and nothing has needed them."""
-    is_deferred = isinstance(log_probs, DeferredLogProbs) and not log_probs.is_computed
-    return is_deferred and log_probs.device.type == TRITON_DEVICE_TYPE
-
-
 def deferred_cross_entropy(log_probs: Tensor, targets: TokenIds, label_smoothing: float) -> Scalar:
     """Kernel of `smoothed_cross_entropy` for deferred log-probabilities."""
     from heedful.acceleration.triton.cross_entropy import linear_cross_entropy
@@ -175,4 +171,5 @@ def deferred_cross_entropy(log_probs: Tensor, targets: TokenIds, label_smoothing
 def register() -> None:
     """Register all kernels in front of those of other modules."""
     softmax_context.register("triton", triton_context, can_attend)
-    smoothed_cross_entropy.register("triton", deferred_cross_entropy, can_use_deferred)
+    can_run = partial(are_deferred_on, TRITON_DEVICE_TYPE)
+    smoothed_cross_entropy.register("triton", deferred_cross_entropy, can_run)

@@ -33,7 +33,6 @@ from heedful.models.captioning import CaptioningConfig
 from heedful.models.efficientnet import EfficientNetEncoder
 from heedful.models.image_encoders import FeatureEncoder
 from heedful.tasks.captioning.caption import Caption
-from heedful.tasks.captioning.command import FILE_OPTIONS
 from heedful.tasks.captioning.images import name_images
 from heedful.tasks.captioning.predictor import Captioner, image_encoder_of
 from heedful.tasks.command_line import Split
@@ -119,7 +118,6 @@ class CaptionData(PairData):
     example_format = CAPTIONED_IMAGES
     source_configs = (*CAPTION_SOURCES, BuiltInImagesConfig)
     train_source_configs = ()
-    file_options = FILE_OPTIONS
     data_module = CaptionDataModule
 
     @override

@@ -11,7 +11,6 @@ from heedful.data.text.example_formats import LABELED_TEXTS
 from heedful.errors import check
 from heedful.evaluation.confusion import ConfusionMatrix, confusion_sums
 from heedful.pytree import to_float64
-from heedful.tasks.classification.command import FILE_OPTIONS
 from heedful.tasks.classification.model import TextClassifier, TextClassifierConfig, label_indices
 from heedful.tasks.classification.predictor import METRICS, Classifier
 from heedful.tasks.evaluation import SystemOutputs
@@ -51,7 +50,6 @@ class ClassificationData(LabelData):
     """The data of text classifiers."""
 
     example_format = LABELED_TEXTS
-    file_options = FILE_OPTIONS
     label_name = "labels"
 
     @override

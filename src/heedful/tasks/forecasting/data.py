@@ -15,7 +15,6 @@ from heedful.data.synthetic.series import BuiltInSeriesConfig
 from heedful.data.text.example_formats import SERIES, ExampleSource
 from heedful.errors import DataError, check, format_count
 from heedful.tasks.command_line import Split
-from heedful.tasks.forecasting.command import FILE_OPTIONS
 from heedful.tasks.forecasting.model import ForecastingModelConfig
 from heedful.tasks.forecasting.predictor import check_values
 from heedful.tasks.task_data import (
@@ -136,7 +135,6 @@ class SeriesData(NumericData):
     model_inputs = "a forecaster reads numbers"
     example_format = SERIES
     source_configs = (SeriesFileConfig, BuiltInSeriesConfig)
-    file_options = FILE_OPTIONS
     batch_size_setting = "data.series_batching.batch_size"
     batch_size_unit = "windows"
     data_module = SeriesDataModule

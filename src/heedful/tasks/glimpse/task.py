@@ -28,7 +28,6 @@ from heedful.evaluation.registry import ACCURACY, LOSS, MetricSpec
 from heedful.pytree import to_float64
 from heedful.tasks.command_line import Split
 from heedful.tasks.evaluation import DevEvaluator, Evaluation
-from heedful.tasks.glimpse.command import FILE_OPTIONS
 from heedful.tasks.glimpse.draw_window import DrawWindowConfig
 from heedful.tasks.glimpse.model import (
     GlimpseModel,
@@ -152,7 +151,6 @@ class LabeledImageData(NumericData):
     model_inputs = "a glimpse model reads images"
     example_format = LABELED_IMAGES
     source_configs = (IdxImagesConfig, BuiltInDigitsConfig)
-    file_options = FILE_OPTIONS
     batch_size_setting = "data.labeled_images.batch_size"
     batch_size_unit = "images"
     data_module = LabeledImageDataModule

@@ -27,7 +27,6 @@ from heedful.pytree import to_float64
 from heedful.tasks.evaluation import METRIC_SETTING, SystemOutputs
 from heedful.tasks.labels import LabelData, LabelEvaluation, LabelTask
 from heedful.tasks.prediction import LoadedRun
-from heedful.tasks.tagging.command import FILE_OPTIONS
 from heedful.tasks.tagging.model import SequenceTagger, SequenceTaggerConfig, tag_indices
 from heedful.tasks.tagging.predictor import Tagger, choose_metrics
 from heedful.tasks.task_data import DataModule, ExperimentConfig, TrainData
@@ -123,7 +122,6 @@ class TaggingData(LabelData):
 
     example_format = TAGGED_TEXTS
     source_configs = (ConllConfig, *PAIR_SOURCES)
-    file_options = FILE_OPTIONS
     is_word_level = True
     label_name = "tags"
 

@@ -10,8 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
-from heedful.tasks.translation.html_sentences import escape, split_html
-from heedful.tasks.translation.sentences import PIECE, InlineTag, Sentence, sentence_spans
+from heedful.tasks.translation.sentences import (
+    PIECE,
+    InlineTag,
+    Sentence,
+    escape,
+    sentence_spans,
+    split_html,
+)
 
 DocumentFormat = Literal["document", "html"]
 
