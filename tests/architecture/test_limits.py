@@ -15,7 +15,7 @@ def write_package(folder: Path, **modules: str) -> Path:
     return package
 
 
-def test_figure_above_its_limit_raises():
+def test_figure_above_limit_raises():
     assert exceeded({"lines": 101}, {"lines": 100}) == ["lines is 101, more than 100"]
     assert exceeded({"lines": 100}, {"lines": 100}) == []
 
@@ -37,7 +37,7 @@ def test_import_circle_is_found_through_an_import_in_a_function(tmp_path):
     assert circles == [["package.first", "package.second", "package.third"]]
 
 
-def test_module_with_one_importer_in_its_folder_is_found(tmp_path):
+def test_module_with_one_importer_in_the_folder_is_found(tmp_path):
     package = write_package(
         tmp_path, both="", one="import package.both", two="import package.both, package.one"
     )

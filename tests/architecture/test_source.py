@@ -116,7 +116,7 @@ def test_no_function_accepts_unknown_keywords(violations):
     assert violations[keyword_dicts].keys() == KEYWORD_DICTS.keys()
 
 
-def test_numbers_agree_with_their_nouns(violations):
+def test_numbers_agree_with_nouns(violations):
     assert violations[uncounted_plurals].keys() == PLURALS.keys(), "use format_count"
 
 
@@ -174,7 +174,7 @@ def test_class_before_the_namesake_is_found():
     assert namesake_not_first(ast.parse(code), {"other"}) is None
 
 
-def test_every_package_names_its_modules_in_reading_order():
+def test_every_package_names_the_modules_in_reading_order():
     unnamed = {}
     for init in SOURCE.glob("*/**/__init__.py"):
         files = {path.stem for path in init.parent.glob("*.py")} - {"__init__"}

@@ -102,7 +102,7 @@ def test_no_batching_of_a_task_is_named_elsewhere():
     assert found == []
 
 
-def test_every_task_has_its_own_models_and_a_first_metric_of_loss():
+def test_every_task_has_own_models_and_a_first_metric_of_loss():
     configs = [config for task in all_tasks() for config in task.model_configs]
     assert len(configs) == len(set(configs))
     assert {next(iter(task.evaluation.metrics)) for task in all_tasks()} == {"loss"}

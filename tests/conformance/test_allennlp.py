@@ -56,7 +56,7 @@ def test_cosine_returns_allennlp_values():
     check_scores(actual, [[[0, 0]], [[0.9948, 0.9973]]], tolerance=1e-4)
 
 
-def test_bilinear_returns_allennlp_values_without_their_bias():
+def test_bilinear_returns_allennlp_values_without_the_bias():
     queries, keys = [[[1, 1], [2, 2]]], [[[1, 0], [0, 1]]]
     matrix = [[-0.3, 0.5], [2.0, -1.0]]
     actual = scores_of(BilinearScore(2, 2), queries, keys, projection__weight=matrix)
@@ -85,7 +85,7 @@ def test_additive_returns_allennlp_values():
     check_scores(actual, expected)
 
 
-def test_linear_returns_allennlp_values_without_their_bias():
+def test_linear_returns_allennlp_values_without_the_bias():
     queries = [[[0, 0, 0], [4, 5, 6]], [[-7, -8, -9], [10, 11, 12]]]
     actual = scores_of(
         LinearScore(3, 3),

@@ -178,7 +178,7 @@ def test_masks_filled_as_by_the_original(tmp_path):
 
 
 @pytest.mark.parametrize("lstrip", [True, False])
-def test_mask_token_of_the_model_is_understood_as_by_its_tokenizer(lstrip, tmp_path):
+def test_mask_token_of_the_model_is_understood_as_by_the_tokenizer(lstrip, tmp_path):
     folder, run = tmp_path / "model", tmp_path / "run"
     write_encoder(folder, "roberta")
     special = json.loads((folder / "special_tokens_map.json").read_text())

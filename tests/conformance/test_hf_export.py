@@ -226,7 +226,7 @@ def test_files_of_the_original_verified_with_the_run(tmp_path):
 
 
 @pytest.mark.parametrize("model_type", ["gpt2", pytest.param("bert", marks=pytest.mark.wide)])
-def test_language_model_that_was_trained_further_keeps_its_settings(model_type, tmp_path):
+def test_language_model_that_was_trained_further_keeps_settings(model_type, tmp_path):
     write, _ = LANGUAGE_MODELS[model_type]
     folder, run, tuned = (tmp_path / name for name in ("model", "run", "tuned"))
     write(folder)
@@ -246,7 +246,7 @@ def test_language_model_that_was_trained_further_keeps_its_settings(model_type, 
     assert any("mlp" in name or "intermediate" in name for name in changed)
 
 
-def test_changed_bias_that_gpt2_does_not_have_is_refused(tmp_path):
+def test_changed_bias_that_gpt2_does_not_have_is_rejected(tmp_path):
     write_gpt2(tmp_path / "model")
     import_run(tmp_path / "model", tmp_path / "run")
     loaded = load_run(tmp_path / "run")
@@ -258,7 +258,7 @@ def test_changed_bias_that_gpt2_does_not_have_is_refused(tmp_path):
     assert not (tmp_path / "back").exists()
 
 
-def test_imported_language_model_with_other_settings_is_refused(tmp_path):
+def test_imported_language_model_with_other_settings_is_rejected(tmp_path):
     write_gpt2(tmp_path / "model")
     import_run(tmp_path / "model", tmp_path / "run")
     run = Run(tmp_path / "run")

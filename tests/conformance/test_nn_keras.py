@@ -326,7 +326,7 @@ def test_float64_is_kept_here_and_cast_in_keras(layers):
     assert layers.Attention(dtype="float64")([states, states]).dtype == torch.float
 
 
-def test_every_option_of_keras_is_on_its_page(layers):
+def test_every_option_of_keras_is_on_the_page(layers):
     words = set(re.findall(r"\w+", (ROOT / "docs" / "from-keras.md").read_text(encoding="utf-8")))
     for name in ("Attention", "AdditiveAttention", "MultiHeadAttention"):
         for function in (getattr(layers, name).__init__, getattr(layers, name).call):

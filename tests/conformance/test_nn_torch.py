@@ -233,7 +233,7 @@ def test_causal_flag_and_other_mask_are_both_applied_and_in_torch_one_of_them():
     torch.testing.assert_close(ours(states, states, states, **arguments)[0], expected)
 
 
-def test_layer_in_torch_encoder_layer_runs_its_own_attention():
+def test_layer_in_torch_encoder_layer_runs_own_attention():
     encoder_layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).double().eval()
     theirs = encoder_layer.self_attn
     ours = MultiheadAttention(4, 2, batch_first=True, dtype=torch.double).eval()

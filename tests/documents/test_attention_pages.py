@@ -129,7 +129,7 @@ def test_page_has_all_parts_in_order(page):
 
 
 @each_page
-def test_page_shows_its_figure(page):
+def test_page_shows_the_figure(page):
     shown = [page.parent / link for link in links(text_of(page)) if link.endswith(".svg")]
     first, *others = [path.resolve() for path in shown]
     assert first == figure_path(page)
@@ -138,7 +138,7 @@ def test_page_shows_its_figure(page):
 
 
 @each_type_page
-def test_yaml_of_page_selects_its_type(page):
+def test_yaml_of_page_selects_type(page):
     assert settings_of(page)
     for settings in settings_of(page):
         assert page.stem in types_in_settings(settings)
@@ -212,7 +212,7 @@ def test_every_figure_is_shown():
     assert {path for path, _ in figures_of(MASKS) if path not in shown} == set()
 
 
-def test_caption_figures_are_those_of_the_decoders_on_their_page():
+def test_caption_figures_are_those_of_the_decoders_on_page():
     images = CAPTIONS_PAGE.parent / "images"
     drawn = {images / f"captioning-{name}.svg" for name in decoders_of_page()}
     assert drawn == set(images.glob("captioning-*.svg"))

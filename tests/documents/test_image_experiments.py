@@ -14,7 +14,7 @@ def caption_of(words, gates):
     return CaptionAttention(None, words, grid, gates)
 
 
-def test_words_listed_by_their_mean_sentinel_weight():
+def test_words_listed_by_mean_sentinel_weight():
     captions = [caption_of(["a", "red", "a"], [0.2, 0.9, 0.4]), caption_of(["red"], [1.0])]
     (first, second) = sentinel.measure_words(captions)
     assert (first.word, first.count, second.word, second.count) == ("a", 2, "red", 2)

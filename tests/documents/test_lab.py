@@ -642,7 +642,7 @@ def test_transfer_experiment_trains_what_is_missing(tmp_path):
     assert tables(again.stdout) == [table]
 
 
-def test_forcing_experiment_prints_the_tables_of_its_page():
+def test_forcing_experiment_prints_the_tables_of_the_page():
     result = run(forcing, "demo", "--num-sentences", "3")
     assert result.exit_code == 0, result.output
     printed, written = tables(result.output), tables(page("forcing"))

@@ -26,7 +26,7 @@ def defined_in(path):
 
 
 @each_page
-def test_every_difference_names_its_test(page):
+def test_every_difference_names_the_test(page):
     table = text_of(page).split("## Differences")[1]
     rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
     assert len(rows) >= 8
@@ -36,7 +36,7 @@ def test_every_difference_names_its_test(page):
         assert name in defined, row
 
 
-def test_every_option_of_torch_is_on_its_page():
+def test_every_option_of_torch_is_on_the_page():
     words = set(re.findall(r"\w+", text_of("from-torch.md")))
     for function in (nn.MultiheadAttention.__init__, nn.MultiheadAttention.forward):
         assert set(inspect.signature(function).parameters) - {"self"} <= words

@@ -15,7 +15,7 @@ each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
 
 @pytest.mark.wide
 @each_notebook
-def test_notebook_returns_its_stored_outputs(path):
+def test_notebook_returns_stored_outputs(path):
     command = [sys.executable, "-m", "tests.documents.notebooks", str(path)]
     completed = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=MAX_SECONDS, check=False

@@ -21,7 +21,7 @@ def metadata(tmp_path, monkeypatch):
     return email.message_from_bytes(Path(tmp_path, name, "METADATA").read_bytes())
 
 
-def test_package_names_its_authors_and_license(metadata):
+def test_package_names_the_authors_and_license(metadata):
     assert metadata["Author"] == "The heedful authors"
     assert metadata["License-Expression"] == "Apache-2.0"
 

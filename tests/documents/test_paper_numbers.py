@@ -51,7 +51,7 @@ def check_section(recipe, name, section):
 
 
 @pytest.mark.parametrize(("name", "section"), SECTIONS)
-def test_recipe_has_the_numbers_of_its_paper(name, section):
+def test_recipe_has_the_numbers_of_the_paper(name, section):
     check_section(load_recipe(name), name, section)
 
 
@@ -106,7 +106,7 @@ def test_parameter_count_is_that_of_the_paper_or_has_a_reason(name):
     assert is_close == (count.reason is None), f"{count.derived:,} of {count.source}"
 
 
-def test_pointer_adds_as_many_parameters_as_in_its_paper():
+def test_pointer_adds_as_many_parameters_as_in_the_paper():
     names = ("pointer-generator-2017", "see-2017-coverage")
     with_pointer, without = map(num_parameters, names)
     assert with_pointer - without == POINTER_GATE == 1_153  # section 5

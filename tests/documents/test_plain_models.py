@@ -9,7 +9,7 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PA
 
 
 @each_page
-def test_plain_model_equals_its_recipe(page):
+def test_plain_model_equals_the_recipe(page):
     exec(compile(python_of(page.read_text("utf-8")), page, "exec"), {"__name__": page.stem})
 
 

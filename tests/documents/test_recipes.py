@@ -157,7 +157,7 @@ def test_systems_without_recurrence_have_both_sizes():
 
 
 @pytest.mark.parametrize("name", FLICKR8K)
-def test_recipe_for_flickr8k_reads_the_official_splits(name):
+def test_recipe_for_flickr8k_uses_the_official_splits(name):
     data = load_recipe(name).data
     for split in ("train", "dev", "test"):
         source = getattr(data, split)

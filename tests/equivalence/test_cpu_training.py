@@ -35,7 +35,7 @@ def kernel_name(op, *arguments):
 
 
 @pytest.mark.parametrize("probability", [2**-16, 0.1, 0.3, 0.5, 0.9])
-def test_dropout_drops_with_its_probability_and_keeps_the_mean(probability):
+def test_dropout_drops_with_the_probability_and_keeps_the_mean(probability):
     torch.manual_seed(0)
     inputs = torch.ones(1000, 1001, dtype=torch.float64)
     outputs = FastDropout(probability)(inputs)
@@ -109,7 +109,7 @@ def test_attention_same_as_reference_where_dropout_keeps_all(monkeypatch, is_cau
     torch.testing.assert_close(softmax_context(queries, memory, 2.0, 0.1), expected)
 
 
-def test_attention_drops_weights_and_keeps_their_mean():
+def test_attention_drops_weights_and_keeps_mean():
     torch.manual_seed(0)
     queries, memory = heads(is_causal=False)
     memory = memory._replace(values=torch.eye(6, dtype=torch.float64).expand(3, 2, 6, 6))

@@ -100,7 +100,7 @@ def test_residual_norm_equals_layer_norm_of_the_sum(shape, dtype):
     assert_same(fused, plain, inputs + parameters)
 
 
-def test_norm_without_update_reads_inputs_of_any_layout():
+def test_norm_without_update_supports_inputs_of_any_layout():
     transposed = normal(6, 5).detach().T.requires_grad_()
 
     def fused(x, w, b):
@@ -133,7 +133,7 @@ def test_dropout_of_residual_has_the_same_mask_in_both_directions():
     assert_same(fused, plain, [normal(*shape), normal(*shape), normal(24), normal(24)])
 
 
-def test_dropout_keeps_its_share_and_differs_between_calls():
+def test_dropout_keeps_share_and_differs_between_calls():
     shape, p = (16, 64), 0.25
     first, again, other = (draw_mask(shape, p, seed) for seed in (1, 1, 2))
     assert torch.equal(first, again)

@@ -214,7 +214,7 @@ def test_masked_tiles_not_computed():
 @pytest.mark.parametrize(
     "alignment", [SoftmaxAlignment(), SparsemaxAlignment(), EntmaxAlignment(1.5)], ids=str
 )
-def test_any_alignment_of_triton_scores_equals_its_reference(alignment, monkeypatch):
+def test_any_alignment_of_triton_scores_equals_the_reference(alignment, monkeypatch):
     monkeypatch.setattr(kernels, "TRITON_DEVICE_TYPE", DEVICE)
     monkeypatch.setattr(tuning, "MIN_TRITON_ELEMENTS", 1)
     for score in (AdditiveScore(3, 5, hidden_size=6, bias=True), ConcatScore(3, 5, hidden_size=6)):

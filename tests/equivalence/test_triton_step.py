@@ -168,7 +168,7 @@ def test_masked_keys_are_not_read():
     assert torch.equal(actual.weights, expected.weights)
 
 
-def test_nan_in_a_query_reaches_all_of_its_row(monkeypatch):
+def test_nan_in_a_query_reaches_all_of_the_row(monkeypatch):
     attention, (queries, values, mask) = build_attention(), random_inputs()
     with torch.no_grad():
         queries[1, 0, 0] = torch.nan

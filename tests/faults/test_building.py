@@ -110,7 +110,7 @@ def test_build_killed_at_random_moments_returns_same_tokens(corpus, whole):
     assert num_shards > 0
 
 
-def test_flipped_bytes_detected_and_only_their_shard_is_rebuilt(corpus, whole):
+def test_flipped_bytes_detected_and_only_the_shard_is_rebuilt(corpus, whole):
     folder = corpus / "flipped"
     build(corpus, folder.name)
     shards = sorted(folder.glob("shard-*"))

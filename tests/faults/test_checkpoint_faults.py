@@ -240,7 +240,7 @@ def small_disk(tmp_path):
 MEGABYTES_8 = 8_000_000 // (3 * 4 + 4 * 8)  # numbers a tensor of a snapshot of that size
 
 
-def test_full_disk_raises_before_any_file_is_written(small_disk):
+def test_full_disk_raises_before_writing(small_disk):
     checkpoints = CheckpointManager(
         small_disk / "checkpoints", CheckpointConfig(keep_last=9), pytest.fail
     )

@@ -123,7 +123,7 @@ def test_damaged_logs_repaired_on_resume(tmp_path, capsys):
         assert all(map(json.loads, (run / name).read_text().splitlines()))
 
 
-def test_logs_of_a_training_killed_before_its_first_checkpoint_start_again(tmp_path):
+def test_logs_of_a_training_killed_before_the_first_checkpoint_start_again(tmp_path):
     recipe, run = write_recipe(tmp_path, steps=100_000, every=50_000), tmp_path / "run"
     process = ForkedCommand("train", recipe, "--run", run, stderr=subprocess.DEVNULL)
     try:
@@ -260,7 +260,7 @@ def test_read_only_folder_loses_nothing(tmp_path):
         assert heedful.train(recipe, run).step == 40
 
 
-def test_signal_with_failed_save_has_its_own_exit_code(tmp_path):
+def test_signal_with_failed_save_has_own_exit_code(tmp_path):
     recipe = write_recipe(tmp_path, steps=100_000, every=50_000)
     with mounted(tmp_path / "disk", "size=4m") as disk:
         run = disk / "run"

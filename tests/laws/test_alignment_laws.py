@@ -193,7 +193,7 @@ def test_fully_masked_row_returns_zeros_and_finite_gradient(alignment, training)
 @all_alignments
 @both_modes
 @pytest.mark.parametrize("row", [(0.0, float("nan"), 1.0), (float("nan"),) * 3], ids=str)
-def test_nan_in_scores_stays_in_its_row(alignment, training, row):
+def test_nan_in_scores_stays_in_the_row(alignment, training, row):
     alignment.train(training)
     scores = torch.tensor([[row], [(0.0, 1.0, 2.0)]])
     weights = compute_weights(alignment, scores, all_visible(scores))

@@ -111,7 +111,7 @@ def test_cell_rows_are_independent(name):
 
 @all_cells
 @both_modes
-def test_nan_stays_in_its_row(name, training):
+def test_nan_stays_in_the_row(name, training):
     cell, inputs = build(name, training=training), random_inputs(5, 3)
     first = initial_state_of(cell, 5)
     inputs[2] = torch.nan

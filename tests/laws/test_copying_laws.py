@@ -123,7 +123,7 @@ def test_copy_share_is_copied_part_of_probability(name):
         assert shares[0, 2] == 1  # it is not in the vocabulary
 
 
-def test_selective_read_weighs_positions_of_last_token_by_their_copy_probability():
+def test_selective_read_weighs_positions_of_last_token_by_copy_probability():
     head, sources, states, features, weights, copying = head_and_inputs("copynet", num_steps=1)
     assert isinstance(head, CopyNetHead)
     copy_probs = head.compute_distributions(features, weights, copying).copy_probs[:, 0]

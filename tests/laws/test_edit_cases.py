@@ -65,7 +65,7 @@ def test_forced_cell_is_forced_and_the_words_before_it_stay(translator, count):
 
 
 @counts(500)
-def test_row_set_to_its_own_weights_changes_no_token(translator, count):
+def test_row_set_to_own_weights_changes_no_token(translator, count):
     for random, text in cases(count):
         before = explain(translator, text)
         layer = random.choice([item.path for item in edited_layers(before)])

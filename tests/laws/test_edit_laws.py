@@ -89,7 +89,7 @@ SCALE = AttentionEdit(scale={0: 0.5})
 
 
 @each_system
-def test_row_set_to_its_own_weights_changes_nothing(name):
+def test_row_set_to_own_weights_changes_nothing(name):
     model = build(name)
     log_probs, rows = run(model)
     edits = [
@@ -135,7 +135,7 @@ def test_forced_row_is_returned_as_forced_and_nothing_before_it_changes(name):
 
 
 @each_system
-def test_dropped_source_position_has_no_weight_in_any_layer_and_rows_keep_their_sums(name):
+def test_dropped_source_position_has_no_weight_in_any_layer_and_rows_keep_sums(name):
     model, edit = build(name), AttentionEdit(layer="source", scale={2: 0.0})
     refusals = [site.why_not(edit) for site in find_attention(model) if site.attends_to_source]
     if any(refusals):

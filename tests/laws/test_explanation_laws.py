@@ -93,7 +93,7 @@ def test_layers_that_come_with_the_prediction_have_effects(attending):
         assert ((checks.effective_support >= 1 - 1e-5) & (checks.effective_support <= size)).all()
 
 
-def test_rows_set_to_their_own_weights_change_nothing(attending):
+def test_rows_set_to_own_weights_change_nothing(attending):
     plain = attending.explain()
     edits = [
         AttentionEdit(layer=layer.path, step=layer.first_step + step, head=head, row=row.tolist())
@@ -128,7 +128,7 @@ def test_removed_position_has_no_weight_in_any_layer(attending):
             np.testing.assert_allclose(layer.weights.sum(-1), 1, rtol=1e-5)
 
 
-def test_edit_of_a_model_without_attention_is_refused(case):
+def test_edit_of_a_model_without_attention_is_rejected(case):
     if case.task in WITHOUT_ATTENTION:
         with pytest.raises(ConfigError, match="this model has no attention"):
             case.explain(AttentionEdit(set={0: 1}))
@@ -176,7 +176,7 @@ def test_forced_glimpse_is_where_it_was_forced_and_later_ones_are_new(tmp_path):
     np.testing.assert_array_equal(classifier.explain(image).result.boxes, plain.boxes)
 
 
-def test_location_of_a_glimpse_that_is_not_taken_is_refused(tmp_path):
+def test_location_of_a_glimpse_that_is_not_taken_is_rejected(tmp_path):
     run = write_random_run(tmp_path / "run", SETTINGS["glimpses"], TEXTS, TEXTS, seed=1)
     classifier, image = heedful.load(run, device="cpu"), REQUESTS["glimpses"][0][0]
     with pytest.raises(ConfigError, match="the glimpses are 0 to 5"):
@@ -185,7 +185,7 @@ def test_location_of_a_glimpse_that_is_not_taken_is_refused(tmp_path):
         classifier.parse_options({"locations": {0: [2, 0]}})
 
 
-def test_location_of_a_window_is_refused(tmp_path):
+def test_location_of_a_window_is_rejected(tmp_path):
     settings = {**SETTINGS["glimpses"], "model": {"type": "draw-window", "image_size": 8}}
     run = write_random_run(tmp_path / "run", settings, TEXTS, TEXTS, seed=1)
     classifier, image = heedful.load(run, device="cpu"), REQUESTS["glimpses"][0][0]
@@ -219,7 +219,7 @@ def test_continuation_begins_with_the_tokens_that_are_forced(tmp_path):
         generator.explain("a b", generator.parse_options({"prefix_tokens": [999]}))
 
 
-def test_sentences_of_a_hierarchical_classifier_are_refused_by_name(tmp_path):
+def test_sentences_of_a_hierarchical_classifier_are_rejected_by_name(tmp_path):
     words = {"type": "recurrent", "embedding_size": 6, "hidden_size": 6}
     encoder = {"type": "hierarchical", "words": words, "sentences": words}
     tokenizers = {

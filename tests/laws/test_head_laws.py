@@ -215,7 +215,7 @@ def test_mask_of_rows_is_never_read_as_mask_of_queries_for_every_alignment(align
 
 
 @all_alignments
-def test_alignment_reads_mask_by_its_dimensions(alignment):
+def test_alignment_reads_mask_by_the_dimensions(alignment):
     module = deepcopy(ALIGNMENTS[alignment]).double().eval()
     scores, queries = torch.randn(3, 3, 5, dtype=torch.double), vectors(3, 3)
     mask = torch.arange(5) <= torch.arange(1, 4).unsqueeze(1)

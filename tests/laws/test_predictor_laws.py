@@ -181,7 +181,7 @@ def test_any_json_value_is_a_request_or_a_data_error(case, value):
         case.predictor.parse_json(value)
 
 
-def test_images_in_base64_are_their_pixels(image_case):
+def test_images_in_base64_are_the_pixels(image_case):
     texts = [b64encode(encode_png(image)).decode() for image in IMAGES]
     parsed = map(image_case.predictor.parse_json, texts)
     assert image_case.predict(parsed) == image_case.predict(image_case.requests)
@@ -266,7 +266,7 @@ def streaming(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize("decoding", STREAMED)
-def test_stream_grows_token_by_token_to_its_result(streaming, decoding):
+def test_stream_grows_token_by_token_to_the_result(streaming, decoding):
     predictor = streaming(max_length=9, min_length=9, **STREAMED[decoding])
     assert predictor.streams_by_token
     texts = ["a q c", "c a"]  # with an unknown word

@@ -221,7 +221,7 @@ def test_bos_eos_and_pad_decode_to_nothing(config):
 
 
 @each_tokenizer
-def test_unk_decodes_to_its_name(config):
+def test_unk_decodes_to_the_name(config):
     assert trained(config).decode([UNK]) == "<unk>"
 
 

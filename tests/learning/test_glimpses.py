@@ -37,7 +37,7 @@ def scores_of(name, folder, **settings):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_small_glimpse_model_reaches_its_expected_error(name, tmp_path):
+def test_small_glimpse_model_reaches_the_expected_error(name, tmp_path):
     expected = re.match(r"([\d.]+) % error", load_recipe(name).info.expected)
     assert expected, f"{name} states no error"
     scores = scores_of(name, tmp_path / "run")

@@ -54,7 +54,7 @@ def test_argmax_alignment_does_not_learn_to_attend(tmp_path):
     assert attended < 0.5
 
 
-def test_sampled_alignment_logs_its_losses(tmp_path):
+def test_sampled_alignment_logs_losses(tmp_path):
     run = train(tmp_path, "type=sampled", steps=20)
     lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
     loss_names = [line["auxiliary_losses"].keys() for line in lines if line["type"] == "training"]

@@ -54,7 +54,7 @@ def test_unknown_setting(call, tmp_path):
     )
 
 
-def test_two_files_as_arguments_answered_with_their_options(call, tmp_path):
+def test_two_files_as_arguments_answered_with_options(call, tmp_path):
     files = [tmp_path / "a.de", tmp_path / "a.en"]
     for file in files:
         file.write_text("a\n")

@@ -126,7 +126,7 @@ def test_a_missing_shard(model, refused):
     assert refused() == f"heedful: {path}: {message}{AGAIN}"
 
 
-def test_a_tensor_that_its_shard_does_not_have(model, refused):
+def test_tensor_that_is_not_in_the_shard(model, refused):
     names = split_into_shards(model)
     path = model / "model-00001-of-00002.safetensors"
     save_file({"other": torch.zeros(1)}, path)
@@ -305,7 +305,7 @@ def test_an_export_that_was_trained_further(run, model, refused):
 # ----- export
 
 
-def test_export_without_its_package(call, run, tmp_path, monkeypatch):
+def test_export_without_the_package(call, run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     ended = call("export", run, "--to", "hf", "--out", tmp_path / "out", "-q")
     hint = "install it with: pip install 'heedful[hf]'"

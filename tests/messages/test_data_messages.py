@@ -283,7 +283,7 @@ def test_empty_and_binary_files_of_pairs(config):
     )
 
 
-def test_parquet_without_its_package(monkeypatch):
+def test_parquet_without_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     assert message(ParquetConfig(path="train.parquet").read) == (
         "train.parquet: reading Parquet needs the package pyarrow\n"

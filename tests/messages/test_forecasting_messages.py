@@ -78,7 +78,7 @@ def test_columns_and_gaps_checked(option, setting, message, call, tmp_path):
     assert (ended.code, ended.err) == (2, f"heedful: {message}\n")
 
 
-def test_broken_series_leave_a_run_and_its_forecasts_as_they_were(call, tmp_path):
+def test_broken_series_leave_a_run_and_the_forecasts_as_they_were(call, tmp_path):
     recipe, series = write_series_recipe(tmp_path, steps=2, every=2), tmp_path / "series.csv"
     assert call("train", recipe, "--run", "run", "-q").code == 0
     assert call("forecast", "run", series, "-o", "out.csv").code == 0

@@ -349,7 +349,7 @@ def test_features_without_a_grid_of_vectors():
     )
 
 
-def test_codes_and_their_scale():
+def test_codes_and_the_scale():
     np.save("f.npy", np.zeros((10, 4, 8), np.uint8))
     assert message_of(ImageFeatures.open, "f.npy") == (
         "f.npy: 8- or 4-bit codes without the steps and offsets that make numbers of them\n"

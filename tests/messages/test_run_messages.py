@@ -190,7 +190,7 @@ def test_other_data_in_the_same_files(call, tmp_path):
     )
 
 
-def test_a_checkpoint_without_its_config(call, tmp_path):
+def test_a_checkpoint_without_the_config(call, tmp_path):
     recipe = write_recipe(tmp_path, steps=2, every=2)
     run = tmp_path / "run"
     assert call("train", recipe, "--run", run).code == 0

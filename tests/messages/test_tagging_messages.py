@@ -39,7 +39,7 @@ def test_targets_must_be_tags():
     )
 
 
-def test_characters_need_their_tokenizer():
+def test_characters_need_tokenizer():
     tokenizers = {**WORDS, "source": {"type": "whitespace"}}
     assert message({"characters": "lstm"}, tokenizers=tokenizers) == (
         "model.characters: set, but tokenizers.source.type is 'whitespace'\n" + HINT

@@ -126,7 +126,7 @@ def test_answer_of_another_program_is_reported(server):
         client.predict("translate", ["a"])
 
 
-def test_no_server_is_reported_with_its_address():
+def test_no_server_is_reported_with_the_address():
     with pytest.raises(ServerError, match=r"http://127.0.0.1:9: no answer \(.*refused") as error:
         heedful.Client("http://127.0.0.1:9").translate("a")
     assert error.value.status is None
@@ -134,7 +134,7 @@ def test_no_server_is_reported_with_its_address():
 
 
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://host", "http://"])
-def test_other_urls_are_refused(url):
+def test_other_urls_are_rejected(url):
     with pytest.raises(ArgumentError, match="is no address"):
         heedful.Client(url)
 

@@ -29,7 +29,7 @@ def test_packaged_run_translates_from_python():
     assert heedful.load("demo", device="cpu").translate(TEXT).text == TRANSLATION
 
 
-def test_packaged_run_is_as_good_as_its_page_says():
+def test_packaged_run_is_as_good_as_the_page_says():
     few = {"data.test.num_examples": 200}
     (score,) = heedful.evaluate("demo", device="cpu", metrics=["exact-match"], settings=few)
     assert score.value > 95

@@ -79,7 +79,7 @@ def test_settings_forms_equal_the_command_line():
     assert load_recipe("reverse-tiny", dotted) == load_recipe("reverse-tiny", nested) == expected
 
 
-def test_nested_settings_may_change_a_type_together_with_its_fields():
+def test_nested_settings_may_change_a_type_together_with_the_fields():
     score = {"hidden_size": 3, "type": "additive"}
     changed = load_recipe("reverse-tiny", {"model.decoder.attention.score": score})
     assert changed.model.decoder.attention.score.hidden_size == 3
@@ -117,7 +117,7 @@ def test_pairs_resume_from_the_same_pairs_or_from_the_run_folder(tmp_path):
     assert [tuple(json.loads(line).values()) for line in written.splitlines()] == PAIRS
 
 
-def test_invalid_pair_raises_with_its_index(tmp_path):
+def test_invalid_pair_raises_with_the_index(tmp_path):
     for wrong in ("ab", ("a",), ("a", 1), {"source": "a", "target": "b"}):
         with pytest.raises(ArgumentError, match=r"pairs\[1\]: expected \(source, target\)"):
             heedful.train(TINY, tmp_path / "run", pairs=[("a", "b"), wrong])

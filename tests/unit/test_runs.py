@@ -144,7 +144,7 @@ def texts_of(translator):
     return [each.text for each in translator.translate(TEXTS)]
 
 
-def test_ensemble_averages_probabilities_of_its_members(write):
+def test_ensemble_averages_probabilities_of_the_members(write):
     one, other = write("one"), write("other", seed=1)
     joined = load(
         one, ensemble_with=[other], settings=["decoding.ensemble_averaging=probabilities"]

@@ -47,7 +47,7 @@ def error_bound(inputs, weight):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_int8_map_is_within_its_error_bound(bias):
+def test_int8_map_is_within_the_error_bound(bias):
     linear = nn.Linear(40, 24, bias=bias)
     inputs = torch.randn(7, 40) * torch.logspace(-3, 3, 7)[:, None]
     error = (Int8Map(linear.weight, linear.bias)(inputs) - linear(inputs)).abs()

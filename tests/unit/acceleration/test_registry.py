@@ -125,7 +125,7 @@ def test_packed_head_passes_gradients():
     assert head.projection.weight.grad.any()
 
 
-def test_model_that_is_on_its_device_is_left_in_place():
+def test_model_that_is_on_the_device_is_left_in_place():
     """On a GPU, `to` would copy the weights of RNNs into new memory, which CUDA graphs miss."""
 
     class Fixed(nn.LSTM):

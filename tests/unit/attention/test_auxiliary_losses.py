@@ -72,7 +72,7 @@ def test_entropy_gradient_is_finite_at_zero_weight():
     assert shares.grad[0].tolist() == pytest.approx([0, -1 - math.log(0.25), -1 - math.log(0.75)])
 
 
-def test_entropy_keeps_nan_in_its_row():
+def test_entropy_keeps_nan_in_the_row():
     actual = entropy(torch.tensor([[0.5, float("nan")], [0.5, 0.5]]))
     assert actual.isnan().tolist() == [True, False]
 

@@ -26,7 +26,7 @@ def by_hand(boundaries, scores, mask, chunk_size):
 @pytest.mark.parametrize("chunk_size", [1, 2, 3, 9])
 @pytest.mark.parametrize("inference", ["hard", "expected"])
 @pytest.mark.parametrize("masked", [[], [0], [2, 5]], ids=str)
-def test_each_boundary_distributes_its_probability_over_its_chunk(chunk_size, inference, masked):
+def test_each_boundary_distributes_probability_over_the_chunk(chunk_size, inference, masked):
     alignment = chunkwise(chunk_size, inference)
     scores = torch.randn(2, 3, 6, dtype=torch.double)
     mask = torch.ones(6, dtype=torch.bool)

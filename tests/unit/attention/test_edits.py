@@ -60,14 +60,14 @@ def test_text_and_json_are_the_same_edit(text, fields):
         ("set=1:nan", "--edit: set: "),
     ],
 )
-def test_text_that_is_no_edit_is_refused(text, message):
+def test_text_that_is_no_edit_is_rejected(text, message):
     with pytest.raises(ConfigError) as caught:
         AttentionEdit.parse(text)
     assert str(caught.value).startswith(message)
 
 
 @pytest.mark.parametrize("value", [None, 3, "step=3", [], {"step": "x"}, {"set": {"a": 1}}])
-def test_json_that_is_no_edit_is_refused(value):
+def test_json_that_is_no_edit_is_rejected(value):
     with pytest.raises(ConfigError, match="edit"):
         AttentionEdit.from_json(value)
 

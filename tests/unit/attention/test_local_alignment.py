@@ -77,7 +77,7 @@ def test_local_weights_match_formula(gaussian, half_width, center):
     torch.testing.assert_close(output.weights[0, 0].detach(), expected)
 
 
-def test_each_query_has_its_own_window():
+def test_each_query_has_own_window():
     scores = scores_of(2, 3, 9)
     output = local(1.0, 4.5, 7.9, half_width=1)(scores, all_visible(scores))
     for row in output.weights:
@@ -137,7 +137,7 @@ def test_center_gradient_same_as_finite_differences(gaussian):
 
 
 @all_placements
-def test_nan_center_stays_in_its_row(gaussian):
+def test_nan_center_stays_in_the_row(gaussian):
     scores = scores_of(1, 3, 9)
     scores[0, 1] = math.nan  # as if the query were NaN
     mask = all_visible(scores)

@@ -152,7 +152,7 @@ def test_masked_positions_return_gain_no_gradient(gain, masked):
     torch.testing.assert_close(alignment.gain.grad, expected)
 
 
-def test_each_row_continues_from_its_own_state():
+def test_each_row_continues_from_own_state():
     last = torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
     state = AttentionState(torch.tensor([0, 4]), last, last, torch.zeros(2, 1), torch.ones(2))
     scores = torch.full((2, 1, 3), 9.0)

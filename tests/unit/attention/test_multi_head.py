@@ -129,7 +129,7 @@ def test_per_head_scores_match_loop_over_heads(build_score, num_kv_heads, alignm
     torch.testing.assert_close(output.context, expected)
 
 
-def test_each_head_continues_from_its_own_state():
+def test_each_head_continues_from_own_state():
     def build_score():
         return AdditiveScore(HEAD_DIM, HEAD_DIM, hidden_size=5, features=[CoverageFeature(5)])
 

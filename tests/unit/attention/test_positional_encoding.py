@@ -140,7 +140,7 @@ def test_impossible_combination_raises(settings, message):
     assert error.value.message == message
 
 
-def test_transformer_splits_its_size_between_token_and_concatenated_position():
+def test_transformer_splits_size_between_token_and_concatenated_position():
     sinusoids = {"type": "sinusoidal", "combine": "concat"}
     for settings, token_size in (
         ({**sinusoids, "size": 2}, 6),

@@ -178,7 +178,7 @@ def test_sum_score_adds_scores_of_every_type(type_names, num_heads):
     torch.testing.assert_close(scores_of(score, queries, keys), expected)
 
 
-def test_error_inside_nested_score_names_its_path():
+def test_error_inside_nested_score_names_the_path():
     term = {"type": "rotary", "score": {"type": "cosine", "scale": -1}}
     settings = {"score": {"type": "sum", "scores": [{"type": "alibi"}, term]}}
     with pytest.raises(ConfigError) as error:

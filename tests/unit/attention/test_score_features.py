@@ -103,7 +103,7 @@ def additive(*features):
     return validate_settings(AttentionConfig, settings, location="recipe.yaml").score
 
 
-def test_config_builds_features_with_their_sizes():
+def test_config_builds_features_with_sizes():
     convolution = {"type": "location-convolution", "num_filters": 7, "kernel_size": 9}
     score = additive({"type": "coverage"}, convolution, {"type": "last-context"})
     built = list(score.build(query_size=2, key_size=VALUE, num_heads=None).features)

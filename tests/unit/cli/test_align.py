@@ -22,7 +22,7 @@ def call(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("model", ["ibm1", "fast-align", "hmm"])
-def test_links_written_line_by_line(call, tmp_path, model):
+def test_links_saved_line_by_line(call, tmp_path, model):
     ended = call("--source", "s", "--target", "t", "--model", model, "-o", "links")
     assert (ended.code, ended.out) == (0, "")
     assert (tmp_path / "links").read_text().split("\n") == [*GOLD, ""]

@@ -40,7 +40,7 @@ def test_pairs_printed_as_json_lines(capsys, monkeypatch):
     assert [set(json.loads(line)) for line in output.splitlines()] == [{"source", "target"}] * 2
 
 
-def test_images_written_with_their_captions(capsys, monkeypatch, tmp_path):
+def test_images_written_with_captions(capsys, monkeypatch, tmp_path):
     folder = tmp_path / "icons"
     words = ("data", "icons", "--split", "test", "--size", "12")
     heedful(capsys, monkeypatch, *words, "-o", folder)

@@ -73,7 +73,7 @@ def test_demo_says_how_far_it_came_when_time_runs_out():
     assert describe_result(demo, training, in_time) == expected
 
 
-def test_attention_on_the_modifier_is_summed_over_its_pixels():
+def test_attention_on_the_modifier_is_summed_over_the_pixels():
     name = known_icon()
     region = modifier_region(name)
     uniform = np.full(36, 1 / 36)

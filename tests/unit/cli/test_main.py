@@ -59,7 +59,7 @@ def test_lack_of_memory_raises(capsys, monkeypatch, error, message):
     assert " GB are free" in ended.err
 
 
-def test_other_errors_keep_their_traceback(capsys, monkeypatch):
+def test_other_errors_keep_traceback(capsys, monkeypatch):
     def fail(*arguments):
         raise RuntimeError("a bug")
 

@@ -24,7 +24,7 @@ def help_of(config_class, name):
     return config_class.model_fields[name].description
 
 
-def test_printed_recipe_explains_its_settings(capsys, monkeypatch):
+def test_printed_recipe_explains_settings(capsys, monkeypatch):
     lines = heedful(capsys, monkeypatch, "recipes", "latin-demo").out.splitlines()
     max_steps = load_recipe("latin-demo").training.max_steps
     assert f"  max_steps: {max_steps}  # {help_of(TrainingConfig, 'max_steps')}" in lines

@@ -64,7 +64,7 @@ def test_states_of_runs(listed, copied):
     ("metric", "best", "shown"),
     [("bleu", 6, "bleu 6"), ("macro-f1", 0.6, "macro-f1 60.0%"), ("mase", 0.1, "mase 0.1")],
 )
-def test_best_score_has_the_direction_and_unit_of_its_metric(
+def test_best_score_has_the_direction_and_unit_of_the_metric(
     listed, capsys, monkeypatch, copied, metric, best, shown
 ):
     """Metrics of every task, not of texts only."""

@@ -47,7 +47,7 @@ def test_terminal_shows_both_texts_and_the_weights_of_each_word(show):
     assert [row[0] for row in rows[-3:]] == ["a", "b", "c"]
 
 
-def test_figures_written_to_files(show, tmp_path):
+def test_figures_saved_to_files(show, tmp_path):
     svg, html = tmp_path / "a.svg", tmp_path / "a.html"
     result = show("a b", "c", "--svg", svg, "--html", html)
     assert result.err == f"wrote {svg}\nwrote {html}\n"
@@ -391,7 +391,7 @@ def call(capsys, monkeypatch):
     return lambda *words: heedful(capsys, monkeypatch, "report", *words)
 
 
-def test_report_writes_a_page_and_prints_its_path(call, run):
+def test_report_writes_a_page_and_prints_path(call, run):
     ended = call(run)
     assert (ended.code, ended.out, ended.err) == (0, f"{run / 'report.html'}\n", "")
     page = (run / "report.html").read_text()
@@ -468,7 +468,7 @@ def test_edit_is_drawn_in_the_search_tree(show):
     assert (first, edited) == ("a", "b")
 
 
-def test_edit_of_a_layer_that_the_run_does_not_have_is_refused(show):
+def test_edit_of_a_layer_that_the_run_does_not_have_is_rejected(show):
     result = show("a b c", "--edit", "layer=encoder, step=1, set=2")
     assert result.code == 2
     assert "the layers are: decoder.wiring.attention" in result.err

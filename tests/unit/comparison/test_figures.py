@@ -218,7 +218,7 @@ def test_guide_line_is_the_pareto_front(plot, cost, better):
     assert set(drawn) <= set(corners) or len(drawn) == 1
 
 
-def test_length_groups_ordered_and_show_their_sizes():
+def test_length_groups_ordered_and_show_sizes():
     figure = plot_quality_by_length(example_comparison(2))
     root = ElementTree.fromstring(figure.svg)
     ticks = [n.text for n in root.iter(f"{NAMESPACE}text") if n.get("class") == "tick middle"]

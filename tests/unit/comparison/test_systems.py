@@ -31,7 +31,7 @@ def comparison(runs):
     return compared([runs / "small-0", runs / "large", runs / "small-1"], device="cpu")
 
 
-def test_cost_of_a_system_is_the_mean_of_its_runs(runs, comparison):
+def test_cost_of_a_system_is_the_mean_of_the_runs(runs, comparison):
     small, large = comparison.systems
     costs = [read_training_cost(runs / f"small-{seed}") for seed in (0, 1)]
     assert small.cost.steps == (30, 0)
@@ -126,7 +126,7 @@ def test_runs_with_different_seeds_are_one_system(runs):
     assert [system.recipe.training.max_steps for system in systems] == [30, 40]
 
 
-def test_single_run_is_named_after_its_folder(runs):
+def test_single_run_is_named_after_the_folder(runs):
     assert folders_by_name(group_runs([runs / "small-1"])) == {"small-1": ["small-1"]}
 
 

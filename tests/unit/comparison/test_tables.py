@@ -34,7 +34,7 @@ def several():
     )
 
 
-def test_csv_reads_back_exactly():
+def test_csv_round_trip_is_exact():
     result = several()
     rows = list(csv.DictReader(io.StringIO(to_csv(result))))
     assert [row["system"] for row in rows] == ["dot", "additive"]
@@ -232,7 +232,7 @@ def test_html_columns_are_those_of_the_other_tables():
         assert [header.get("scope") for header in row.iter("th")] == ["row"]
 
 
-def test_best_cell_is_bold_and_followed_by_its_mark():
+def test_best_cell_is_bold_and_followed_by_the_mark():
     table = render_table(example_comparison(3))
     assert [bold.text for bold in table.iter("b")][:4] == ["1.1e13", "1,000", "800", "8,000"]
     best = [list(row)[1] for row in table.iter("tr")][-1]

@@ -45,7 +45,7 @@ def evaluation_set(runs):
     )
 
 
-def test_systems_scored_by_the_outputs_of_their_runs(runs, evaluation_set):
+def test_systems_scored_by_the_outputs_of_runs(runs, evaluation_set):
     systems = [[(runs / "small-0",), (runs / "small-1",)], [(runs / "large",)]]
     evaluated = evaluation_set.evaluate(systems, baseline=0, device="cpu")
     outputs = {
@@ -268,7 +268,7 @@ def test_single_runs_scored_as_by_evaluate(name):
     assert second.difference.value == pytest.approx(expected.value)
 
 
-def test_score_of_several_runs_is_their_mean():
+def test_score_of_several_runs_is_the_mean():
     (one, other), references = exact_scores("1110000000", "1111100000")
     (result,) = score_systems(EXACT, [[one, other]], references_as_sources(references), references)
     assert result.stats == (mean([30, 50]), pytest.approx(stdev([30, 50])))

@@ -140,7 +140,7 @@ def test_truncated_checkpoint_raises(is_zip, tmp_path):
             read_checkpoint(path)
 
 
-def test_tensor_beyond_its_storage_raises(tmp_path):
+def test_tensor_beyond_storage_raises(tmp_path):
     path = save(torch.arange(6.0), tmp_path / "model.pt")
     with zipfile.ZipFile(path) as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}

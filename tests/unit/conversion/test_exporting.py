@@ -61,7 +61,7 @@ def test_samples_are_logged_texts_and_then_random_ids_in_the_vocabulary(run):
     assert targets.tolist() == [[BOS, *sources[-1]]]
 
 
-def test_greedy_outputs_of_a_copying_run_are_its_sources(run):
+def test_greedy_outputs_of_a_copying_run_are_the_sources(run):
     sources = run.tokenizers.source.encode_batch(["a b c", "d"])
     outputs, limits = greedy_outputs(run, sources)
     assert (outputs, limits) == (sources, [16, 12])
@@ -77,7 +77,7 @@ def test_other_output_is_reported_by_sample():
     )
 
 
-def test_missing_package_raises_with_its_extra(monkeypatch):
+def test_missing_package_raises_with_the_extra(monkeypatch):
     monkeypatch.setattr("heedful.conversion.exporting.find_spec", lambda package: None)
     with pytest.raises(ConfigError, match=r"--to onnx: needs the package onnx[a-z]*\n  install it"):
         check_installed(get_exporter("onnx"))

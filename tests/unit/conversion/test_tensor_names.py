@@ -50,7 +50,7 @@ def test_table_returns_back_equal_tensors():
     assert all(torch.equal(again[name], ours[name]) for name in ours)
 
 
-def test_concatenated_tensors_keep_their_order():
+def test_concatenated_tensors_keep_order():
     ours = example()
     theirs = TABLE.export_tensors(ours)["h.0.qkv"]
     assert torch.equal(theirs[:2], ours["layers.0.query"])

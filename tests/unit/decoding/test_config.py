@@ -78,7 +78,7 @@ def test_default_settings():
         ),
     ],
 )
-def test_section_builds_its_part_of_the_search(name, value, built):
+def test_section_builds_part_of_the_search(name, value, built):
     beam_size = {"beam_size": 5} if name == "diversity" else {}
     assert getattr(read_settings({name: value, **beam_size}), name).build() == built
 
@@ -244,7 +244,7 @@ NUMBERS_OUT_OF_RANGE = [
         ),
     ],
 )
-def test_invalid_value_raises_with_its_setting(settings, setting, message, hint):
+def test_invalid_value_raises_with_the_setting(settings, setting, message, hint):
     with pytest.raises(ConfigError) as caught:
         read_settings(settings)
     assert str(caught.value) == f"r.yaml: decoding.{setting}: {message}\n  {hint}"
@@ -359,7 +359,7 @@ def test_zero_beam_size_in_a_call_raises(name):
     assert str(caught.value) == f"decoding.{name}: must be at least 1, but is 0\n  raise it"
 
 
-def test_document_lists_every_setting_with_its_default():
+def test_document_lists_every_setting_with_the_default():
     document = Path(__file__).resolve().parents[3] / "docs" / "decoding.md"
     section = document.read_text(encoding="utf-8").partition("## Settings")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.split("|")] for line in section.splitlines()]

@@ -48,7 +48,7 @@ def test_token_is_forbidden_iff_it_completes_a_phrase(tokenizer_type, data):
     assert forbidden_tokens(ForbiddenText(phrases, index), ids, len(tokenizer)) == completing
 
 
-def test_character_in_several_bytes_is_forbidden_at_its_last_byte():
+def test_character_in_several_bytes_is_forbidden_at_the_last_byte():
     tokenizer = train_tokenizers("subword").target
     ids = tokenizer.encode("the \u20ac")
     processor = ForbiddenText(["\u20ac"], VocabularyIndex(tokenizer))

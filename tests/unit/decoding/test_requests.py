@@ -147,7 +147,7 @@ INVALID_REQUESTS = {
 
 
 @pytest.mark.parametrize("case", INVALID_REQUESTS)
-def test_invalid_request_raises_with_its_index(case):
+def test_invalid_request_raises_with_the_index(case):
     request, settings, message = INVALID_REQUESTS[case]
     with pytest.raises(DataError) as caught:
         encode(request, **settings)

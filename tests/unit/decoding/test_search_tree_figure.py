@@ -24,7 +24,7 @@ def nodes():
     return found
 
 
-def test_nodes_have_tokens_scores_and_their_end(nodes):
+def test_nodes_have_tokens_scores_and_the_end(nodes):
     assert [node[:3] for node in nodes] == [
         ("node output", "(start)", ""),
         ("node output", "a", "-0.10"),
@@ -45,7 +45,7 @@ def test_path_of_the_output_is_one_line_and_no_boxes_overlap(nodes):
             assert is_beside or y >= top + other_height or top >= y + height
 
 
-def test_children_stand_one_step_to_the_right_of_their_parent(nodes):
+def test_children_stand_one_step_to_the_right_of_parent(nodes):
     centers = [box[0] + box[2] / 2 for *_, box in nodes]
     depths = [0, 1, 1, 2, 3, 3, 4]
     columns = dict(zip(depths, centers, strict=True))

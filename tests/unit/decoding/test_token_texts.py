@@ -53,7 +53,7 @@ def test_token_belongs_to_the_word_it_starts_in(tokenizer_type, text):
     assert word_ids(nonempty, whitespace_words(text)) == count_words(nonempty)
 
 
-def test_bytes_of_a_character_belong_to_its_word():
+def test_bytes_of_a_character_belong_to_the_word():
     tokenizer = train_tokenizers("subword").source
     ids = tokenizer.encode("a \u20ac!")
     token_texts = TokenTextMapper(tokenizer).source_token_texts(ids, "a \u20ac!")
@@ -66,7 +66,7 @@ def test_byte_before_any_word_belongs_to_no_word():
     assert word_ids(["", "a"], ["a"]) == [-1, 0]
 
 
-def test_unknown_words_keep_their_source_text():
+def test_unknown_words_keep_source_text():
     tokenizer = train_tokenizers("word").source
     ids = tokenizer.encode("the xyz.xyz")
     assert ids.count(UNK) == 2

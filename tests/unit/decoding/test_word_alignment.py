@@ -66,7 +66,7 @@ def test_word_links_leave_out_tokens_without_word():
     assert to_word_links(links, [0, 0, -1, 1], [0, 1, 1]) == [(0, 0), (1, 1)]
 
 
-def test_words_of_a_translation_linked_by_their_tokens():
+def test_words_of_a_translation_linked_by_tokens():
     (result,) = build_translator("character", min_length=4).translate(["the dog"])
     links = word_alignment(result, partial(threshold_links, threshold=0.01))
     assert links

@@ -132,7 +132,7 @@ def test_bioes_tags_end_spans():
     }
 
 
-def test_span_needs_both_ends_and_its_type():
+def test_span_needs_both_ends_and_the_type():
     references = ["B-a I-a O B-b", "B-a O O", "O O"]
     outputs = ["B-a O O B-b", "B-b O B-a", "O O"]
     # Right: the b of the first. Found 2 + 2, expected 2 + 1.

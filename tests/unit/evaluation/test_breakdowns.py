@@ -76,7 +76,7 @@ def test_small_group_has_no_score():
     assert result[0].score is not None
 
 
-def test_grouped_output_keeps_its_references():
+def test_grouped_output_keeps_references():
     result = score_groups_of([["a"]], ["2"], [["1", "2"]])
     assert result[0].score.value == 100
 
@@ -120,7 +120,7 @@ def test_length_bins_have_equal_width():
     assert [breakdown.middles[each.name] for each in result] == [3, 8, 13, 23]
 
 
-def test_empty_sources_have_their_own_bin():
+def test_empty_sources_have_own_bin():
     texts = ["1", "2", "3"]
     breakdown, result = scores_by_length(["", "  ", "a"], texts, texts, EXACT_MATCH, width=5)
     assert [(each.name, each.size) for each in result] == [("0", 2), ("1-5", 1)]

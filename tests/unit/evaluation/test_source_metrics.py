@@ -69,7 +69,7 @@ def test_source_metrics_have_bootstrap_intervals(name):
     assert low <= metric.compute(statistics.sum(axis=0)) <= high
 
 
-def test_novelty_weights_outputs_by_their_ngrams_and_coverage_does_not():
+def test_novelty_weights_outputs_by_ngrams_and_coverage_does_not():
     outputs, sources = ["x", "the quick brown"], [SOURCE, SOURCE]
     values = {
         name: compute_score(SOURCE_METRICS[name], outputs, sources).value

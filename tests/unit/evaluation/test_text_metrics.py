@@ -66,13 +66,13 @@ def shared(one, other):
 
 
 @given(ITEMS, ITEMS)
-def test_edit_distance_and_lcs_match_their_definitions(one, other):
+def test_edit_distance_and_lcs_match_definitions(one, other):
     assert edit_distance(one, other) == distance(one, other)
     assert lcs_length(one, other) == shared(one, other)
 
 
 @given(ITEMS, ITEMS)
-def test_multiset_overlap_same_as_its_definition(one, other):
+def test_multiset_overlap_same_as_the_definition(one, other):
     left, crossed = list(other), 0
     for item in one:
         if item in left:
@@ -343,7 +343,7 @@ def reference_bleu(outputs, references):
     return 100 * min(1.0, math.exp(1 - expected / said)) * math.exp(logs)
 
 
-def test_multi_bleu_same_as_its_definition():
+def test_multi_bleu_same_as_the_definition():
     assert compute_score(MULTI_BLEU, OUTPUTS, BOTH).value == pytest.approx(
         reference_bleu(OUTPUTS, BOTH)
     )

@@ -110,7 +110,7 @@ def test_best_checkpoints_averaged(checkpointed, tmp_path):
     same_mean(tmp_path / "mean", [weights[30], weights[50]])
 
 
-def test_runs_averaged_by_their_saved_weights(tmp_path):
+def test_runs_averaged_by_saved_weights(tmp_path):
     one, first = published(tmp_path / "one", 1)
     two, second = published(tmp_path / "two", 2)
     members = average_checkpoints([one, two], tmp_path / "mean")

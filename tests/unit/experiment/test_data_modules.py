@@ -171,7 +171,7 @@ def test_text_in_files_returns_the_same_batches_as_in_memory(model, tmp_path):
     assert all(map(same, in_memory.validation_batches(), in_files.validation_batches()))
 
 
-def test_started_run_keeps_its_tokenizers(tmp_path):
+def test_started_run_keeps_tokenizers(tmp_path):
     recipe = load_recipe(str(write_recipe(tmp_path)), ["data.max_in_memory_examples=100"])
     run = Run(tmp_path / "run")
     run.initialize(recipe, recipe.tokenizers.train(["a b"], ["a b c"]))

@@ -39,7 +39,7 @@ def test_student_is_the_largest_that_fits(max_bytes, precision):
     assert size.num_bytes() <= max_bytes < larger.num_bytes()
 
 
-def test_student_smaller_than_the_smallest_is_refused():
+def test_student_smaller_than_the_smallest_is_rejected():
     with pytest.raises(ConfigError, match="the smallest student has"):
         choose_size(1000, "int8")
 
@@ -79,7 +79,7 @@ def test_student_learns_the_outputs_in_the_bytes_it_may_have(teacher, tmp_path, 
     assert again.step == 2
 
 
-def test_other_texts_are_refused(tmp_path, source):
+def test_other_texts_are_rejected(tmp_path, source):
     run = tmp_path / "student"
     (run / FOLDER).mkdir(parents=True)
     (run / FOLDER / "source.txt").write_text("b\n")

@@ -100,7 +100,7 @@ def test_damaged_line_is_named(line, tmp_path):
     )
 
 
-def test_binary_file_is_refused_by_name():
+def test_binary_file_is_rejected_by_name():
     with pytest.raises(DataError, match="binary files of word2vec are not read"):
         load(build(), source="vectors.bin")
 
@@ -134,7 +134,7 @@ def test_training_starts_from_the_vectors_and_reports_them(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["missing.txt", "vectors.bin"])
-def test_file_that_cannot_be_read_is_reported_before_anything_is_written(tmp_path, name):
+def test_file_that_cannot_be_read_is_reported_before_writing(tmp_path, name):
     recipe, data = write_labeled_recipe(tmp_path, steps=1, every=1)
     settings = {"training.init_embeddings.source": str(tmp_path / name)}
     with pytest.raises(DataError, match=name):

@@ -56,7 +56,7 @@ def test_free_memory_counts_headroom_and_cache_of_a_cgroup(machine):
     assert free_memory(root) == 350_000
 
 
-def test_free_memory_reads_cgroups_of_version_1(machine):
+def test_free_memory_supports_cgroups_of_version_1(machine):
     root = machine(
         **{
             "proc/self/cgroup": "4:memory:/job\n1:cpu:/\n0::/\n",
@@ -96,7 +96,7 @@ def test_peak_memory_grows_and_never_falls():
 
 
 @pytest.mark.wide  # another process imports torch
-def test_peak_memory_of_a_child_excludes_its_parent():
+def test_peak_memory_of_a_child_excludes_the_parent():
     buffer = bytearray(1 << 30)
     buffer[::4096] = b"x" * len(buffer[::4096])
     code = (
@@ -133,7 +133,7 @@ def test_backends_configured_for_a_gpu():
 
 
 @pytest.mark.wide  # another process imports torch
-def test_memory_limit_refuses_large_allocations_only():
+def test_memory_limit_rejects_large_allocations_only():
     code = (
         "import torch; from heedful.experiment.environment import limit_memory\n"
         "limit_memory(torch.device('cpu'), 200 << 20)\n"

@@ -70,7 +70,7 @@ def test_count_same_as_torch_counter(name, backward):
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "training"])
-def test_attention_kernel_counts_as_its_matrix_products(backward):
+def test_attention_kernel_counts_as_the_matrix_products(backward):
     def attend():
         return scaled_dot_product_attention(
             random_tensor(2, 3, 4, 8), random_tensor(2, 3, 5, 8), random_tensor(2, 3, 5, 8)
@@ -109,7 +109,7 @@ def test_gpu_kernels_counted():
     assert count(compute, backward=False) == 2 * 5 * 2 * 16 * (3 + 4)
 
 
-def test_backward_of_linear_layer_counts_twice_its_forward():
+def test_backward_of_linear_layer_counts_twice_forward():
     layer, inputs = nn.Linear(3, 5), random_tensor(7, 3)
     forward = count(lambda: layer(inputs), backward=False)
     assert forward == 2 * 7 * 3 * 5
@@ -154,7 +154,7 @@ def test_recurrent_layer_counts_every_weight_once_per_input(kind, gates, device)
 
 
 @pytest.mark.filterwarnings("ignore")  # torch warns about GPUs when oneDNN is switched off
-def test_fused_lstm_counts_as_its_steps():
+def test_fused_lstm_counts_as_the_steps():
     layer, inputs, first = (
         nn.LSTM(3, 5, num_layers=2),
         random_tensor(7, 2, 3),
@@ -248,7 +248,7 @@ def test_experts_on_meta_device_count_every_token():
     assert count(lambda: experts(inputs, mask).outputs) > 2 * forward
 
 
-def test_experts_in_groups_on_meta_device_count_their_even_shares():
+def test_experts_in_groups_on_meta_device_count_even_shares():
     experts = MixtureOfExperts(
         4,
         intermediate_size=6,

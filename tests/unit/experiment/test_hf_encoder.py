@@ -209,7 +209,7 @@ def damage(folder, target, change):
     return target
 
 
-def test_missing_tensor_raises_before_any_file_is_written(bert, files, tmp_path):
+def test_missing_tensor_raises_before_writing(bert, files, tmp_path):
     folder = damage(
         bert, tmp_path / "bert", lambda tensors: tensors.pop("encoder.layer.1.output.dense.bias")
     )

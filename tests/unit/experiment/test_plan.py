@@ -217,7 +217,7 @@ def test_data_chooses_the_task_and_the_time(tmp_path, task, device):
 
 
 @pytest.mark.parametrize("task", FILES)
-def test_python_chooses_the_task_by_its_data(tmp_path, task):
+def test_python_chooses_the_task_by_the_data(tmp_path, task):
     files = FILES[task](tmp_path)
     run = Run(tmp_path / "run")
     recipe = load_recipe_with_data(
@@ -242,7 +242,7 @@ def test_prepared_tokens_choose_the_task_that_they_were_made_for(tmp_path, task)
     assert (again.task, again.tokenizers) == (recipe.task, recipe.tokenizers)
 
 
-def test_spans_get_a_crf_and_their_metric(tmp_path):
+def test_spans_get_a_crf_and_the_metric(tmp_path):
     spans = load_default(write_conll(tmp_path, ["B-PER", "I-PER", "O"]))
     assert (spans.model.output_head.type, spans.training.metric_for_best_model) == (
         "crf",
@@ -284,7 +284,7 @@ def test_short_series_train_for_few_steps_and_a_short_forecast(tmp_path):
     assert recipe.training.max_steps == 100
 
 
-def test_features_and_images_have_the_sizes_of_their_files(tmp_path):
+def test_features_and_images_have_the_sizes_of_files(tmp_path):
     features = load_default(write_feature_captions(tmp_path)).model.encoder
     assert (features.type, features.grid, features.num_channels) == ("features", (3, 3), 5)
     images = load_default(write_sheet_captions(tmp_path)).model.encoder
@@ -296,7 +296,7 @@ def test_large_images_have_three_scales_and_classes_of_the_file(tmp_path):
     assert (model.image_size, model.num_classes, model.num_scales) == (50, 3, 3)
 
 
-def test_vocabulary_of_a_text_grows_with_its_square_root(tmp_path):
+def test_vocabulary_of_a_text_grows_with_the_square_root(tmp_path):
     recipe = load_default({"text": write_text(tmp_path, text=f"{'ab' * 50}\n" * 1000)})
     assert recipe.tokenizers.tokenizer.vocab_size == 256 + 600
 

@@ -149,9 +149,7 @@ def test_initial_run_must_stay_the_same_on_resume(train_classifier, tmp_path):
     assert "this run was started with model.encoder.path=" in str(error.value)
 
 
-def test_missing_or_incomplete_initial_run_raises_before_any_file_is_written(
-    train_classifier, tmp_path
-):
+def test_missing_or_incomplete_initial_run_raises_before_writing(train_classifier, tmp_path):
     with pytest.raises(HeedfulError, match="name a folder written by `heedful train`"):
         train_classifier("run", {"path": str(tmp_path / "none")})
     (tmp_path / "lm" / "weights.safetensors").unlink()
@@ -160,7 +158,7 @@ def test_missing_or_incomplete_initial_run_raises_before_any_file_is_written(
     assert not (tmp_path / "run").exists()
 
 
-def test_incompatible_initial_run_raises_before_any_file_is_written(train_classifier, tmp_path):
+def test_incompatible_initial_run_raises_before_writing(train_classifier, tmp_path):
     with pytest.raises(ConfigError, match=r"model\.encoder\.pool: that model"):
         train_classifier("run", {"pool": "scalar-mix", "path": _shallow_run(tmp_path)})
     assert not (tmp_path / "run").exists()

@@ -433,7 +433,7 @@ def test_resume_writes_changed_settings_only_if_it_succeeds(change, train_recipe
     run.verify()
 
 
-def test_other_change_is_reported_and_nothing_is_written(run):
+def test_other_change_is_reported_before_writing(run):
     overrides = ["training.max_steps=9", "training.optimizer.learning_rate=0.5"]
     recipe = load_recipe(str(run.folder / "config.yaml"), overrides)
     before = (run.folder / "config.yaml").read_bytes()
@@ -472,7 +472,7 @@ IMPOSSIBLE = {
 
 
 @pytest.mark.parametrize("name", IMPOSSIBLE)
-def test_unsupported_recipe_raises_before_any_file_is_written(name, tmp_path):
+def test_unsupported_recipe_raises_before_writing(name, tmp_path):
     overrides, message = IMPOSSIBLE[name]
     recipe = load_recipe(str(write_recipe(tmp_path)), overrides)
     (tmp_path / "source.txt").unlink()  # nothing is read, either
@@ -504,7 +504,7 @@ def test_concatenated_positions_must_leave_values_for_tokens(side, size, message
     assert str(caught.value).startswith(f"--set model.{side}: {message}")
 
 
-def test_unknown_tracker_raises_before_any_file_is_written(tmp_path):
+def test_unknown_tracker_raises_before_writing(tmp_path):
     recipe = load_recipe(str(write_recipe(tmp_path)))
     with pytest.raises(ConfigError, match="unknown tracker 'tensorbord'"):
         train(recipe, tmp_path / "run", report_to=["tensorbord"])

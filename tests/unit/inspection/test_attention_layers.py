@@ -63,7 +63,7 @@ def test_default_map_has_the_weights_of_the_prediction(name):
 
 
 @each_system
-def test_layer_has_each_overlay_that_its_mechanism_traces(name):
+def test_layer_has_each_overlay_that_mechanism_traces(name):
     result, records = translate_and_trace(name)
     for layer in result.attention_layers:
         traced = [
@@ -164,7 +164,7 @@ def test_single_layers_and_heads_not_counted():
     assert drawn.caption == "cross-attention"
 
 
-def test_words_sum_attention_to_their_tokens_and_average_attention_from_them():
+def test_words_sum_attention_to_tokens_and_average_attention_from_them():
     (drawn,) = AttentionSelection(joins_words=True).select(LAYERS_OF_MODEL, BASE)
     weights = LAYERS_OF_MODEL[-1].weights.mean(0)
     assert drawn.target == ["The", "gardens."]

@@ -33,7 +33,7 @@ def test_thickness_is_proportional_to_the_weight(latin):
         assert float(line.get("stroke-width")) == pytest.approx(expected, rel=1e-3)
 
 
-def test_lines_join_the_steps_of_their_tokens(latin):
+def test_lines_join_the_steps_of_tokens(latin):
     root = ElementTree.fromstring(render_svg(latin))
     boxes = [
         [float(box.get(side)) for side in ("x", "y", "width", "height")]

@@ -66,7 +66,7 @@ def test_byte_tokens_joined_to_the_characters_that_they_spell():
     np.testing.assert_allclose(joined.weights, np.array([[3, 1, 1, 1, 1]]) / 7)
 
 
-def test_attention_from_joined_bytes_is_their_mean():
+def test_attention_from_joined_bytes_is_the_mean():
     weights = np.array([[1.0, 0.0], [0.5, 0.5]])
     joined = AttentionMap(["a", "b"], ["<0xC3>", "<0xA9>"], weights, copy_probs=[0, 1])
     joined = joined.join_bytes()

@@ -27,7 +27,7 @@ def cells_of(root):
     return [node for node in of_class(root, "rect", "full-cell") if "data-weight" in node.attrib]
 
 
-def test_cells_carry_their_weights(latin):
+def test_cells_carry_weights(latin):
     cells = cells_of(parse(latin))
     weights = np.array([float(cell.get("data-weight")) for cell in cells])
     np.testing.assert_allclose(weights.reshape(latin.weights.shape), latin.weights, rtol=5e-4)
@@ -90,7 +90,7 @@ def test_style_has_both_palettes(latin):
 
 
 @pytest.mark.parametrize("columns", [MAX_COLUMNS_WITH_DIGITS, MAX_COLUMNS_WITH_DIGITS + 1])
-def test_wide_map_keeps_its_weights_without_digits(columns):
+def test_wide_map_keeps_weights_without_digits(columns):
     root = parse(AttentionMap(["a"] * columns, ["x"], np.full((1, columns), 1 / columns)))
     assert len(cells_of(root)) == columns
     digits = of_class(root, "text", "digits")

@@ -90,7 +90,7 @@ def hooks_of(model):
     return [each for part in model.modules() for each in part._forward_hooks]
 
 
-def test_trace_changes_no_output_and_removes_its_hooks():
+def test_trace_changes_no_output_and_removes_hooks():
     model, examples = build(SYSTEM), batch(store(), [0, 3])
     before = model(examples).log_probs
     with trace_attention(model) as records:
@@ -103,7 +103,7 @@ def test_trace_changes_no_output_and_removes_its_hooks():
     assert hooks_of(model) == []
 
 
-def test_trace_removes_its_hooks_after_an_error():
+def test_trace_removes_hooks_after_an_error():
     model = build(SYSTEM)
     examples = batch(store(), [0, 3])._replace(decoder_inputs=torch.tensor([[99], [99]]))
     with pytest.raises(IndexError), trace_attention(model):
@@ -255,7 +255,7 @@ def test_local_alignment_records_center_and_half_width():
     [MonotonicAlignmentConfig(bias=0), MonotonicChunkwiseAlignmentConfig()],
     ids=["one", "two"],
 )
-def test_monotonic_alignment_records_the_position_of_its_pointer(config):
+def test_monotonic_alignment_records_the_position_of_the_pointer(config):
     align = config.build(query_size=4).eval()
     attention = SingleHeadAttention(DotScore(), align, WeightedSumReadout())
     values = torch.eye(4).unsqueeze(0)
@@ -267,7 +267,7 @@ def test_monotonic_alignment_records_the_position_of_its_pointer(config):
     assert records[0].extras["expected_position"].tolist() == [[[1, 2, 3]]]
 
 
-def test_soft_monotonic_pointer_has_its_expected_position():
+def test_soft_monotonic_pointer_has_expected_position():
     align = MonotonicAlignmentConfig(bias=0, inference="expected").build(query_size=4).eval()
     attention = SingleHeadAttention(DotScore(), align, WeightedSumReadout())
     memory = attention.build_memory(torch.zeros(1, 3, 4), torch.ones(1, 1, 3, dtype=torch.bool))

@@ -40,7 +40,7 @@ def test_every_self_and_cross_attention_is_recorded():
     assert {record.weights.size(1) for record in records} == {2}, "both heads of each"
 
 
-def test_weights_of_the_model_are_the_head_mean_of_its_top_layer():
+def test_weights_of_the_model_are_the_head_mean_of_the_top_layer():
     records, output = records_of("transformer", need_weights=True)
     top = records[-1]
     torch.testing.assert_close(output.weights, top.weights.mean(dim=1))

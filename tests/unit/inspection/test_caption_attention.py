@@ -205,7 +205,7 @@ def test_sheet_has_a_tile_for_each_word(photo):
     assert bars == ["0.2", "1", "0.005"]
 
 
-def test_cells_of_a_grid_have_their_weights(bare):
+def test_cells_of_a_grid_have_weights(bare):
     for tile, grid in zip(tiles(bare), WEIGHTS, strict=True):
         cells = [float(cell.get("data-weight")) for cell in tile if cell.get("data-weight")]
         assert cells == grid.ravel().tolist()

@@ -116,7 +116,7 @@ def test_resumptions_and_skipped_steps_marked_in_every_chart():
     assert page.count("<title>steps were skipped before step 3</title>") == num_drawings
 
 
-def test_environment_is_shown_once_and_then_its_changes():
+def test_environment_is_shown_once_and_then_changes():
     report = report_of(RUN)
     assert report.texts["h3"] == ["Started", "Resumed at step 2, with these changes"]
     assert list(zip(report.texts["dt"][8:], report.texts["dd"][16:], strict=True)) == [
@@ -181,7 +181,7 @@ def test_report_of_a_long_run_is_small():
     assert len(page) < 1_500_000
 
 
-def test_configuration_keeps_its_spaces():
+def test_configuration_keeps_spaces():
     text = "a:\n  b:  [1, 2]\n  c: \u202e\x07\n"
     configuration = data_of(render([], config=text), "run")["configuration"]
     assert configuration == "a:\n  b:  [1, 2]\n  c: \\u202e\\x07\n"

@@ -26,7 +26,7 @@ def test_samples_grouped_by_step():
     assert [len(part["items"]) for part in grouped["validations"]] == [1, 2]
 
 
-def test_sample_keeps_its_texts_and_weights():
+def test_sample_keeps_texts_and_weights():
     assert only_item() == {
         "source": ["a", "b"],
         "output": ["x"],
@@ -47,7 +47,7 @@ def image_sample(rows, columns, grid=None):
     return only_item(source=labels, attention=weights, **options)
 
 
-def test_sample_of_an_image_has_its_grid_and_all_cells():
+def test_sample_of_an_image_has_grid_and_all_cells():
     item = image_sample(14, 14)
     assert (item["grid"], item["source"], item["is_cut"]) == ((14, 14), ["dog.png"], False)
     assert len(item["weights"][0]) == 196

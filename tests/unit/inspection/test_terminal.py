@@ -116,7 +116,7 @@ def test_right_to_left_words_isolated():
     )
 
 
-def test_cell_color_is_that_of_its_weight(latin):
+def test_cell_color_is_that_of_the_weight(latin):
     console = Console(
         file=io.StringIO(), force_terminal=True, color_system="truecolor", width=80, no_color=False
     )

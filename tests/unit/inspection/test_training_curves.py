@@ -144,7 +144,7 @@ def test_long_run_is_downsampled():
         assert all(len(curve.points) <= 2000 for curve in chart.curves)
 
 
-def test_curve_style_of_a_metric_is_that_of_its_task():
+def test_curve_style_of_a_metric_is_that_of_the_task():
     for name, spec in METRICS.items():
         style = curve_style(name, METRICS)
         assert (style.name, style.lower_is_better) == (spec.label, not spec.higher_is_better)

@@ -117,7 +117,7 @@ def test_schema_allows_bare_name_and_section():
     ],
     ids=lambda value: value.type if isinstance(value, BaseConfig) else value.__name__,
 )
-def test_config_builds_cell_within_its_wrappers(config, expected):
+def test_config_builds_cell_within_the_wrappers(config, expected):
     assert type(config.build(**SIZES)) is expected
     regularized = config.model_copy(update={"zoneout": 0.1, "recurrent_dropout": 0.2})
     outer = regularized.build(**SIZES)

@@ -102,7 +102,7 @@ def test_bidirectional_compressed_attention_same_as_a_loop(stride, length):
     compare(module, inputs, actual, expected)
 
 
-def test_weight_of_a_segment_is_spread_evenly_over_its_positions():
+def test_weight_of_a_segment_is_spread_evenly_over_the_positions():
     weights = read(build(), vectors(), need_weights=True).weights
     pieces = weights.unflatten(-1, (-1, 3))
     torch.testing.assert_close(pieces, pieces[..., :1].expand_as(pieces))
@@ -111,7 +111,7 @@ def test_weight_of_a_segment_is_spread_evenly_over_its_positions():
     torch.testing.assert_close(weights[:, 2, :3], torch.full((ROWS, 3), 1 / 3, dtype=torch.double))
 
 
-def test_chunks_repeat_their_dropout_in_backward(monkeypatch):
+def test_chunks_repeat_dropout_in_backward(monkeypatch):
     monkeypatch.setattr(tuning, "QUERY_CHUNK_SIZE", 4)
     module, inputs = accelerate_for_training(build(dropout=0.5), "cpu"), vectors()
 

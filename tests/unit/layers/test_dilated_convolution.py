@@ -28,7 +28,7 @@ def influence(outputs, inputs):
 
 @pytest.mark.parametrize(("kernel_size", "dilations"), KERNELS_AND_DILATIONS)
 @pytest.mark.parametrize("num_repeats", [1, 2])
-def test_causal_stack_depends_on_its_receptive_field(kernel_size, dilations, num_repeats):
+def test_causal_stack_depends_on_the_receptive_field(kernel_size, dilations, num_repeats):
     blocks = stack(kernel_size, dilations, num_repeats, hidden_size=8)
     field = 1 + num_repeats * (kernel_size - 1) * sum(dilations)
     assert blocks.receptive_field == field

@@ -62,7 +62,7 @@ def test_every_scale_is_centered_within_half_a_pixel(glimpse_size):
     assert differences.abs().max() <= 0.5 + 1e-9
 
 
-def test_window_same_as_its_formula():
+def test_window_same_as_the_formula():
     torch.manual_seed(0)
     window = GaussianWindow(3, image_size=7, window_size=4).double()
     images, hidden = torch.rand(2, 7, 7).double(), torch.randn(2, 3).double()
@@ -105,7 +105,7 @@ def test_window_outside_of_the_image_reads_nothing():
     assert torch.equal(window(torch.ones(1, 4, 4), far), torch.zeros(1, 4))
 
 
-def test_box_of_a_window_spans_its_outer_filters():
+def test_box_of_a_window_spans_the_outer_filters():
     window = GaussianWindow(2, image_size=9, window_size=3)
     parts = torch.tensor([[5.0, 5.0]]), *(torch.tensor([[value]]) for value in (2.0, 0.5, 1.0))
     box = window.boxes(WindowParameters(*parts))

@@ -56,6 +56,6 @@ def test_masks_of_numbers_raise(call, mask):
 
 
 @all_layers
-def test_masks_of_other_lengths_raise_with_their_shape(call):
+def test_masks_of_other_lengths_raise_with_shape(call):
     with pytest.raises(ArgumentError, match=r"mask: has shape \(2, 5\), but .*\(2, 6\)"):
         call(torch.randn(2, 6, SIZE), torch.ones(2, 5, dtype=torch.bool))

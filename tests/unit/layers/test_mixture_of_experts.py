@@ -185,14 +185,14 @@ def test_balance_losses_are_weight_times_cv_squared_times_tokens():
     torch.testing.assert_close(auxiliary_losses, wanted)
 
 
-def test_sublayer_adds_to_its_input():
+def test_sublayer_adds_to_the_input():
     built, inputs = experts().eval(), numbers(2, 4, 3)
     sublayer = MoESublayer(built, dropout=0.0)
     mixed = sublayer(inputs, MASK)
     torch.testing.assert_close(mixed.outputs, inputs + built(inputs, MASK).outputs.sigmoid())
 
 
-def test_feed_forward_of_experts_has_their_outputs_and_losses():
+def test_feed_forward_of_experts_has_outputs_and_losses():
     built, inputs = experts().eval(), numbers(2, 4, 3)
     fed, mixed = MoEFeedForward(built)(inputs, MASK), built(inputs, MASK)
     torch.testing.assert_close(fed.outputs, mixed.outputs)

@@ -69,7 +69,7 @@ def test_sequence_of_padding_returns_zeros(kind):
 
 
 @each_kind
-def test_nan_stays_in_its_row(kind):
+def test_nan_stays_in_the_row(kind):
     states = STATES.clone()
     states[0, 1] = math.nan
     pooled = pooling(kind)(states, MASK)

@@ -78,7 +78,7 @@ def test_layer_without_cell_raises():
         RecurrentLayer()
 
 
-def test_reverse_padded_reverses_each_row_up_to_its_length():
+def test_reverse_padded_reverses_each_row_up_to_the_length():
     rows = torch.arange(8.0).view(2, 4, 1)
     reversed_rows = reverse_padded(rows, torch.tensor([3, 1])).squeeze(-1)
     assert reversed_rows.tolist() == [[2, 1, 0, 3], [4, 5, 6, 7]]

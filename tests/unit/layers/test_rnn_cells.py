@@ -93,7 +93,7 @@ def test_stack_applies_dropout_between_layers_only():
     torch.testing.assert_close(upper[0][~dropped], expected[~dropped])
 
 
-def test_residual_layers_add_their_input():
+def test_residual_layers_add_input():
     cells = [LSTMCell(3 + 2, 4), LSTMCell(4 + 2, 4), LSTMCell(4 + 2, 4)]
     stack = StackedCells(cells, dropout=0.0, first_residual_layer=2)
     hidden = [torch.randn(5, 4) for _ in cells]

@@ -69,7 +69,7 @@ def test_bidirectional_position_attends_to_all_real_positions():
     torch.testing.assert_close(module.forward_bidirectional(inputs, mask.squeeze(1)), expected)
 
 
-def test_write_to_cache_writes_each_row_at_its_own_positions():
+def test_write_to_cache_writes_each_row_at_own_positions():
     kept = KVCache(torch.zeros(2, 1, 2, 1), torch.zeros(2, 1, 2, 1))
     added = KVCache(torch.tensor([1.0, 2, 3, 4]).view(2, 1, 2, 1), torch.ones(2, 1, 2, 1))
     grown = write_to_cache(kept, added, torch.tensor([[2, 3], [0, 1]]))

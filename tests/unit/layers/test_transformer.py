@@ -185,7 +185,7 @@ def test_feed_forward_settings_repeat_over_the_layers():
 
 
 @pytest.mark.parametrize(("scale_embeddings", "factor"), [(True, 4.0), (False, 1.0)])
-def test_embeddings_scaled_by_the_root_of_their_size(scale_embeddings, factor):
+def test_embeddings_scaled_by_the_root_of_size(scale_embeddings, factor):
     settings = {"positional_encoding": None, "dropout": 0.0, "scale_embeddings": scale_embeddings}
     embedding = config(**settings).build_embedding(9)
     tokens = torch.tensor([[4, 8]])

@@ -216,7 +216,7 @@ def test_samples_have_the_probabilities_of_the_model():
     np.testing.assert_allclose(counts / counts.sum(1, keepdims=True), emissions, atol=0.02)
 
 
-def test_gaussian_samples_have_mean_and_variance_of_their_state():
+def test_gaussian_samples_have_mean_and_variance_of_state():
     hmm = random_gaussian_hmm(2)
     states, vectors = hmm.sample(5000, 4, torch.Generator().manual_seed(0))
     for state in range(NUM_STATES):

@@ -94,7 +94,7 @@ def test_fewer_samples_are_the_first_of_more():
     assert [row[:2] for row in said(many)] == said(few)
 
 
-def test_samples_obey_the_processors_of_their_sentence():
+def test_samples_obey_the_processors_of_sentence():
     model, sequences = build("gru, attend-then-step"), texts(3)
     prefixes, least = [[5, 6], [], [7]], torch.tensor([3, 0, 5])
     rules = (ForcedPrefix(prefixes), MinLength(least, eos=EOS), NoRepeatNGram(1))

@@ -37,7 +37,7 @@ def test_weights_are_zero_or_none():
     assert model(examples).weights is None
 
 
-def test_position_reads_encoder_output_at_same_position():
+def test_position_uses_encoder_output_at_same_position():
     model = with_large_parameters(
         EncoderDecoderModel(system().encoder, decoder(kernel_size=1, dilations=(1,)))
     )
@@ -54,7 +54,7 @@ def test_position_reads_encoder_output_at_same_position():
     torch.testing.assert_close(log_probs[-1], log_probs[-3])
 
 
-def test_encoder_without_unfolding_loads_to_its_end():
+def test_encoder_without_unfolding_loads_to_the_end():
     encoder = RecurrentEncoderConfig(embedding_size=5, hidden_size=6)
     model = with_large_parameters(
         EncoderDecoderModel(encoder.build(vocab_size=VOCABULARY), decoder())

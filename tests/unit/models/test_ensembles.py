@@ -132,7 +132,7 @@ def test_weights_are_the_mean_over_members_that_attend():
 
 @each_average
 @pytest.mark.parametrize("name", UNLIKE)
-def test_ensemble_of_one_is_its_member(average, name):
+def test_ensemble_of_one_is_the_member(average, name):
     model, sources = build(name), collate_sources(texts(4))
     alone = Ensemble([model], average)
     options = {

@@ -58,7 +58,7 @@ def test_features_do_not_depend_on_the_batch(tmp_path, images, network, batch_si
     np.testing.assert_allclose(one.read(range(5)), two.read(range(5)), rtol=1e-3, atol=1e-4)
 
 
-def test_captions_find_the_features_of_their_images(tmp_path, images, network):
+def test_captions_find_the_features_of_images(tmp_path, images, network):
     extract_features(list_images([str(images)]), tmp_path / "f.safetensors", network, SMALL)
     (tmp_path / "c.tsv").write_text("e.png\tlast\na\tfirst\n")
     source = CaptionFileConfig(
@@ -67,7 +67,7 @@ def test_captions_find_the_features_of_their_images(tmp_path, images, network):
     assert source.read() == [(4, ("last",)), (0, ("first",))]
 
 
-def test_all_broken_images_listed_and_nothing_is_written(tmp_path, images, network):
+def test_all_broken_images_listed_before_writing(tmp_path, images, network):
     (images / "f.png").write_bytes(b"")
     (images / "0.jpg").write_text("hello")
     files = list_images([str(images)])

@@ -92,7 +92,7 @@ def test_padding_has_no_influence(name):
 
 
 @each_model
-def test_token_influences_its_own_and_later_positions(name):
+def test_token_influences_own_and_later_positions(name):
     model, tokens = build(name), texts(1)
     whole = read(model, tokens)
     for position in range(LENGTH):
@@ -117,7 +117,7 @@ def test_teacher_forcing_ratio_0_continues_greedily(name):
 @each_model
 @pytest.mark.parametrize("context", [2, 5, 8])
 @pytest.mark.parametrize("read_before", [0, 3, 12])
-def test_bounded_context_is_between_half_and_all_of_its_length(name, context, read_before):
+def test_bounded_context_is_between_half_and_all_of_the_length(name, context, read_before):
     """Each token is said as by a model that was shown a piece of the text, and nothing else."""
     model, tokens = build(name), texts(length=18)
     bounded = BoundedContextModel(model, context)

@@ -136,5 +136,5 @@ def test_sentence_pairs_determined_by_seed():
     assert not torch.equal(first.inputs, other.inputs)
 
 
-def test_single_row_has_its_own_continuation():
+def test_single_row_has_own_continuation():
     assert sample_sentence_pairs(distinct_texts(1, 8, 3), seed="0").is_next.all()

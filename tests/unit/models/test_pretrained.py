@@ -107,7 +107,7 @@ def test_features_equal_the_states_of_the_model(name):
 
 
 @pytest.mark.parametrize("name", LAYERED)
-def test_mix_of_only_the_last_layer_equals_its_states(name):
+def test_mix_of_only_the_last_layer_equals_the_states(name):
     model, encoder = build_pair(name, pool="scalar-mix")
     mix = encoder.features.mix
     with torch.no_grad():
@@ -133,7 +133,7 @@ def test_embeddings_of_another_size_not_mixed():
     assert len(encoder.features.mix.weights) == 2
 
 
-def test_scalar_mix_same_as_its_formula_in_numpy():
+def test_scalar_mix_same_as_the_formula_in_numpy():
     rng = np.random.default_rng(0)
     layers, weights, gamma = rng.normal(size=(3, 2, 4, 5)), rng.normal(size=3), 0.7
     mix = ScalarMix(3).double()
@@ -183,7 +183,7 @@ def test_dropout_of_features_zeroes_and_scales_them():
 
 
 @pytest.mark.parametrize("upper", [SMALL, {"type": "transformer", **LAYERS}, CONVOLUTIONAL])
-def test_encoder_on_top_reads_projected_features_instead_of_embeddings(upper):
+def test_encoder_on_top_receives_projected_features_instead_of_embeddings(upper):
     _, encoder = build_pair("Transformer LM", encoder=upper)
     table = encoder.embedding.embedding
     vectors = torch.nn.functional.linear(

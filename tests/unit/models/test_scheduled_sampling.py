@@ -39,7 +39,7 @@ def test_teacher_forcing_ratio_is_always_one():
     assert TeacherForcingConfig().token_choice == "sample"
 
 
-def test_linear_schedule_falls_to_its_minimum():
+def test_linear_schedule_falls_to_the_minimum():
     schedule = LinearSamplingConfig(k=0.9, c=0.01, min_ratio=0.2)
     ratios = [schedule.teacher_forcing_ratio(step) for step in (1, 2, 11, 71, 500)]
     assert ratios == pytest.approx([0.9, 0.89, 0.8, 0.2, 0.2])

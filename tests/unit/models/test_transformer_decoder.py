@@ -62,7 +62,7 @@ def test_distance_scores_depend_on_the_order_of_the_source(score):
     assert not torch.allclose(after.log_probs, before.log_probs, atol=1e-4)
 
 
-def test_memory_may_have_keys_other_than_its_values():
+def test_memory_may_have_keys_other_than_the_values():
     decoder, told, keys = build(), states(), states()
     apart = decoder(TOKENS, source(told, keys))
     swapped = decoder(TOKENS, source(keys, told))

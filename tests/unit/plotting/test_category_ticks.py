@@ -21,7 +21,7 @@ def texts(count, **options):
     return [node for node in root.iter(f"{NAMESPACE}text") if node.get("class") == "tick middle"]
 
 
-def test_category_ticks_are_evenly_spaced_below_their_points():
+def test_category_ticks_are_evenly_spaced_below_points():
     names = [node for node in texts(4) if "data-value" in node.attrib]
     assert [node.text for node in names] == ["1-5", "6-10", "11-15", "16-20"]
     xs = [float(node.get("x")) for node in names]
@@ -29,7 +29,7 @@ def test_category_ticks_are_evenly_spaced_below_their_points():
     assert steps == [pytest.approx(WIDTH / 4, abs=0.2)] * 3  # half a step of room on either side
 
 
-def test_sublabel_is_below_its_tick():
+def test_sublabel_is_below_the_tick():
     result = texts(3)
     for name, note in zip(result[::2], result[1::2], strict=True):
         assert note.text == f"n={name.get('data-value')}"

@@ -84,7 +84,7 @@ def expected_places(root, xs, ys, scale_x=float, scale_y=float):
 # --- where points stand --------------------------------------------------------------------
 
 
-def test_markers_are_at_their_values():
+def test_markers_are_at_values():
     xs, ys = [0, 1, 2.5, 4], [-3, 7, 0, 2.2]
     root = draw(LineSeries("a", list(zip(xs, ys, strict=True))))
     (group,) = groups(root)
@@ -111,7 +111,7 @@ def test_equal_ratios_equal_distances_on_logarithmic_axes():
     assert steps == [pytest.approx(steps[0], abs=0.3)] * 3
 
 
-def test_line_passes_through_its_markers():
+def test_line_passes_through_the_markers():
     root = draw(LineSeries("a", [(0, 1), (1, 3), (2, 2)]))
     (group,) = groups(root)
     path = of_class(group, "path", "line")[0].get("d")
@@ -186,12 +186,12 @@ def test_names_do_not_overlap_and_are_right_of_the_plot(ends):
     assert top - 2 <= min(heights) <= max(heights) <= bottom + 2
 
 
-def test_names_ordered_by_the_ends_of_their_lines():
+def test_names_ordered_by_the_ends_of_lines():
     _, heights = spread(5, 1, 4.9, 5.1)
     assert sorted(range(4), key=heights.__getitem__) == [3, 0, 2, 1]
 
 
-def test_name_is_at_the_end_of_its_line_if_there_is_space():
+def test_name_is_at_the_end_of_the_line_if_there_is_space():
     root, (height, _) = spread(5, 0)
     assert height - 5 == pytest.approx(place(points(groups(root)[0])[-1])[1], abs=2 * TOLERANCE)
 

@@ -50,7 +50,7 @@ def test_invisible_characters_escaped(hidden, shown):
     assert page.attributes == [("title", shown)]
 
 
-def test_texts_and_elements_keep_their_order():
+def test_texts_and_elements_keep_order():
     parts = html.element(
         "p", "a", "b", html.element("i", "c"), "d", "e", html.element("b"), "f", css_class="note"
     )

@@ -82,7 +82,7 @@ def test_bundle_has_each_module_once_after_those_it_imports():
         ("export default function () {}\n", "default function"),
     ],
 )
-def test_bundle_refuses_what_a_shared_scope_would_change(module, message):
+def test_bundle_rejects_what_a_shared_scope_would_change(module, message):
     with pytest.raises(AssertionError, match=re.escape(message)):
         bundle_modules("new.js", read={**MODULES, "new.js": module}.__getitem__)
 

@@ -37,7 +37,7 @@ def test_repeated_cells_cover_equal_parts():
     np.testing.assert_array_equal(raster.repeat_cells(grid, 6, 4), expected)
 
 
-def test_enlarged_cells_keep_their_value_at_the_center():
+def test_enlarged_cells_keep_value_at_the_center():
     grid = RNG.random((4, 5))
     np.testing.assert_allclose(raster.resize(grid, 12, 15)[1::3, 1::3], grid)
 
@@ -117,7 +117,7 @@ def test_png_can_be_read_back(pixels):
     np.testing.assert_array_equal(read_png(raster.encode_png(pixels)), pixels)
 
 
-def test_pillow_reads_the_png():
+def test_pillow_loads_the_png():
     image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     for channels in (1, 2, 3):
         pixels = RNG.integers(0, 256, (5, 7, channels), dtype=np.uint8)

@@ -83,7 +83,7 @@ def test_error_bar_to_zero_ends_at_the_edge_of_a_logarithmic_plot():
     assert right - place(root, "a")[0] == pytest.approx(distance * math.log10(2), abs=2 * TOLERANCE)
 
 
-def test_guide_line_passes_through_its_points():
+def test_guide_line_passes_through_the_points():
     root = draw(
         ScatterPoint("a", 1, 1, 0), ScatterPoint("b", 2, 5, 1), guide_line=[(1, 1), (2, 1), (2, 5)]
     )

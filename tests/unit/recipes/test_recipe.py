@@ -12,7 +12,7 @@ PAIRS = {"type": "synthetic", "name": "latin", "num_examples": 9}
 SHARED = {"type": "shared", "tokenizer": {"type": "character"}}
 
 
-def test_overridden_type_has_its_own_defaults():
+def test_overridden_type_has_own_defaults():
     recipe = load_recipe("default", ["model.decoder.attention.score.type=bilinear"])
     assert recipe.model.decoder.attention.score.model_dump() == {"type": "bilinear"}
     assert recipe.model.decoder.hidden_size == 256
@@ -269,12 +269,12 @@ def test_missing_base_file_raises(tmp_path):
     assert load_error(path) == f"{tmp_path}/base.yaml: no such file\n  check the path"
 
 
-def test_recipe_has_its_name(tmp_path):
+def test_recipe_has_name(tmp_path):
     assert load_recipe("default").info.name == "default"
     assert load_recipe(write_files(tmp_path, mine="extends: default")).info.name == "mine"
 
 
-def test_recipe_with_other_training_data_does_not_describe_its_former_data(tmp_path):
+def test_recipe_with_other_training_data_does_not_describe_former_data(tmp_path):
     """By overrides, as of files and `compare --data`, and by `extends`."""
     name, data = "bahdanau-2015-small", "data.train={type: parallel-files, source: a, target: b}"
     original, changed = load_recipe(name).info, load_recipe(name, [data]).info
@@ -292,7 +292,7 @@ def test_recipe_with_other_training_data_does_not_describe_its_former_data(tmp_p
     assert load_recipe(path).info.summary == "Mine"
 
 
-def test_recipe_without_training_data_keeps_its_summary_with_any():
+def test_recipe_without_training_data_keeps_summary_with_any():
     data = "data.train={type: parallel-files, source: a, target: b}"
     original, changed = load_recipe("default").info, load_recipe("default", [data]).info
     assert changed == original.model_copy(update={"expected": ""})
@@ -316,7 +316,7 @@ def test_bundled_recipes_describe_themselves():
         ("metric_for_best_model=bleu", "training.metric_for_best_model", ", or --metric bleu"),
     ],
 )
-def test_setting_of_another_section_suggests_its_path(override, path, option):
+def test_setting_of_another_section_suggests_the_path(override, path, option):
     with pytest.raises(ConfigError) as caught:
         load_recipe("default", [override])
     assert f"; did you mean {path!r}" in caught.value.message
@@ -324,7 +324,7 @@ def test_setting_of_another_section_suggests_its_path(override, path, option):
     assert caught.value.hint == f"write --set {path}={value}{option}"
 
 
-def test_misplaced_key_of_a_file_suggests_its_section(tmp_path):
+def test_misplaced_key_of_a_file_suggests_the_section(tmp_path):
     assert load_error(write_files(tmp_path, mine="max_minutes: 3")) == (
         f"{tmp_path}/mine.yaml: max_minutes: no setting is called 'max_minutes'; "
         "did you mean 'training.max_minutes'?\n  move it into the section 'training'"

@@ -29,7 +29,7 @@ def run_search(seed, beam_size):
 
 
 @search_cases
-def test_hypotheses_carry_log_probs_and_weights_of_their_tokens(seed, beam_size):
+def test_hypotheses_carry_log_probs_and_weights_of_tokens(seed, beam_size):
     model, outputs_of_sentences, _ = run_search(seed, beam_size)
     for sentence, outputs in enumerate(outputs_of_sentences):
         for output in outputs:
@@ -48,7 +48,7 @@ def path_tokens(tree, node):
 
 
 @search_cases
-def test_tree_contains_every_hypothesis_and_its_partial_sums(seed, beam_size):
+def test_tree_contains_every_hypothesis_and_the_partial_sums(seed, beam_size):
     model, outputs_of_sentences, trellis = run_search(seed, beam_size)
     for sentence, outputs in enumerate(outputs_of_sentences):
         tree = trellis.tree(sentence, eos=EOS)

@@ -57,7 +57,7 @@ def random_step(seed, depth):
 
 @each_processor
 @step_cases
-def test_processor_only_lowers_and_does_not_change_its_input(processor, seed, depth):
+def test_processor_only_lowers_and_does_not_change_input(processor, seed, depth):
     log_probs, generated, sentence_ids = random_step(seed, depth)
     before = log_probs.clone()
     after = processor.apply(log_probs, generated, sentence_ids)
@@ -162,7 +162,7 @@ def test_outputs_start_with_forced_prefix(seed):
 
 
 @given(seed=st.integers(0, 999))
-def test_sentences_have_their_own_processors(seed):
+def test_sentences_have_own_processors(seed):
     model = TableModel(seed, 3, num_letters=3, num_sentences=3)
     processors = (
         ForcedPrefix([[4], [], [2, 3]]),

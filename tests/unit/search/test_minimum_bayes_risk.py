@@ -41,7 +41,7 @@ def test_selected_output_has_highest_expected_utility(outputs):
 
 
 @given(outputs=some_outputs)
-def test_equal_outputs_weighted_by_their_count(outputs):
+def test_equal_outputs_weighted_by_count(outputs):
     indices, counts = count_distinct(outputs)
     distinct = [outputs[index] for index in indices]
     assert len(set(distinct)) == len(distinct)

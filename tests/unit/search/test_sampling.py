@@ -146,7 +146,7 @@ def test_sampling_the_most_likely_token_is_greedy_search(options, seed):
     assert draw(model, rows, 7, options, seed=seed) == [output.tokens for output in greedy]
 
 
-def test_rows_have_their_own_max_lengths():
+def test_rows_have_own_max_lengths():
     outputs = sample(
         BigramModel(),
         torch.zeros(3).long(),

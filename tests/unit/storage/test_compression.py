@@ -29,7 +29,7 @@ def round_trip(weights, precision):
 @given(
     st.integers(1, 5), st.integers(1, 9), st.integers(0, 2**31), st.sampled_from(["int8", "int4"])
 )
-def test_rows_are_rounded_to_the_nearest_multiple_of_their_scale(rows, columns, seed, precision):
+def test_rows_are_rounded_to_the_nearest_multiple_of_scale(rows, columns, seed, precision):
     weight = torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
     tensors, metadata = compress_weights({"w": weight}, precision)
     scales = tensors["w.scale"].float().unsqueeze(-1)
@@ -77,7 +77,7 @@ def test_full_precision_is_the_file_of_before(tmp_path):
 
 
 @pytest.mark.parametrize(("precision", "share"), [("fp16", 0.5), ("int8", 0.25), ("int4", 0.125)])
-def test_file_has_the_bytes_of_its_precision(tmp_path, precision, share):
+def test_file_has_the_bytes_of_the_precision(tmp_path, precision, share):
     weights = {"w": torch.randn(512, 512)}
     for name in ("fp32", precision):
         save_weights(*compress_weights(weights, name)[:1], tmp_path / name)
@@ -105,7 +105,7 @@ def test_compressed_run_of_each_task_has_the_rounded_weights(golden, tmp_path):
         torch.testing.assert_close(actual[name], expected[name], check_dtype=False)
 
 
-def test_existing_folder_is_refused(tmp_path):
+def test_existing_folder_is_rejected(tmp_path):
     with pytest.raises(RunError, match="already exists"):
         compress_run(TRANSLATOR, tmp_path, "int8")
 

@@ -62,7 +62,7 @@ def test_atomic_replace_replaces_folder(tmp_path):
     assert os.listdir(tmp_path / "folder") == ["new"]
 
 
-def test_link_to_a_folder_stays_and_its_folder_is_replaced(tmp_path):
+def test_link_to_a_folder_stays_and_the_folder_is_replaced(tmp_path):
     folder, link = tmp_path / "disk" / "folder", tmp_path / "link"
     folder.mkdir(parents=True)
     (folder / "old").touch()
@@ -77,7 +77,7 @@ def test_link_to_a_folder_stays_and_its_folder_is_replaced(tmp_path):
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_link_to_a_file_stays_and_its_file_is_replaced(tmp_path, exists):
+def test_link_to_a_file_stays_and_the_file_is_replaced(tmp_path, exists):
     file, link = tmp_path / "file", tmp_path / "link"
     link.symlink_to(file)
     if exists:
@@ -94,7 +94,7 @@ def test_pipe_is_not_replaced(tmp_path):
     assert os.listdir(tmp_path) == ["pipe"]
 
 
-def test_leftover_of_the_previous_folder_raises_after_its_replacement(tmp_path, monkeypatch):
+def test_leftover_of_the_previous_folder_raises_after_the_replacement(tmp_path, monkeypatch):
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "old").touch()
@@ -260,7 +260,7 @@ def test_killed_first_manifest_is_absent_or_valid(tmp_path):
     assert read_and_verify_manifest(folder)["files"].keys() == {"contents", "kept"}
 
 
-def test_kept_files_keep_their_recorded_hash(tmp_path):
+def test_kept_files_keep_recorded_hash(tmp_path):
     (tmp_path / "kept").write_text("kept")
     replace_contents(tmp_path, "old")
     (tmp_path / "kept").write_text("bent")

@@ -96,7 +96,7 @@ def test_explanation_without_edits_is_the_translation(predictor):
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_row_set_to_its_own_weights_changes_no_token_in_any_search(predictor, search):
+def test_row_set_to_own_weights_changes_no_token_in_any_search(predictor, search):
     searching = with_search(predictor, search)
     plain = searching.explain(TEXT, need_effects=False)
     edits = [
@@ -153,7 +153,7 @@ def test_explaining_leaves_the_predictor_as_it_was(letters):
     assert np.array_equal(after.weights, before.weights)
 
 
-def test_texts_of_an_edited_translator_are_those_of_its_own_search(letters):
+def test_texts_of_an_edited_translator_are_those_of_own_search(letters):
     edited = letters.with_edits([AttentionEdit(step=0, set={3: 1})])
     assert not edited.has_text_backend
     assert list(edited.predict_texts([TEXT])) == [edited.translate(TEXT).text]
@@ -229,7 +229,7 @@ def test_prefix_tokens_equal_a_prefix_of_text(letters):
     assert by_tokens.log_prob == by_text.log_prob
 
 
-def test_prefix_tokens_are_kept_where_their_text_would_be_tokenized_otherwise(tmp_path):
+def test_prefix_tokens_are_kept_where_text_would_be_tokenized_otherwise(tmp_path):
     subwords = {"type": "shared", "tokenizer": {"type": "subword", "vocab_size": 270}}
     texts = ["abab baba abba", "ab ab", "ba ba ab"] * 20
     settings = {"model": MODELS["rnn"], "tokenizers": subwords}
@@ -241,7 +241,7 @@ def test_prefix_tokens_are_kept_where_their_text_would_be_tokenized_otherwise(tm
 
 
 @pytest.mark.parametrize("ids", [[10_000], [3], [-1]])
-def test_prefix_tokens_without_such_a_token_are_refused(letters, ids):
+def test_prefix_tokens_without_such_a_token_are_rejected(letters, ids):
     with pytest.raises(DataError, match="prefix_tokens has"):
         letters.translate(Request(TEXT, prefix_tokens=ids))
 
@@ -261,7 +261,7 @@ def test_prefix_is_a_text_or_tokens(letters):
         ({"scale": dict.fromkeys(range(5), 0)}, f"all positions of {PATH} are removed"),
     ],
 )
-def test_edits_without_such_a_layer_head_step_or_position_are_refused(letters, fields, message):
+def test_edits_without_such_a_layer_head_step_or_position_are_rejected(letters, fields, message):
     with pytest.raises(ConfigError) as caught:
         letters.explain(TEXT, edits=[AttentionEdit.from_json(fields)])
     assert message in str(caught.value)

@@ -119,7 +119,7 @@ def pieces_of(model):
     return processor, [processor.IdToPiece(index) for index in range(len(processor))]
 
 
-def test_sentencepiece_returns_the_pieces_of_its_package(sentencepiece_model, tmp_path):
+def test_sentencepiece_returns_the_pieces_of_the_package(sentencepiece_model, tmp_path):
     processor, pieces = pieces_of(sentencepiece_model)
     listed = sorted(set(pieces) - {"<unk>", "<s>", "</s>"})
     tokenizer = SentencePieceTokenizerConfig().build(Vocabulary(listed), sentencepiece_model)

@@ -32,7 +32,7 @@ def test_tags_are_tokens_between_spaces():
     assert tokenizer.decode(ids) == "O NOUN|Case=Nom <unk>"
 
 
-def test_each_word_is_followed_by_its_characters(tokenizer):
+def test_each_word_is_followed_by_the_characters(tokenizer):
     size = len(tokenizer)
     known, unknown = tokenizer.vocabulary.tokens_to_ids(["a", "Ab"])
     assert unknown == UNK
@@ -48,7 +48,7 @@ def test_number_of_words_is_the_number_of_ids_in_the_vocabulary(tokenizer):
     assert tokenizer.id_bound == len(tokenizer) + NUM_CHARACTERS
 
 
-def test_long_words_keep_their_start_and_end(tokenizer):
+def test_long_words_keep_start_and_end(tokenizer):
     word = "abcdefghijklmnopqrstuvwxyz0123456789"
     tokens = tokenizer.ids_to_tokens(tokenizer.encode(word)[1:])
     assert "".join(tokens) == word[: MAX_CHARACTERS // 2] + word[-MAX_CHARACTERS // 2 :]

@@ -22,7 +22,7 @@ SEPARATE = SeparateTokenizersConfig(source=WordTokenizerConfig(), target=Charact
 SHARED = SharedTokenizerConfig(tokenizer=SubwordTokenizerConfig(vocab_size=400))
 
 
-def test_separate_tokenizers_train_on_their_side():
+def test_separate_tokenizers_train_on_side():
     source, target = SeparateTokenizersConfig(
         source=WordTokenizerConfig(), target=WordTokenizerConfig()
     ).train(SOURCES, TARGETS)

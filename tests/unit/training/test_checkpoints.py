@@ -150,7 +150,7 @@ def test_other_checkpoints_removed(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["step-00000002", "step-00000004", "step-00000006"]
 
 
-def test_step_saved_again_is_replaced_and_keeps_its_score(checkpoints):
+def test_step_saved_again_is_replaced_and_keeps_score(checkpoints):
     checkpoints.save(snapshot(5), score=0.25)
     checkpoints.save(snapshot(5)._replace(metadata={"ended": "reached max_steps=5"}))
     assert checkpoints.load().metadata == {"ended": "reached max_steps=5"}

@@ -26,7 +26,7 @@ def differentiate(model, examples):
 
 
 @pytest.mark.parametrize("name", ["gru, attend-then-step", "argmax readout", UNUSED, *TAGGERS])
-def test_ddp_module_has_the_gradients_of_its_model(name, group):
+def test_ddp_module_has_the_gradients_of_the_model(name, group):
     corpus = tagged_store() if name in TAGGERS else store()
     plain, examples = build(name).train(), batch(corpus, list(range(5)))
     model = copy.deepcopy(plain)

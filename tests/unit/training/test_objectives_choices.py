@@ -50,7 +50,7 @@ def test_default_objective_is_cross_entropy():
         ),
     ],
 )
-def test_objective_has_the_defaults_of_its_paper(
+def test_objective_has_the_defaults_of_the_paper(
     type_name, objective, num_samples, reward, settings
 ):
     smoothing = settings.get("label_smoothing", 0.0)

@@ -50,7 +50,7 @@ def assert_equal(result, expected):
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_adam_follows_algorithm_1_of_its_paper(decay):
+def test_adam_follows_algorithm_1_of_the_paper(decay):
     """Kingma & Ba 2015; a decay is added to the gradient, as the derivative of decay |w|^2 / 2."""
     w, m, v = START.clone(), 0.0, 0.0
     for t, rate in enumerate(RATES, start=1):
@@ -62,7 +62,7 @@ def test_adam_follows_algorithm_1_of_its_paper(decay):
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_adamw_follows_algorithm_2_of_its_paper(decay):
+def test_adamw_follows_algorithm_2_of_the_paper(decay):
     """Loshchilov & Hutter 2019; their decay is multiplied by the schedule, ours by the rate."""
     w, m, v = START.clone(), 0.0, 0.0
     for t, rate in enumerate(RATES, start=1):
@@ -81,7 +81,7 @@ def test_sgd_follows_the_gradient_and_weight_decay():
     assert_equal(run_optimizer(SGDConfig(weight_decay=0.1)), w)
 
 
-def test_momentum_follows_its_paper_while_learning_rate_changes():
+def test_momentum_follows_the_paper_while_learning_rate_changes():
     """Sutskever et al. 2013, equations 1 and 2."""
     w, v = START.clone(), torch.zeros_like(START)
     for rate in RATES:
@@ -90,7 +90,7 @@ def test_momentum_follows_its_paper_while_learning_rate_changes():
     assert_equal(run_optimizer(SGDConfig(**MOMENTUM)), w)
 
 
-def test_nesterov_momentum_follows_its_paper_at_the_lookahead_point():
+def test_nesterov_momentum_follows_the_paper_at_the_lookahead_point():
     """Sutskever et al. 2013, equations 3 and 4; the parameters hold w + m v."""
     w, v = START.clone(), torch.zeros_like(START)
     for rate in RATES:
@@ -119,7 +119,7 @@ def test_momentum_ignores_parameters_without_gradient():
     assert all(map(torch.equal, before, layer.parameters()))
 
 
-def test_adadelta_follows_algorithm_1_of_its_paper():
+def test_adadelta_follows_algorithm_1_of_the_paper():
     """Zeiler 2012, which has no rate: there it is 1, and here it multiplies the move."""
     w, squares, moves = START.clone(), 0.0, 0.0
     for rate in RATES:

@@ -57,7 +57,7 @@ class EndingBatches:
             raise self.error
 
 
-def test_error_of_the_stream_is_raised_behind_its_last_batch():
+def test_error_of_the_stream_is_raised_behind_the_last_batch():
     batches = PrefetchedBatches(EndingBatches(ValueError("a corrupt shard")))
     taken = []
     with pytest.raises(ValueError, match="a corrupt shard"):

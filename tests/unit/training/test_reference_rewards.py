@@ -50,13 +50,13 @@ def expected(groups):
     ]
 
 
-def test_rewards_of_images_found_by_their_number():
+def test_rewards_of_images_found_by_number():
     rewards = CiderDReward(table(IMAGES))(image_batch([3, 7, 3]), OUTPUTS)
     assert [pytest.approx(row) for row in expected([1, 0, 1])] == list(rewards)
     assert [len(row) for row in rewards] == [3, 2, 1]
 
 
-def test_rewards_of_texts_found_by_their_source():
+def test_rewards_of_texts_found_by_source():
     sources = [[11, 12, EOS, PAD], [11, EOS, PAD, PAD]]
     keys = hash_rows(torch.tensor(sources))
     batch = text_batch([sources[1], sources[0], sources[1]])

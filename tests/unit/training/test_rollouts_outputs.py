@@ -94,7 +94,7 @@ def test_references_are_targets_without_eos():
     ]
 
 
-def test_rollout_at_its_length_limit_is_truncated():
+def test_rollout_at_the_length_limit_is_truncated():
     model = Toy()
     for limit in (1, 2):
         limits = torch.tensor([limit, limit])

@@ -27,14 +27,14 @@ def examples():
     return batch(store(), [0, 1, 2])
 
 
-def test_train_step_uses_the_learning_rate_of_its_step():
+def test_train_step_uses_the_learning_rate_of_the_step():
     trainer = build_trainer()
     rates = [trainer.train_step([examples()]).learning_rate for _ in range(3)]
     assert rates == [0.1, 0.2, 0.3]
     assert trainer.optimizer.param_groups[0]["lr"] == 0.3
 
 
-def test_trainer_follows_the_mode_of_its_model():
+def test_trainer_follows_the_mode_of_the_model():
     trainer = build_trainer()
     modes = []
     trainer.model.register_forward_pre_hook(lambda module, *_: modes.append(module.training))

@@ -23,7 +23,7 @@ def move(model, generator):
         model.calls.add_(1)
 
 
-def test_ema_follows_its_formula():
+def test_ema_follows_the_formula():
     generator, model = torch.Generator().manual_seed(0), Counted()
     average = ExponentialMovingAverage(model, decay=0.7)
     wanted = model.one.bias.detach().double()

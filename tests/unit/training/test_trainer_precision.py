@@ -64,7 +64,7 @@ def learns(training, steps, share):
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ["lstm, attend-then-step", "transformer, pre-norm"])
 @each_precision
-def test_small_model_learns_its_pairs(name, system):
+def test_small_model_learns_the_pairs(name, system):
     learns(of_system(name, system), steps=100, share=0.2)
 
 

@@ -96,7 +96,7 @@ def test_every_row_continues_as_if_decoded_separately(data, max_shared):
 
 
 @torch.no_grad()
-def test_step_does_not_change_its_state():
+def test_step_does_not_change_state():
     state = initial_state()
     for _ in range(3):  # until there is spare capacity behind the cache
         state = DECODER.step(torch.tensor([4, 5, 6]), state).state

@@ -38,7 +38,7 @@ def test_concatenating_maps_with_and_without_bias_fails():
 
 
 @each_bias
-def test_packed_linear_adds_to_sums_and_maps_its_outputs(bias):
+def test_packed_linear_adds_to_sums_and_maps_outputs(bias):
     linear = nn.Linear(5, 7, bias=bias).double()
     inputs, sums = torch.randn(3, 5).double(), torch.randn(3, 7).double()
     packed = PackedLinear.from_linear(linear)

@@ -251,7 +251,7 @@ def test_flickr8k_loads_whole(heedful_data):
         assert {len(example.captions) for example in examples} == {5}
 
 
-def test_icons_and_emoji_load_by_their_index(heedful_data):
+def test_icons_and_emoji_load_by_index(heedful_data):
     icons = heedful_data / "icons"
     examples = CaptionFileConfig(
         path=str(icons / "names.tsv"), split="test", images=str(icons / "icons48.npy.gz")

@@ -92,7 +92,7 @@ def caption_dataset(pixel=0):
     return CaptionDataset(captions, ArrayReader(images, np.arange(2)), num_cells=4)
 
 
-def test_images_replace_their_indices():
+def test_images_replace_indices():
     dataset = caption_dataset()
     ids = torch.tensor([[1, 3], [0, 3]])
     targets = torch.tensor([[4, 3], [5, 3]])
@@ -112,7 +112,7 @@ def test_fingerprint_depends_on_captions_and_images():
     assert dataset.fingerprint() != replace(dataset, captions=changed).fingerprint()
 
 
-def test_collated_images_keep_their_type():
+def test_collated_images_keep_type():
     for dtype in (np.uint8, np.float16, np.float32):
         sources = collate_images(np.zeros((2, 3, 4), dtype), 3)
         assert sources.tokens.numpy().dtype == dtype
@@ -130,7 +130,7 @@ def test_collated_images_keep_their_type():
         (FEATURES, ""),
     ],
 )
-def test_images_lose_nothing_by_default_and_their_fit_is_described(shape, line):
+def test_images_lose_nothing_by_default_and_the_fit_is_described(shape, line):
     assert shape.describe_fit() == line
 
 

@@ -162,7 +162,7 @@ def test_codes_keep_most_of_the_variance(tmp_path, bits, largest_error):
     assert np.abs(read[..., 5] - 2.5).max() < 1e-5
 
 
-def test_safetensors_library_reads_the_file(tmp_path):
+def test_safetensors_library_loads_the_file(tmp_path):
     write(tmp_path / "f.safetensors", VALUES, 4)
     arrays = load_file(tmp_path / "f.safetensors")
     assert {name: array.shape for name, array in arrays.items()} == {
@@ -217,7 +217,7 @@ def test_names_must_be_as_many_as_rows(tmp_path):
         _ = ImageFeatures.open(path).images
 
 
-def test_flickr8k_features_are_those_of_its_readme(heedful_data):
+def test_flickr8k_features_are_those_of_the_readme(heedful_data):
     folder = heedful_data / "flickr8k"
     scale = np.load(folder / "features_scale.npy")
     features = ImageFeatures.open(

@@ -78,7 +78,7 @@ def test_transparent_pixels_are_white(tmp_path):
     assert pixels[:, :, 0].tolist() == [[0, 255]]
 
 
-def test_palette_files_have_their_colors_and_transparency(tmp_path):
+def test_palette_files_have_colors_and_transparency(tmp_path):
     palette = Image.fromarray(np.array([[0, 1, 2]], np.uint8), "P")
     palette.putpalette([*RED, *GREEN, *BLUE])
     expected = [list(RED), list(GREEN), list(BLUE)]
@@ -131,7 +131,7 @@ def test_rotation_of_a_camera_is_applied(tmp_path):
     np.testing.assert_array_equal(pixels, np.rot90(QUADRANTS, -1))
 
 
-def test_wrongly_named_file_loads_by_its_contents(tmp_path):
+def test_wrongly_named_file_loads_by_the_contents(tmp_path):
     save(tmp_path / "a.bmp").rename(tmp_path / "a.jpg")
     notes = []
     np.testing.assert_array_equal(load_image(tmp_path / "a.jpg", notes=notes), QUADRANTS)
@@ -252,7 +252,7 @@ def test_gray_sheet_loads_by_rows(tmp_path, name):
     np.testing.assert_array_equal(color, SHEET[3][:, :, None].repeat(3, 2))
 
 
-def test_palette_of_a_sheet_returns_its_colors(tmp_path):
+def test_palette_of_a_sheet_returns_colors(tmp_path):
     palette = np.random.default_rng(2).integers(0, 256, (256, 3), dtype=np.uint8)
     colors = sheet_of(tmp_path / "p.npy", palette)
     sheet = ImageArray.open(sheet_of(tmp_path / "s.npy", SHEET), colors)

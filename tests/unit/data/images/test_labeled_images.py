@@ -66,7 +66,7 @@ def test_offsets_cover_the_whole_canvas_and_nothing_else():
         np.testing.assert_allclose(counts, 1 / (limit + 1), atol=0.02)
 
 
-def test_position_of_a_test_image_depends_only_on_its_row():
+def test_position_of_a_test_image_depends_only_on_the_row():
     few, many = dataset(count=4), dataset(count=10)
     np.testing.assert_array_equal(few.fixed_layouts.offsets, many.fixed_layouts.offsets[:4])
     rows = np.array([3, 1])
@@ -93,7 +93,7 @@ def test_epoch_contains_each_image_once_and_epochs_differ():
     assert not torch.equal(*offsets)
 
 
-def test_stream_resumes_at_its_cursor():
+def test_stream_resumes_at_the_cursor():
     data = dataset(num_distractors=2)
     stream = LabeledImageBatchStream(data, 7, DataCursor(0, 0))
     batches, cursors = [], []

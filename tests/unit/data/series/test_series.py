@@ -28,7 +28,7 @@ b,2020-02-01,8,7
 """
 
 
-def test_long_file_places_values_at_their_times(tmp_path):
+def test_long_file_places_values_at_times(tmp_path):
     a, b = read(tmp_path, LONG)
     assert (a.id, b.id) == ("a", "b")
     np.testing.assert_array_equal(a.values, [1, 2, math.nan, math.nan, 4])
@@ -95,7 +95,7 @@ def test_calendar_covariates_are_sine_and_cosine_of_the_part_that_has_passed(tmp
         ("time,value\n1,1\n2,2\n9999,2\n", {}, ":4: 3 times would fill a grid of 9999 positions"),
     ],
 )
-def test_broken_file_raises_with_its_line(text, settings, message, tmp_path):
+def test_broken_file_raises_with_the_line(text, settings, message, tmp_path):
     with pytest.raises(DataError) as error:
         read(tmp_path, text, **settings)
     assert message in str(error.value)

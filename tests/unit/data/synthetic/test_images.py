@@ -81,7 +81,7 @@ def test_originals_are_the_training_icons_shifted():
 
 
 @pytest.mark.parametrize("split", ["dev", "test"])
-def test_each_held_out_name_contains_its_pair_and_known_words(split):
+def test_each_held_out_name_contains_pair_and_known_words(split):
     known = {word for icon in load_icons("train") for word in icon.words}
     for icon in load_icons(split):
         assert icon.held_out_pair <= set(icon.words) <= known

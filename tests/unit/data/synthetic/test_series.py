@@ -59,7 +59,7 @@ def test_splits_and_seeds_return_different_series_and_repeat_exactly(name):
 
 
 @pytest.mark.parametrize("name", REAL_SERIES)
-def test_real_series_is_trained_on_without_its_end(name):
+def test_real_series_is_trained_on_without_the_end(name):
     (whole,) = BuiltInSeriesConfig(name=name, split="test").read()
     (train,) = BuiltInSeriesConfig(name=name).read()
     held_out = REAL_SERIES[name].held_out

@@ -100,7 +100,7 @@ def test_rows_streamed_in_batches(tmp_path):
     assert read == PAIRS[: len(read)]
 
 
-def test_class_labels_become_their_names(tmp_path):
+def test_class_labels_become_names(tmp_path):
     labels = {"names": ["negative", "positive"], "_type": "ClassLabel"}
     tags = {"names": ["O", "B-PER"], "_type": "ClassLabel"}
     columns = {

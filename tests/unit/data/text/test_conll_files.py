@@ -75,7 +75,7 @@ def test_compressed_files_load(write, tmp_path):
 
 
 @pytest.mark.parametrize("text", [CONLL_U, CONLL_2003, TWEETS, "# only\n\na b O\n"])
-def test_sentences_with_their_own_tags_have_the_lines_that_were_read(write, text):
+def test_sentences_with_own_tags_have_the_lines_that_were_read(write, text):
     lines = [
         line
         for sentence in read_conll(str(write(text)))
@@ -84,7 +84,7 @@ def test_sentences_with_their_own_tags_have_the_lines_that_were_read(write, text
     assert "\n".join(lines) == text
 
 
-def test_new_tags_replace_only_their_column(write):
+def test_new_tags_replace_only_the_column(write):
     first, *_ = read_conll(str(write(CONLL_U)), tag_column="upos")
     lines = first.with_tags(["A", "B", "C"])
     assert lines[2] == "1\tI\tI\tA\tPRP\t_\t2\tnsubj\t_\t_"

@@ -41,7 +41,7 @@ def test_iter_blocks_covers_examples_without_mixing_sources(sizes, shard_size):
     assert len(shards) == sum(-(-size // shard_size) for size in sizes)
 
 
-def test_changed_text_changes_digest_of_its_shard_only():
+def test_changed_text_changes_digest_of_the_shard_only():
     def digests(*texts):
         counter = ShardCounter()
         source = Numbers(0, 0)

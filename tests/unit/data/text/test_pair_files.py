@@ -72,7 +72,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\
 
 
 @given(pairs=st.lists(st.builds(Pair, texts, texts), min_size=1), ending=st.sampled_from("nr"))
-def test_csv_reads_what_was_written(tmp_path_factory, pairs, ending):
+def test_csv_round_trip_equals_input(tmp_path_factory, pairs, ending):
     path = tmp_path_factory.mktemp("csv") / "pairs.csv"
     line_end = {"n": "\n", "r": "\r\n"}[ending]
     content = as_csv(pairs, quoting=csv.QUOTE_ALL, lineterminator=line_end)

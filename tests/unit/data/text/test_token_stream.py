@@ -120,7 +120,7 @@ def test_lm_batch_stream_resumes_from_any_cursor(num_used):
     )
 
 
-def test_transform_receives_cursor_of_its_batch():
+def test_transform_receives_cursor_of_the_batch():
     cursors = []
 
     def transform(batch, cursor):

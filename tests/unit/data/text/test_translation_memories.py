@@ -63,7 +63,7 @@ def write(folder, text, name):
 
 
 @pytest.mark.parametrize("name", ["memory.tmx", "memory.tmx.gz"])
-def test_tmx_starts_from_its_source_language(name, tmp_path):
+def test_tmx_starts_from_the_source_language(name, tmp_path):
     assert TMXConfig(path=write(tmp_path, TMX, name)).read() == GERMAN_ENGLISH
 
 

@@ -97,7 +97,7 @@ def test_trace_records_source_weights_and_gates(attention):
 
 
 @pytest.mark.parametrize("cell", ["rnn", "gru"])
-def test_cells_without_cell_state_gate_their_output(cell):
+def test_cells_without_cell_state_gate_output(cell):
     decoder, encoded = build(cell=cell, num_layers=2), source()
     wiring, state = decoder.wiring, decoder.initial_state(encoded)
     memories = []

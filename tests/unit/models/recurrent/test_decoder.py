@@ -81,7 +81,7 @@ def test_recurrent_decoder_supports_multi_head_attention(wiring, score):
 
 
 @pytest.mark.parametrize("wiring", WIRINGS)
-def test_residual_layer_adds_its_input(wiring):
+def test_residual_layer_adds_input(wiring):
     decoder, encoded = build(wiring, first_residual_layer=2), source(4, 2)
     state = decoder.step(torch.tensor([3, 5]), decoder.initial_state(encoded)).state
     (bottom, *_), (output_of_layer, cell_output, *_) = state.wiring.cells

@@ -33,7 +33,7 @@ def experts_of(built):
     return experts
 
 
-def test_decoder_layer_reads_sum_of_output_below_and_sigmoid_of_experts():
+def test_decoder_layer_input_is_sum_of_output_below_and_sigmoid_of_experts():
     built, encoded = decoder().eval(), source()
     experts, (bottom, top) = experts_of(built), built.wiring.cells.cells
     actual = built(TOKENS, encoded)
@@ -82,7 +82,7 @@ def test_strictly_balanced_experts_share_tokens_of_all_steps_in_training(wiring)
 
 
 @pytest.mark.parametrize(("after_layers", "expected"), [(None, ["1", "2"]), ([2], ["2"])])
-def test_experts_follow_their_decoder_layers_but_never_the_top(after_layers, expected):
+def test_experts_follow_decoder_layers_but_never_the_top(after_layers, expected):
     built = decoder(num_layers=3, experts=EXPERTS | {"after_layers": after_layers})
     assert list(built.wiring.cells.experts) == expected
 

@@ -64,7 +64,7 @@ def test_lower_attention_with_residual_uses_sum_as_query_and_outputs_as_values()
 
 
 @pytest.mark.parametrize(("after_layers", "expected"), [(None, [0, 1]), ([2], [1]), ([1], [0])])
-def test_experts_follow_their_layers_but_never_the_top(after_layers, expected):
+def test_experts_follow_layers_but_never_the_top(after_layers, expected):
     built = encoder(experts=EXPERTS | {"after_layers": after_layers})
     assert [
         n for n, wrapper in enumerate(built.layer_wrappers) if wrapper.experts is not None

@@ -74,7 +74,7 @@ def test_steps_equal_layers_over_the_whole_target(cell, attention):
     torch.testing.assert_close(top_states(built), outputs)
 
 
-def test_residual_layers_pass_on_their_sums():
+def test_residual_layers_pass_on_sums():
     built = decoder(lower_attention={}, first_residual_layer=2)
     bottom, *upper = built.wiring.cells.cells
     lengths = torch.full((2,), 5)

@@ -90,7 +90,7 @@ def test_wiring_without_attention_has_zero_weights_and_no_records(kind):
 
 
 @each_kind
-def test_wiring_without_attention_never_reads_states(kind):
+def test_wiring_without_attention_never_uses_states(kind):
     decoder, encoded, tokens = build(kind), source(), torch.randint(3, 7, (2, 3))
     broken = encoded._replace(states=torch.full_like(encoded.states, float("nan")))
     torch.testing.assert_close(decoder(tokens, broken), decoder(tokens, encoded))

@@ -61,7 +61,7 @@ def data_module(train, **changes):
     return TASK.data.build_data_module(recipe, tokenizers, tokenized, examples)
 
 
-def test_each_caption_is_an_example_with_its_image(images):
+def test_each_caption_is_an_example_with_the_image(images):
     module = data_module(images)
     tokenizer = module.tokenizers.target
     examples = CaptionFileConfig(**images).read()
@@ -145,7 +145,7 @@ def test_held_out_images_not_trained_on(images, tmp_path):
     assert "dev: 1 image with 2 captions" in lines
 
 
-def test_captioner_repr_names_its_inputs(image_run):
+def test_captioner_repr_names_the_inputs(image_run):
     text = repr(heedful.load(image_run))
     assert "8 x 8 pixels with 3 channels" in text
     assert "beam size 2" in text

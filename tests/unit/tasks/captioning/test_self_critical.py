@@ -25,7 +25,7 @@ def recipe(images, *, max_steps=4, **training):
     return caption_recipe(images, training={**settings, **training})
 
 
-def test_reward_of_a_caption_is_that_against_all_captions_of_its_image(images):
+def test_reward_of_a_caption_is_that_against_all_captions_of_the_image(images):
     config = load_recipe(recipe(images))
     examples = ExampleSource(config.data.train.read(), config.data.train.locate)
     tokenizers = config.tokenizers.train(

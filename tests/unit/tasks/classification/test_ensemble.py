@@ -38,7 +38,7 @@ def classify(*folders):
     return package.load(first, ensemble_with=others).classify(TEXTS)
 
 
-def test_ensemble_probabilities_are_the_mean_of_its_runs(write):
+def test_ensemble_probabilities_are_the_mean_of_the_runs(write):
     # The labels of the second run have another order, as their frequencies differ.
     runs = write("one"), write("two", seed=1, labels=["x", "x", "x", "y", "y", "z"]), write("three")
     assert package.load(runs[0]).labels != package.load(runs[1]).labels

@@ -103,7 +103,7 @@ def classifier(tmp_path_factory):
     return heedful.load(folder / "run")
 
 
-def test_word_weights_sum_to_the_weight_of_their_sentence(classifier):
+def test_word_weights_sum_to_the_weight_of_sentence(classifier):
     text = "The big cat. It is old, and near. One rose."
     (result,) = classifier.predict([text], need_layers=True)
     assert result.weights.sum() == pytest.approx(1, abs=1e-5)

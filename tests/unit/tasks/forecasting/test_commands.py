@@ -83,7 +83,7 @@ def test_forecast_prints_quantiles_in_order_from_the_end_of_each_series(trained)
     assert all(float(row["q0.1"]) < float(row["q0.9"]) for row in rows)
 
 
-def test_forecast_writes_all_its_files_and_prints_a_summary(trained, tmp_path):
+def test_forecast_writes_all_files_and_prints_a_summary(trained, tmp_path):
     run, series = trained
     names = {"-o": "f.jsonl", "--html": "f.html", "--svg": "f.svg", "--save-paths": "p.csv"}
     files = [part for option, name in names.items() for part in (option, tmp_path / name)]
@@ -189,7 +189,7 @@ def test_changed_series_cannot_resume_a_run(trained, tmp_path):
         ),
     ],
 )
-def test_wrong_settings_reported_and_nothing_is_written(settings, error, message, tmp_path):
+def test_wrong_settings_reported_before_writing(settings, error, message, tmp_path):
     series = write_series(tmp_path / "series.csv")
     with pytest.raises(error, match=message):
         heedful.train(RECIPE, tmp_path / "run", series=series, settings=settings, device="cpu")

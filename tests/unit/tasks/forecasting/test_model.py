@@ -102,7 +102,7 @@ def test_sampling_step_by_step_uses_the_distributions_of_the_whole_window(backbo
 
 @each_backbone
 @each_head
-def test_forecast_of_a_series_does_not_depend_on_its_batch(backbone, head):
+def test_forecast_of_a_series_does_not_depend_on_the_batch(backbone, head):
     config = small_config(backbone, head=head)
     forecaster = Forecaster(small_model(config).float(), config)
     series = count_series(4)
@@ -126,7 +126,7 @@ def test_sampling_reads_no_value_of_the_prediction_range():
     torch.testing.assert_close(first, model.sample_paths(hidden, 4, generators()))
 
 
-def test_transformer_needs_an_input_layer_of_its_size():
+def test_transformer_needs_an_input_layer_of_the_size():
     config = small_config("transformer", input_size=None, positional_encoding=None)
     with pytest.raises(Exception, match=r"model.input_size: must be 8, the size of the Transf"):
         config.build()

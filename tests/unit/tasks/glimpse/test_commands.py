@@ -68,7 +68,7 @@ def test_evaluate_counts_the_errors_of_glimpse(trained):
     assert [box[2:] for box in boxes] == [[8, 8], [16, 16]]
 
 
-def test_glimpse_writes_all_its_files(trained, tmp_path):
+def test_glimpse_writes_all_files(trained, tmp_path):
     run, images = trained
     files = {f"--{kind}": tmp_path / f"trails.{kind}" for kind in ("svg", "html")}
     options = [part for pair in files.items() for part in pair]

@@ -137,7 +137,7 @@ def test_gaussian_policy_gradient_is_that_of_the_expected_reward():
         torch.testing.assert_close(actual, wanted, rtol=0.02, atol=4e-3)
 
 
-def test_log_prob_of_a_gaussian_location_is_its_density():
+def test_log_prob_of_a_gaussian_location_is_the_density():
     torch.manual_seed(0)
     policy = GaussianLocationPolicy(3, std=0.4).double()
     hidden, uniform = torch.randn(5, 3).double(), torch.rand(5, 2).double()
@@ -150,7 +150,7 @@ def test_log_prob_of_a_gaussian_location_is_its_density():
     torch.testing.assert_close(policy(hidden, None).locations, means)
 
 
-def test_grid_policy_samples_cells_with_their_probabilities():
+def test_grid_policy_samples_cells_with_probabilities():
     torch.manual_seed(0)
     policy = GridLocationPolicy(3, 2, 3).double()
     hidden = torch.randn(1, 3).double()
@@ -226,7 +226,7 @@ def test_first_location_is_the_one_that_is_set(first):
     torch.testing.assert_close(locations, expected[first])
 
 
-def test_prediction_is_the_mean_of_its_episodes():
+def test_prediction_is_the_mean_of_the_episodes():
     model = tiny_model(num_test_episodes=7, location={"type": "gaussian", "std": 0.5})
     images = torch.rand(3, 2, 2).double()
     numbers = torch.rand(7, 1, 2, 3, generator=torch.Generator().manual_seed(0)).double()

@@ -123,7 +123,7 @@ def test_stream_first_sample_and_whole_text_equal(config, prompt):
 
 
 @each_tokenizer
-def test_streamed_text_is_the_text_of_its_tokens(config):
+def test_streamed_text_is_the_text_of_the_tokens(config):
     """EOS is a line break; each line is decoded on its own."""
     tokenizer = config.train(LINES)
     tokens = [token for line in tokenizer.encode_batch(LINES) for token in (*line, EOS)]
@@ -145,7 +145,7 @@ def test_generated_text_has_no_special_tokens(config):
     assert not any(token in text for token in ("<pad>", "<unk>", "<s>"))
 
 
-def test_trained_model_continues_its_training_text(generator):
+def test_trained_model_continues_training_text(generator):
     text = generator.generate("abcd e", max_new_tokens=10, temperature=0)
     assert text == "abcd efgh\nefgh i"
 
@@ -234,7 +234,7 @@ def test_samples_separated_by_a_line(call, run):
     assert texts[0] + "\n" == single
 
 
-def test_samples_written_to_a_file(call, run, tmp_path):
+def test_samples_saved_to_a_file(call, run, tmp_path):
     path = tmp_path / "out.txt"
     result = call("generate", run, "ab", "--num-samples", 2, "-o", path)
     assert (result.out, result.err) == ("", f"wrote {path}\n")

@@ -76,7 +76,7 @@ def test_concatenated_characters_leave_room_for_words():
 
 
 @pytest.mark.parametrize("characters", ["convolution", "lstm", CONCATENATED])
-def test_words_with_the_same_id_differ_by_their_characters(characters):
+def test_words_with_the_same_id_differ_by_characters(characters):
     model = build(characters=characters)
     one, other = (
         model.score_tags(collate_pairs([([5, *spelling], [4])]).sources, 2).emissions
@@ -282,7 +282,7 @@ def test_words_without_columns_get_a_column_of_tags(call, tmp_path):
     ids=["missing cell", "missing column", "missing word"],
 )
 @pytest.mark.parametrize("command", ["tag", "evaluate", "train"])
-def test_bad_input_raises_with_its_line_and_nothing_is_written(
+def test_bad_input_raises_with_the_line_before_writing(
     command, text, options, message, runs, call, tmp_path
 ):
     path, written = tmp_path / "bad.conll", tmp_path / "written"
@@ -312,7 +312,7 @@ def test_files_without_words_reported(command, runs, call, tmp_path):
     ]
 
 
-def test_training_reports_dev_tags_that_are_not_in_its_data(call, tmp_path):
+def test_training_reports_dev_tags_that_are_not_in_the_data(call, tmp_path):
     recipe, conll = write_tagging_recipe(tmp_path, steps=1, every=1)
     (tmp_path / "dev.conll").write_text("Dr\tB-PER\nAnna\tB-GOD\nsees\tO\n")
     files = ("--conll", conll, "--dev-conll", tmp_path / "dev.conll")

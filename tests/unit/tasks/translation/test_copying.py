@@ -78,7 +78,7 @@ def test_open_vocabulary_numbers_unknown_words_by_first_position():
     assert tokenizers.source.encode("Zyx") == [1]
 
 
-def test_copied_words_spelled_exactly_with_their_shares():
+def test_copied_words_spelled_exactly_with_shares():
     translator = copying_translator(beam_size=3, n_best=2)
     result = translator.translate(SOURCE)
     words = {"Zyx", "sees", "Qwrt", ",", "and", "smiles", "."}

@@ -42,7 +42,7 @@ def test_sentences_follow_the_stated_rule(text, expected):
 
 
 @given(st.text(alphabet="aB1.!? \n\t\r\u2028\u3002)\"'", max_size=60))
-def test_document_with_its_own_sentences_is_the_same(text):
+def test_document_with_own_sentences_is_the_same(text):
     assert translate(text, str, "document") == text
 
 
@@ -79,7 +79,7 @@ HTML_PARTS += ["<code>x. Y</code>", "<span translate=no>z</span>", "<", "&", ">"
 
 
 @given(st.lists(st.sampled_from(HTML_PARTS), max_size=20).map("".join))
-def test_html_with_its_own_sentences_has_the_same_tags_and_text(text):
+def test_html_with_own_sentences_has_the_same_tags_and_text(text):
     before, after = Structure(text), Structure(translate(text, str))
     assert sorted(map(str, after.tags)) == sorted(map(str, before.tags))
     assert sorted("".join(after.text.split())) == sorted("".join(before.text.split()))
@@ -142,7 +142,7 @@ def alignment(num_words, random):
         ("<i>One. Two.</i>", "<i>ONE. TWO.</i>"),
     ],
 )
-def test_html_keeps_all_but_its_text(text, expected):
+def test_html_keeps_all_but_the_text(text, expected):
     if expected is None:
         expected = '<p translate="no">one <p>two</p> x</p> THREE'
     assert translate(text) == expected

@@ -12,7 +12,7 @@ from tests.commands import write_recipe
 MINIMUM_RISK = "training.objective={type: minimum-risk, num_samples: 2}"
 
 
-def test_pieces_share_the_links_of_their_words():
+def test_pieces_share_the_links_of_words():
     # Words "un|believ|able" and "." on one side, "nicht" and "zu glauben" on the other.
     links = spread_links({Link(0, 0), Link(1, 2)}, [0, 0, 0, -1, 1], [0, 1, 1, 2])
     assert links == {Link(0, 0), Link(1, 0), Link(2, 0), Link(4, 3)}

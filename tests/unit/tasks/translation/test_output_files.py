@@ -118,7 +118,7 @@ def test_json_has_rounded_numbers():
     }
 
 
-def test_json_has_weights_and_tree_only_in_their_output_types():
+def test_json_has_weights_and_tree_only_in_output_types():
     translation = build_translation(tree=TREE, alternatives=(build_translation("a"),))
     keys = {output_type: set(format_json(output_type, translation)) for output_type in JSON_TYPES}
     assert keys["attention"] - keys["json"] == {
@@ -166,7 +166,7 @@ def test_document_lists_all_json_fields():
     assert documented_fields("Fields of a node") == set(tree["tree"][0])
 
 
-def test_texts_written_and_flushed_to_their_files(capsysbinary, tmp_path):
+def test_texts_written_and_flushed_to_files(capsysbinary, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     with open_outputs([first, second]) as write:
         write(["a\n", "1\n", "x\n"])
@@ -260,7 +260,7 @@ def test_unequal_numbers_of_lines_reported(write, field, num_texts, num_others, 
     )
 
 
-def test_endless_pipe_is_not_counted_to_its_end(write, tmp_path):
+def test_endless_pipe_is_not_counted_to_the_end(write, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
 
@@ -359,7 +359,7 @@ EXAMPLE = '  write {} for no constraints, or {"required_phrases": ["a phrase"]},
         ),
     ],
 )
-def test_invalid_constraints_reported_with_their_line(line, message):
+def test_invalid_constraints_reported_with_line(line, message):
     with pytest.raises(DataError) as caught:
         parse_constraints(line, "f:3")
     assert str(caught.value) == message

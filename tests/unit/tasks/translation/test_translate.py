@@ -239,7 +239,7 @@ def test_forced_targets_have_the_scores_of_a_search(translate, tmp_path):
     assert worse["score"] < found[0]["score"]
 
 
-def test_constraints_apply_to_their_own_line(translate, tmp_path):
+def test_constraints_apply_to_own_line(translate, tmp_path):
     constraints = tmp_path / "constraints.jsonl"
     constraints.write_text(
         '{"required_phrases": ["h"]}\n{}\n{"forbidden_phrases": ["a"]}\n{"prefix": "g g"}\n'
@@ -369,7 +369,7 @@ def test_lines_before_invalid_bytes_translated(translate, in_folder):
     assert "in:3" in result.err
 
 
-def test_chunks_numbered_by_their_first_text():
+def test_chunks_numbered_by_first_text():
     assert list(number_chunks([["a", "b"], ["c"], ["d"]])) == [
         RequestChunk(1, ["a", "b"]),
         RequestChunk(3, ["c"]),
@@ -429,7 +429,7 @@ def test_lines_do_not_depend_on_chunks_or_processes(trained):
         ("html", "<hr>\n", "<hr>\n"),
     ],
 )
-def test_document_is_translated_and_its_form_kept(translate, document_format, text, expected):
+def test_document_is_translated_and_the_form_kept(translate, document_format, text, expected):
     assert translate("--format", document_format, stdin=text).out == expected
 
 
@@ -440,6 +440,6 @@ def test_document_is_translated_and_its_form_kept(translate, document_format, te
         (("--server", "http://127.0.0.1:9", "--backend", "torch"), "--backend: works only without"),
     ],
 )
-def test_options_of_lines_and_of_this_machine_are_refused(translate, options, message):
+def test_options_of_lines_and_of_this_machine_are_rejected(translate, options, message):
     result = translate(*options, stdin="a\n")
     assert (result.code, message in result.err) == (2, True)

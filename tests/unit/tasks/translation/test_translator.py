@@ -58,7 +58,7 @@ def test_stream_reads_a_bounded_number_of_texts(translator):
     assert num_read <= 1024
 
 
-def test_long_text_raises_with_its_index(translator):
+def test_long_text_raises_with_the_index(translator):
     with pytest.raises(DataError) as caught:
         translator.translate(["a", "a " * 50])
     assert str(caught.value) == (

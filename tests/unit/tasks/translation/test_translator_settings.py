@@ -142,7 +142,7 @@ def test_outputs_do_not_contain_forbidden_phrases(tokenizer_type, sampling):
 
 @each_tokenizer
 @pytest.mark.parametrize("sampling", [{}, {"sampling": {}}, {"mbr": {"num_samples": 3}}])
-def test_outputs_start_with_their_prefix(tokenizer_type, sampling):
+def test_outputs_start_with_prefix(tokenizer_type, sampling):
     translator = build_translator(tokenizer_type, **sampling)
     requests = [Request("the dog", prefix="a cat"), "the dog", Request("", prefix="slave")]
     prefixed, free, empty = translator.translate(requests)
@@ -243,7 +243,7 @@ def test_mbr_selects_the_sample_with_highest_expected_utility(utility):
 
 
 @pytest.mark.parametrize("averaging", ["log-probabilities", "probabilities"])
-def test_ensemble_of_one_equals_its_model(averaging):
+def test_ensemble_of_one_equals_the_model(averaging):
     tokenizers, config = train_tokenizers("word"), build_config(n_best=2)
     model = build_model(tokenizers)
     ensemble = Translator(Ensemble([model], averaging), tokenizers, config)
@@ -254,7 +254,7 @@ def test_ensemble_of_one_equals_its_model(averaging):
 
 @each_tokenizer
 @pytest.mark.parametrize("method", ["beam", "penalties", "sampling", "ensemble", "fusion"])
-def test_scoring_an_output_reproduces_its_translation(tokenizer_type, method):
+def test_scoring_an_output_reproduces_the_translation(tokenizer_type, method):
     translator = build_method(method, tokenizer_type)
     results = translator.translate(SOURCES)
     pairs = [(result.source, result.text) for result in results if round_trips(translator, result)]
@@ -334,7 +334,7 @@ def test_empty_text_has_an_empty_output_of_the_right_shape():
     assert result.alternatives == ()
 
 
-def test_tree_shows_eos_by_its_label():
+def test_tree_shows_eos_by_the_label():
     translator = build_translator(beam_size=2)
     (result,) = translator.translate(["the dog"], need_tree=True)
     (eos,) = translator.tokenizers.target.ids_to_tokens([EOS])
