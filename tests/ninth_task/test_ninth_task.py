@@ -103,8 +103,8 @@ def run(heedful):
     return "run"
 
 
-def pearson(printed):
-    return float(printed.split("Pearson")[1].split()[0])
+def close_ratings(printed):
+    return float(printed.split("close")[1].split()[0])
 
 
 def test_help_lists_the_command_and_the_data(heedful):
@@ -127,13 +127,13 @@ def test_own_command_predicts(heedful, run):
 
 def test_evaluate_has_intervals(heedful, run):
     printed = heedful("evaluate", run, "--rated", "data/test.tsv", "--confidence")
-    assert pearson(printed) > 80
-    assert "[" in printed.split("Pearson")[1]
+    assert close_ratings(printed) > 80
+    assert "[" in printed.split("close")[1]
 
 
 def test_evaluate_reads_the_file_named_first(heedful, run):
-    printed = heedful("evaluate", run, "data/test.tsv", "--metrics", "pearson", "--json")
-    assert json.loads(printed)[0]["name"] == "Pearson"
+    printed = heedful("evaluate", run, "data/test.tsv", "--metrics", "close", "--json")
+    assert json.loads(printed)[0]["name"] == "close"
 
 
 def test_show_draws_the_layers(heedful, run):
@@ -142,12 +142,12 @@ def test_show_draws_the_layers(heedful, run):
 
 def test_report_shows_the_metric(heedful, folder, run):
     heedful("report", run)
-    assert "Pearson" in (folder / run / "report.html").read_text()
+    assert "close" in (folder / run / "report.html").read_text()
 
 
 def test_compare_scores_runs(heedful, run):
     printed = heedful("compare", run, "--rated", "data/test.tsv")
-    assert "Pearson" in printed
+    assert "close" in printed
 
 
 @pytest.mark.slow
@@ -178,5 +178,5 @@ def test_batch_size_is_found(heedful):
 
 def test_registered_task_is_used_from_python(start):
     printed, _ = start(FROM_PYTHON.replace("RECIPE", RECIPE)).communicate()
-    assert printed.splitlines()[:2] == ["1", "Pearson"]
+    assert printed.splitlines()[:2] == ["1", "close"]
     assert "too-late: rating is registered too late" in printed

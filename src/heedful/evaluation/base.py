@@ -65,6 +65,10 @@ class SentenceMetric(Metric):
     def sentence_counts(self, output: str, references: Sequence[str], line: int) -> Counts:
         """Return the statistics of a sentence; `line` counts from 1, for error messages."""
 
+    @override
+    def signature(self, references: ReferenceLists) -> str:
+        return count_references(references)
+
 
 def as_multi_reference(references: References) -> list[Sequence[str]]:
     """Return a list of references for each sentence, also where there is only one."""

@@ -152,7 +152,8 @@ class Evaluation:
     """What `evaluate` and `compare` compute from texts and references; if there are none, they
     show what `Predictor.evaluate` returns."""
     default_metrics: ClassVar[tuple[str, ...]] = ()
-    """What they compute unless told otherwise; the first decides a comparison."""
+    """What they compute by default, all of `test_metrics` if it is empty; the first decides a
+    comparison."""
     compared_scores: ClassVar[Mapping[str, Direction]] = {}
     """The scores of `Predictor.evaluate` that `compare` shows, without references."""
     comparison_hint: ClassVar[str] = ""
@@ -235,4 +236,4 @@ class Evaluation:
 
     def choose_metrics(self, references: Sequence[Sequence[str]]) -> Sequence[str]:
         """Return the metrics that are computed for these references by default."""
-        return self.default_metrics
+        return self.default_metrics or tuple(self.test_metrics)

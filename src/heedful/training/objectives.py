@@ -47,9 +47,9 @@ class LossTerms(NamedTuple):
 class Objective(ABC):
     """A loss to minimize."""
 
-    @abstractmethod
     def normalizer(self, batch: Any) -> int:
-        """Return the divisor of the sum over a batch: target tokens or sentences."""
+        """Return the divisor of the sum over a batch: by default its targets."""
+        return batch.num_targets
 
     @abstractmethod
     def __call__(self, model: Any, batch: Any, step: int, unwrapped_model: nn.Module) -> LossTerms:
@@ -74,10 +74,6 @@ class CrossEntropyObjective(Objective):
         self.guide: AlignmentGuide | None = None
         is_sampled = not isinstance(scheduled_sampling, TeacherForcingConfig)
         self.scheduled_sampling = scheduled_sampling if is_sampled else None
-
-    @override
-    def normalizer(self, batch: Any) -> int:
-        return batch.num_targets
 
     @override
     def __call__(self, model: Any, batch: Any, step: int, unwrapped_model: nn.Module) -> LossTerms:

@@ -257,10 +257,6 @@ class LabelAccuracy(SentenceMetric):
     ) -> tuple[float, float]:
         return float(output in [label.strip() for label in references]), 1.0
 
-    @override
-    def signature(self, references: Sequence[Sequence[str]]) -> str:
-        return count_references(references)
-
 
 class MacroF1(Metric):
     """Mean over labels of 2 tp / (2 tp + fp + fn), in percent; labels are those of references."""

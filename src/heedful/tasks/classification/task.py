@@ -28,7 +28,6 @@ class ClassificationEvaluation(LabelEvaluation):
     """The evaluation of text classifiers."""
 
     test_metrics = METRICS
-    default_metrics = tuple(METRICS)
 
     @override
     def batch_sums(self, model: nn.Module, batch: Batch) -> Tensor:

@@ -196,10 +196,6 @@ class GlimpseObjective(Objective):
         self.label_smoothing = label_smoothing
 
     @override
-    def normalizer(self, batch: LabeledImageBatch) -> int:
-        return batch.num_targets
-
-    @override
     def __call__(
         self, model: nn.Module, batch: LabeledImageBatch, step: int, unwrapped_model: nn.Module
     ) -> LossTerms:
