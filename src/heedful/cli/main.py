@@ -23,12 +23,11 @@ from typing_extensions import override
 from heedful.cli.align import align
 from heedful.cli.compare import compare
 from heedful.cli.conversion import compress, distill, export, import_
+from heedful.cli.data import data, features
 from heedful.cli.demos import demo
 from heedful.cli.evaluate import evaluate
-from heedful.cli.examples import data, recipes
-from heedful.cli.features import features
 from heedful.cli.options import with_run
-from heedful.cli.runs import runs
+from heedful.cli.runs import recipes, runs
 from heedful.cli.serve import serve
 from heedful.cli.show import report, show
 from heedful.cli.train import average, bench, prepare, train

@@ -1,6 +1,6 @@
-"""`heedful runs`: the runs in a folder, and how far each has come.
+"""The lists `heedful runs`, of the runs in a folder and how far each has come, and `recipes`.
 
-It reads small files only and verifies nothing: a damaged run is listed by what can be read of it.
+`runs` reads small files only and verifies nothing: a damaged run is listed by what can be read.
 """
 
 import json
@@ -136,3 +136,40 @@ def _numbers(entries: Iterable[Mapping[str, Any]], name: str) -> list[float]:
 
     values = (as_finite_float(entry.get(name)) for entry in entries)
     return [value for value in values if value is not None]
+
+
+def recipes(
+    name: Annotated[str | None, Argument(help="recipe or file to print, with all settings")] = None,
+    schema: Annotated[
+        bool, Option("--schema", help="print the JSON Schema of every setting")
+    ] = False,
+) -> None:
+    """List the recipes, print one, or print the JSON Schema for editors.
+
+    A printed recipe has all settings, with their help as comments. A file that begins with
+    `extends: NAME` needs only the settings that it changes.
+
+    Example: heedful recipes
+    Example: heedful recipes reverse-tiny > mine.yaml
+    """
+    from heedful.config import to_commented_yaml
+    from heedful.recipes import Recipe, load_recipe
+    from heedful.recipes.recipe import recipe_groups
+
+    with handle_stdout_errors():
+        if schema:
+            echo(json.dumps(Recipe.model_json_schema(), indent=2))
+            return
+        if name:
+            echo(to_commented_yaml(load_recipe(name)), nl=False)
+            return
+        rows = [(system, ", ".join(variants)) for system, variants in recipe_groups()]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for system, variants in rows:
+            summary = load_recipe(system).info.summary
+            echo(f"{system:<{widths[0]}}  {variants:<{widths[1]}}  {summary}")
+        echo(
+            "\nThe second column lists variants, as in bahdanau-2015-small. A recipe with a year\n"
+            "has the sizes of its paper, and comments where it differs; others have our sizes.\n"
+            "Small variants are for minutes on a CPU."
+        )

@@ -289,7 +289,7 @@ def test_pillow_is_imported_by_the_first_image_only():
     """Commands without images, and those with sheets and features, work without the extra."""
     program = (
         "import sys, heedful, heedful.cli.main, heedful.tasks.registry as registry\n"
-        "import heedful.data.images.captions, heedful.data.images.features, heedful.cli.features\n"
+        "import heedful.data.images.captions, heedful.data.images.features, heedful.cli.data\n"
         "import heedful.models.feature_extraction\n"
         "from heedful.data.images.image_files import resize_image\n"
         "import numpy\n"
