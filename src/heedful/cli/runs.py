@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from typer import Argument
+from typer import Argument, Option
 
 from heedful.errors import ConfigError, check, format_count
 from heedful.terminal import AsJSON, echo, handle_stdout_errors
