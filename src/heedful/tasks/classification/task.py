@@ -1,5 +1,6 @@
 """Text classification as a task: pairs of a text and its label."""
 
+from collections.abc import Iterator
 from typing import Any, cast
 
 import torch
@@ -9,7 +10,11 @@ from typing_extensions import override
 from heedful.data.text.batching import Batch
 from heedful.data.text.example_formats import LABELED_TEXTS
 from heedful.errors import check
-from heedful.evaluation.confusion import ConfusionMatrix, confusion_sums
+from heedful.evaluation.confusion import (
+    ConfusionMatrix,
+    confusion_sums,
+    describe_unknown_labels,
+)
 from heedful.pytree import to_float64
 from heedful.tasks.classification.model import TextClassifier, TextClassifierConfig, label_indices
 from heedful.tasks.classification.predictor import METRICS, Classifier
@@ -41,8 +46,18 @@ class ClassificationEvaluation(LabelEvaluation):
 
     @override
     def confusion(self, outputs: SystemOutputs) -> ConfusionMatrix:
-        labels = [choices[0].strip() for choices in outputs.references]
-        return ConfusionMatrix.from_labels("texts", labels, outputs.texts)
+        return ConfusionMatrix.from_labels("texts", _reference_labels(outputs), outputs.texts)
+
+    @override
+    def format_details(self, outputs: SystemOutputs) -> Iterator[str]:
+        """Yield a table of the labels, and those that the training data lacks."""
+        yield from super().format_details(outputs)
+        labels = cast(Classifier, outputs.predictor).labels
+        yield from describe_unknown_labels(labels, _reference_labels(outputs), "labels")
+
+
+def _reference_labels(outputs: SystemOutputs) -> list[str]:
+    return [choices[0].strip() for choices in outputs.references]
 
 
 class ClassificationData(LabelData):

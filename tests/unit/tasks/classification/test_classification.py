@@ -211,6 +211,14 @@ def test_evaluate_prints_scores_and_a_table_of_labels(run, call, tmp_path):
     assert lines[6].split() == ["animal", lines[6].split()[1], "100.00", "100.00", "100.0"]
 
 
+def test_evaluate_names_labels_that_training_lacks(run, call, tmp_path):
+    lines = [f"fish\t{line.partition(chr(9))[2]}" for line in labeled_lines(3, seed=1)]
+    (tmp_path / "test.tsv").write_text("\n".join([*lines, *labeled_lines(2, seed=2)]) + "\n")
+    ended = call("evaluate", run, tmp_path / "test.tsv")
+    line = "3 of 5 labels not in the training data, errors that the loss leaves out: 'fish'"
+    assert ended.out.splitlines()[-1] == line
+
+
 def test_show_draws_the_weights_of_a_text(run, call):
     ended = call("show", run, "the old cat")
     assert ended.code == 0, ended.err
