@@ -226,8 +226,10 @@ class Client:
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         while True:
-            is_reused = bool(self._connections)
-            connection = self._connections.pop() if is_reused else self._connect()
+            try:
+                connection, is_reused = self._connections.pop(), True
+            except IndexError:  # none is kept, or other threads have taken them
+                connection, is_reused = self._connect(), False
             try:
                 connection.request(method, self._prefix + path, content, headers)
                 return connection, connection.getresponse()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "0.1.0"
-START_SECONDS = 120  # to load the runs on a busy machine
+START_SECONDS = 300  # to load the runs on a busy machine
 
 
 class Answer(NamedTuple):
@@ -39,9 +39,10 @@ class Server:
 
     def __init__(self, process, url, log):
         self.process, self.url, self.log = process, url, log
+        self._is_ending = False
         self.host, self.port = re.fullmatch(r"http://(.*):(\d+)", url).groups()
 
-    def request(self, method, path, body=None, headers=(), *, timeout=60):
+    def request(self, method, path, body=None, headers=(), *, timeout=START_SECONDS):
         """Send a request and return the answer; `body` are bytes, or a value to send as JSON."""
         start = time.monotonic()
         connection = http.client.HTTPConnection(self.host, int(self.port), timeout=timeout)
@@ -86,11 +87,16 @@ class Server:
     def wait_until_ready(self, seconds=START_SECONDS):
         wait_for(lambda: self.get("/readyz").status == 200, seconds)
 
+    def signal_end(self, number=signal.SIGTERM):
+        """Send a signal that ends the server."""
+        self._is_ending = True
+        self.process.send_signal(number)
+
     def stop(self):
         """End the server as a service manager does; return its exit code."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
+        if not self._is_ending:  # a second SIGTERM would end it at once
+            self.signal_end()
+        return self.process.wait(START_SECONDS)
 
 
 def wait_for(condition, seconds):

@@ -2,11 +2,13 @@
 
 import http.client
 import os
+import re
 import shutil
+import signal
 import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -15,7 +17,8 @@ from urllib.parse import urlsplit
 import pytest
 
 import heedful
-from tests.serving.servers import running, wait_for
+from heedful.client import ServerError
+from tests.serving.servers import START_SECONDS, running, wait_for
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
 NGINX = """daemon off; pid {folder}/pid; error_log {folder}/error.log;
@@ -71,6 +74,23 @@ class _Handler(BaseHTTPRequestHandler):
         """Write no log."""
 
 
+class BusyServer(ThreadingHTTPServer):
+    """Refuses texts that say "busy" with 429."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), _BusyHandler)
+        self.port, self.url = self.server_port, f"http://127.0.0.1:{self.server_port}"
+        Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+
+class _BusyHandler(_Handler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer(429 if b"busy" in body else 200, b'{"results": [{"text": "done"}]}')
+
+
 def _forward(url, path, body):
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
@@ -101,15 +121,16 @@ def program(words, folder):
             assert process.poll() is None, (folder / "log.txt").read_text()
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(START_SECONDS)
 
 
 def read_packaged(name, port, servers):
     """Return a file of packaging/ with other ports."""
-    text = (PACKAGING / name).read_text()
-    for old, new in zip((8000, 8001, 8002), (port, *(s.port for s in servers)), strict=True):
-        assert text.count(str(old)) == 1
-        text = text.replace(str(old), str(new))
+    ports = dict(zip(("8000", "8001", "8002"), (port, *(s.port for s in servers)), strict=True))
+    text, count = re.subn(
+        "800[012]", lambda old: str(ports[old[0]]), (PACKAGING / name).read_text()
+    )
+    assert count == 3
     return text
 
 
@@ -125,41 +146,53 @@ def haproxy(folder, port, servers):
     return program(["haproxy", "-db", "-f", folder / "haproxy.cfg"], folder)
 
 
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+@contextmanager
+def reserved_port():
+    """Yield a port that a balancer can listen on, and that no other program gets meanwhile."""
+    with socket.socket() as holder:  # it is bound, but does not listen
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
 
 
-@pytest.mark.parametrize("end", ["terminate", "kill"])
-@pytest.mark.parametrize(
-    "balance",
-    [
-        pytest.param(python_balancer, marks=pytest.mark.slow),
-        pytest.param(nginx, marks=pytest.mark.extras),
-        pytest.param(haproxy, marks=pytest.mark.extras),
-    ],
-)
-def test_no_request_is_lost_when_one_of_two_servers_ends(tmp_path, trained, balance, end):
+@contextmanager
+def balanced(folder, balance, servers):
+    """Run a balancer in front of servers; yield a client that asks once."""
     if balance is not python_balancer and shutil.which(balance.__name__) is None:
         pytest.skip(f"needs {balance.__name__}")
+    with ExitStack() as stack:
+        port = stack.enter_context(reserved_port())
+        stack.enter_context(balance(folder, port, servers))
+        client = heedful.Client(f"http://127.0.0.1:{port}", max_retries=0)
+        stack.enter_context(closing(client))
+        wait_for(client.is_ready, START_SECONDS)
+        yield client
+
+
+BALANCERS = [
+    pytest.param(python_balancer, marks=pytest.mark.slow),
+    pytest.param(nginx, marks=pytest.mark.extras),
+    pytest.param(haproxy, marks=pytest.mark.extras),
+]
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=["terminate", "kill"])
+@pytest.mark.parametrize("balance", BALANCERS)
+def test_no_request_is_lost_when_one_of_two_servers_ends(tmp_path, trained, balance, end):
     with ExitStack() as stack:
         servers = []
         for name in ("first", "second"):
             (tmp_path / name).mkdir()
             server = running(tmp_path / name, f"letters={trained}", may_be_killed=name == "first")
             servers.append(stack.enter_context(server))
-        port = free_port()
-        stack.enter_context(balance(tmp_path, port, servers))
-        client = heedful.Client(f"http://127.0.0.1:{port}", max_retries=0)
-        wait_for(client.is_ready, 30)
+        client = stack.enter_context(balanced(tmp_path, balance, servers))
         texts = [f"{first} {second}" for first in "abcdefgh" for second in "abcdefgh"] * 3
         counts = []
 
         def translate(index):
             if index == len(texts) // 2:
                 counts.append(servers[0].metrics())
-                getattr(servers[0].process, end)()
+                servers[0].signal_end(end)
             return client.translate(texts[index])["text"]
 
         with ThreadPoolExecutor(8) as pool:
@@ -167,3 +200,16 @@ def test_no_request_is_lost_when_one_of_two_servers_ends(tmp_path, trained, bala
         name = 'heedful_requests_total{route="/v1/translate",status="200"}'
         assert counts[0][name] > 0
         assert 0 < servers[1].metrics()[name] < len(texts)
+
+
+@pytest.mark.parametrize("balance", BALANCERS)
+def test_servers_that_were_busy_get_the_next_request(tmp_path, balance):
+    with BusyServer() as first, BusyServer() as second:
+        with balanced(tmp_path, balance, [first, second]) as client:
+            for _ in range(3):
+                with pytest.raises(ServerError) as error:
+                    client.translate("busy")
+                assert error.value.status == 429
+                assert client.translate("a")["text"] == "done"
+        first.shutdown()
+        second.shutdown()

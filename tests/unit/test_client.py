@@ -70,6 +70,20 @@ def test_request_has_inputs_options_and_token(server):
     assert (body["inputs"], body["options"], body["model"]) == (["a"], {"beam_size": 2}, None)
 
 
+class TakenConnections(list):
+    """A pool whose only connection another thread takes before this one does."""
+
+    def __bool__(self):
+        return True
+
+
+def test_threads_share_the_open_connections(server):
+    server.answers = [(200, {}, RESULT)]
+    client = heedful.Client(server.url)
+    client._connections = TakenConnections()
+    assert client.predict("translate", ["a"]) == [{"text": "A"}]
+
+
 def test_busy_server_is_asked_again(server):
     server.answers = [problem(429), problem(503), (200, {}, RESULT)]
     assert heedful.Client(server.url).predict("translate", ["a"]) == [{"text": "A"}]

@@ -41,14 +41,43 @@ class _HTTPServer(uvicorn.Server):
         yield
 
 
-class _Protocol(H11Protocol):
+class _JoinedWrites:
+    """A transport that sends what is written in one step of the event loop as one piece.
+
+    uvicorn writes headers and body one after the other. A process that is killed between them would
+    leave an answer that has begun, which no load balancer can get from another server.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport, self._parts = transport, bytearray()
+        self._loop = asyncio.get_running_loop()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if data and not self._parts:
+            self._loop.call_soon(self._flush)
+        self._parts += data
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        parts, self._parts = self._parts, bytearray()
+        if parts:
+            self._transport.write(parts)
+
+
+class HTTPProtocol(H11Protocol):
     """Closes a connection whose headers do not come in time; uvicorn would wait for ever."""
 
     header_timeout = 10.0
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(_JoinedWrites(transport))  # type: ignore[arg-type]
         self._wait_for_headers()
 
     def data_received(self, data: bytes) -> None:
@@ -99,7 +128,7 @@ class Server:
         self._http = _HTTPServer(
             uvicorn.Config(
                 Guard(app, settings, self._metrics),
-                http=type("_", (_Protocol,), {"header_timeout": settings.header_timeout}),
+                http=type("_", (HTTPProtocol,), {"header_timeout": settings.header_timeout}),
                 lifespan="off",
                 log_config=None,
                 access_log=False,

@@ -1,7 +1,12 @@
+"""Connections of the front process."""
+
 import asyncio
 import socket
 
-from heedful.serving.server import listen
+import uvicorn
+from uvicorn.server import ServerState
+
+from heedful.serving.server import HTTPProtocol, listen
 from heedful.serving.settings import ServerSettings
 
 
@@ -23,3 +28,63 @@ def test_connections_send_small_answers_at_once():
 
     listening = listen(ServerSettings(port=0))
     assert asyncio.run(accept_one())
+
+
+class Transport(asyncio.Transport):
+    """Keeps the pieces that are sent."""
+
+    def __init__(self):
+        super().__init__()
+        self.pieces = []
+
+    def write(self, data):
+        self.pieces.append(bytes(data))
+
+    def is_closing(self):
+        return False
+
+    def close(self):
+        """Keep it open."""
+
+    def resume_reading(self):
+        """Read nothing."""
+
+
+def send_answer(*chunks):
+    """Return the pieces in which a server sends an answer whose body comes in chunks."""
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200})
+        for chunk in chunks:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b"end"})
+        is_answered.set()
+
+    async def answer():
+        config = uvicorn.Config(app, log_config=None)
+        config.load()
+        protocol, transport = HTTPProtocol(config, ServerState(), {}), Transport()
+        protocol.connection_made(transport)
+        protocol.data_received(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await is_answered.wait()
+        await asyncio.sleep(0)
+        protocol.connection_lost(None)
+        return transport.pieces
+
+    is_answered = asyncio.Event()
+    return asyncio.run(answer())
+
+
+def test_answer_leaves_in_one_piece():
+    """If a server ends before, a load balancer can ask another; after headers it could not."""
+    (piece,) = send_answer()
+    assert piece.startswith(b"HTTP/1.1 200 OK")
+    assert b"end" in piece
+
+
+def test_parts_of_a_stream_leave_one_by_one():
+    first, second, last = send_answer(b"one", b"two")
+    assert b"one" in first
+    assert b"two" in second
+    assert b"end" in last
