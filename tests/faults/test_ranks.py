@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ from safetensors.torch import load_file
 
 import heedful
 from heedful.storage.atomic import lock_folder
-from tests.commands import write_recipe
+from tests.commands import reserved_port, write_recipe
 from tests.equivalence.test_resuming import assert_same_end, last_checkpoint, wait_for
 from tests.forking import ForkedCommand
 from tests.language_modeling import write_text_recipe
@@ -82,18 +81,18 @@ def train(recipe, run, *overrides, ranks=2):
 
 def run_two_ranks(recipe, run, *overrides):
     """Run the command on two ranks; return their exit codes."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(server.getsockname()[1])}
     words = ["train", recipe, "--run", run]
     words += [word for override in overrides for word in ("--set", override)]
     processes = []
-    for rank in ("0", "1"):
-        logs = Path(f"{run}-logs", "forked", "attempt_0", rank)  # as torchrun names them
-        logs.mkdir(parents=True, exist_ok=True)
-        env = {**os.environ, **address, "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2"}
-        with (logs / "stdout.log").open("ab") as out, (logs / "stderr.log").open("ab") as err:
-            processes.append(ForkedCommand(*words, env=env, stdout=out, stderr=err))
-    return [process.wait(MAX_SECONDS) for process in processes]
+    with reserved_port() as port:
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        for rank in ("0", "1"):
+            logs = Path(f"{run}-logs", "forked", "attempt_0", rank)  # as torchrun names them
+            logs.mkdir(parents=True, exist_ok=True)
+            env = {**os.environ, **address, "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2"}
+            with (logs / "stdout.log").open("ab") as out, (logs / "stderr.log").open("ab") as err:
+                processes.append(ForkedCommand(*words, env=env, stdout=out, stderr=err))
+        return [process.wait(MAX_SECONDS) for process in processes]
 
 
 def said(run, stream, rank=0):

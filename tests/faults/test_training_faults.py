@@ -5,9 +5,11 @@ import json
 import math
 import os
 import random
+import re
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -347,6 +349,13 @@ class TestAPoisonedRow:
         assert str(run / "bad-steps" / "step-00000003") in finished.stderr
 
 
+def has_pending_interrupt(process):
+    """Return whether the process has not taken the last Ctrl-C yet."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    masks = re.findall(r"^(?:SigPnd|ShdPnd):\s*(\w+)", status, re.MULTILINE)
+    return any(int(mask, 16) >> (signal.SIGINT - 1) & 1 for mask in masks)
+
+
 @pytest.mark.parametrize(
     ("moment", "gap"), [("starting", 0.02), ("training", 0), ("training", 0.2)]
 )
@@ -364,8 +373,12 @@ def test_ctrl_c_twice_logs_one_line_for_each_and_exits_as_logged(tmp_path, momen
     awaited = run / ("train.log" if moment == "starting" else "metrics.jsonl")
     wait_for(awaited.exists, process)
     process.send_signal(signal.SIGINT)
+    first_at = time.monotonic()
     time.sleep(gap)
+    while has_pending_interrupt(process):
+        pass  # the system would make one of both
     process.send_signal(signal.SIGINT)
+    seconds = time.monotonic() - first_at
     out, err = process.communicate(timeout=MAX_SECONDS)
     lines = [line for line in err.splitlines() if line.startswith(("stopping", "finishing"))]
     assert "Traceback" not in err
@@ -376,4 +389,4 @@ def test_ctrl_c_twice_logs_one_line_for_each_and_exits_as_logged(tmp_path, momen
     is_saved = f"{run}: saved at step" in out
     assert lines[1:] == ([] if is_saved else ["stopping without saving"])
     assert process.returncode == (0 if is_saved else 130)
-    assert gap > 0 or not is_saved
+    assert seconds > 0.01 or not is_saved

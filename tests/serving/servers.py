@@ -107,6 +107,12 @@ def wait_for(condition, seconds):
         time.sleep(0.02)
 
 
+def memory(pid, name="VmRSS"):
+    """Return a figure of /proc/PID/status in bytes."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(rf"^{name}:\s*(\d+) kB", status, re.MULTILINE)[1]) * 1024
+
+
 def start(*arguments, log, port=0, **options):
     """Start a server; return its process."""
     words = [sys.executable, "-m", "heedful", "serve", *map(str, arguments)]

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.serving.servers import GOLDEN, running, wait_for
+from tests.serving.servers import GOLDEN, START_SECONDS, running, wait_for
 
 NUM_TOKENS = 1000
 
@@ -15,7 +15,7 @@ NUM_TOKENS = 1000
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """Serve a language model that may continue for as long as a client waits."""
-    limits = ["--timeout", 120, "--max-new-tokens", 10_000_000]
+    limits = ["--timeout", START_SECONDS, "--max-new-tokens", 10_000_000]
     folder = tmp_path_factory.mktemp("cancelling")
     with running(folder, GOLDEN / "language-modeling", *limits) as server:
         yield server
@@ -25,7 +25,7 @@ def send(server, route, **body):
     """Send a request, and return the connection."""
     content = json.dumps(body).encode()
     head = f"POST /v1/{route} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(content)}\r\n"
-    connection = socket.create_connection((server.host, int(server.port)), timeout=60)
+    connection = socket.create_connection((server.host, int(server.port)), timeout=START_SECONDS)
     connection.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + content)
     return connection
 
@@ -49,38 +49,39 @@ def steps_of_a_short_request(server):
 def test_worker_stops_for_clients_that_hang_up(server):
     """200 of them, while a neighbor in their batch waits for its answer."""
     alone = server.predict("generate", ["neighbor"], options={"max_new_tokens": NUM_TOKENS})
-    before, answers = count_steps(server), []
+    answers = []
     first = send_prompt(server, "keeps the worker busy while the others queue", 10_000_000)
-    wait_for(lambda: not server.metrics()["heedful_queue_items"], 60)
+    wait_for(lambda: not server.metrics()["heedful_queue_items"], START_SECONDS)
     neighbor = threading.Thread(
         target=lambda: answers.append(
             server.predict("generate", ["neighbor"], options={"max_new_tokens": NUM_TOKENS})
         )
     )
     neighbor.start()
-    wait_for(lambda: server.metrics()["heedful_queue_items"] == 1, 60)
+    wait_for(lambda: server.metrics()["heedful_queue_items"] == 1, START_SECONDS)
     leaving = [send_prompt(server, f"client {number}") for number in range(200)]
-    wait_for(lambda: server.metrics()["heedful_queue_items"] > 64, 60)
+    wait_for(lambda: server.metrics()["heedful_queue_items"] > 64, START_SECONDS)
     num_started = server.metrics()["heedful_queue_seconds_count"]
     first.close()
-    wait_for(lambda: server.metrics()["heedful_queue_seconds_count"] > num_started, 60)
+    wait_for(lambda: server.metrics()["heedful_queue_seconds_count"] > num_started, START_SECONDS)
+    before = count_steps(server)  # with those of the first, which are known when it has ended
     for connection in leaving:
         connection.close()
     neighbor.join()
     assert answers[0].json == alone.json
-    wait_for(lambda: steps_of_a_short_request(server) == 5, 60)
+    wait_for(lambda: steps_of_a_short_request(server) == 5, START_SECONDS)
     assert count_steps(server) - before < 64 * NUM_TOKENS  # not even one whole batch
 
 
 def test_stream_begins_long_before_it_ends(server):
     """The first token is there before a quarter of the steps is made; a hang-up ends the rest."""
-    before = count_steps(server)
-    with send_prompt(server, "the", 20_000, stream=True) as connection:
+    before, num_tokens = count_steps(server), 1_000_000
+    with send_prompt(server, "the", num_tokens, stream=True) as connection:
         received = b""
         while received.count(b"event: token") < 2:  # the first is the prompt
             received += connection.recv(4096)
-        assert count_steps(server) - before < 20_000 / 4
-    wait_for(lambda: steps_of_a_short_request(server) == 5, 60)
+        assert count_steps(server) - before < num_tokens / 4
+    wait_for(lambda: steps_of_a_short_request(server) == 5, START_SECONDS)
 
 
 def test_client_that_does_not_read_its_stream_delays_nobody(server):
@@ -91,7 +92,7 @@ def test_client_that_does_not_read_its_stream_delays_nobody(server):
         assert {answer.status for answer in answers} == {200}
         assert len({answer.body for answer in answers}) == 1
         assert server.metrics()["heedful_streams"] == 1
-    wait_for(lambda: not server.metrics()["heedful_streams"], 60)
+    wait_for(lambda: not server.metrics()["heedful_streams"], START_SECONDS)
 
 
 def measure_p99(server, seconds=10):
@@ -120,7 +121,7 @@ def test_client_that_reads_a_byte_per_second_does_not_slow_others(server):
 
         reader = threading.Thread(target=read)
         reader.start()
-        wait_for(lambda: not server.metrics()["heedful_queue_items"], 60)
+        wait_for(lambda: not server.metrics()["heedful_queue_items"], START_SECONDS)
         beside = measure_p99(server)
         is_over.set()
         reader.join()

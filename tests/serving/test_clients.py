@@ -8,7 +8,9 @@ import pytest
 
 import heedful
 from heedful.client import ServerError
-from tests.serving.servers import GOLDEN, running
+from tests.serving.servers import GOLDEN, START_SECONDS, running
+
+OPTIONS = ["--languages", "letters=de-en", "--token", "secret", "--timeout", START_SECONDS]
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +18,7 @@ def server(tmp_path_factory, trained):
     """Serve a translator that copies letters, and a language model; clients need a token."""
     folder = tmp_path_factory.mktemp("clients")
     models = f"letters={trained}", f"lm={GOLDEN / 'language-modeling'}"
-    with running(folder, *models, "--languages", "letters=de-en", "--token", "secret") as server:
+    with running(folder, *models, *OPTIONS) as server:
         yield server
 
 
@@ -244,4 +246,4 @@ text = client.completions.create(**options).choices[0].text
 parts = client.completions.create(**options, stream=True)
 assert "".join(part.choices[0].text for part in parts) == text
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=START_SECONDS)

@@ -7,10 +7,11 @@ import socket
 import struct
 import time
 import zlib
+from contextlib import suppress
 
 import pytest
 
-from tests.serving.servers import GOLDEN
+from tests.serving.servers import GOLDEN, START_SECONDS, memory
 
 JSON = {"Content-Type": "application/json"}
 NESTED = b"[" * 100_000 + b"]" * 100_000
@@ -95,9 +96,10 @@ def test_image_is_never_read_from_a_file_or_an_address(server, route, value):
 
 
 def test_image_bomb_is_refused(server):
-    start = time.monotonic()
+    (worker,) = server.worker_pids()
+    before = memory(worker, "VmHWM")
     assert_refused(server.predict("caption", [base64.b64encode(bomb()).decode()]), 422)
-    assert time.monotonic() - start < 10
+    assert memory(worker, "VmHWM") - before < 100e6  # its pixels are 1.2 GB
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,7 @@ def test_null_character_in_a_text_is_a_character(server):
     assert server.predict("translate", ["a \0 b"]).status == 200
 
 
-def raw(server, text, *, seconds=30):
+def raw(server, text, *, seconds=START_SECONDS):
     """Send bytes and return the first line of the answer, and what follows."""
     with socket.create_connection((server.host, int(server.port)), timeout=seconds) as client:
         client.sendall(text)
@@ -148,7 +150,9 @@ def test_body_shorter_than_its_length_does_not_hold_others_up(server):
 
 
 def test_connection_without_headers_is_closed(server):
-    with socket.create_connection((server.host, int(server.port)), timeout=20) as client:
+    address = server.host, int(server.port)
+    client = socket.create_connection(address, timeout=START_SECONDS)
+    with client, suppress(ConnectionError):  # this process may be slow, and find it closed
         for part in (b"GET / HT", b"TP/1.1\r\n", b"Host: localhost\r\n"):
             client.sendall(part)
             time.sleep(0.5)

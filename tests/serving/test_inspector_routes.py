@@ -13,7 +13,7 @@ EDIT = {"step": 0, "set": {"0": 1.0}}
 @pytest.fixture(scope="module")
 def inspector(tmp_path_factory, trained):
     folder = tmp_path_factory.mktemp("inspector")
-    with running(folder, f"m={trained}", "--ui") as server:
+    with running(folder, f"m={trained}", "--ui", "--timeout", START_SECONDS) as server:
         yield server
 
 

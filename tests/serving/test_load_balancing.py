@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
@@ -18,6 +17,7 @@ import pytest
 
 import heedful
 from heedful.client import ServerError
+from tests.commands import reserved_port
 from tests.serving.servers import START_SECONDS, running, wait_for
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
@@ -144,15 +144,6 @@ def nginx(folder, port, servers):
 def haproxy(folder, port, servers):
     (folder / "haproxy.cfg").write_text(read_packaged("haproxy.cfg", port, servers))
     return program(["haproxy", "-db", "-f", folder / "haproxy.cfg"], folder)
-
-
-@contextmanager
-def reserved_port():
-    """Yield a port that a balancer can listen on, and that no other program gets meanwhile."""
-    with socket.socket() as holder:  # it is bound, but does not listen
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind(("127.0.0.1", 0))
-        yield holder.getsockname()[1]
 
 
 @contextmanager

@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 def server(tmp_path_factory):
     """Serve a run of every task with small limits, which make requests quick."""
     golden = sorted(path.with_suffix("") for path in GOLDEN.glob("*.json"))
-    limits = ["--max-inputs", 4, "--max-characters", 40, "--max-outputs", 5, "--timeout", 60]
+    limits = ["--max-inputs", 4, "--max-characters", 40, "--max-outputs", 5, "--timeout", 100]
     limits += ["--max-new-tokens", 20, "--languages", "translation-transformer=la-en"]
     with running(tmp_path_factory.mktemp("openapi"), *golden, *limits) as server:
         yield server

@@ -14,11 +14,20 @@ import pytest
 
 from heedful.serving.server import listen
 from heedful.serving.settings import ServerSettings
-from tests.serving.servers import GOLDEN, Server, running, start, wait_for
+from tests.serving.servers import (
+    GOLDEN,
+    START_SECONDS,
+    Server,
+    memory,
+    running,
+    start,
+    wait_for,
+)
 
 pytestmark = pytest.mark.faults
 
-TIMEOUT = 4.0  # of requests
+TIMEOUT = 4.0  # of requests that are late after it
+SHORT = {"X-Request-Timeout": str(TIMEOUT)}
 NUM_PREDICTED = 'heedful_batch_items_sum{model="letters"}'
 
 
@@ -27,7 +36,7 @@ def fragile(trained, tmp_path_factory):
     """Serve a run whose workers are killed, stopped and replaced; it is ready after each test."""
     folder = tmp_path_factory.mktemp("fragile")
     run = shutil.copytree(trained, folder / "run")
-    options = ["--timeout", TIMEOUT, "--hang-timeout", 1, "--max-batch", 8]
+    options = ["--timeout", 60, "--hang-timeout", 1, "--max-batch", 8]
     with running(folder, f"letters={run}", *options) as server:
         server.run = Path(run)
         yield server
@@ -42,16 +51,16 @@ def server(fragile):
 class Load:
     """Clients that ask all the time, in threads, until the end of the block."""
 
-    def __init__(self, server, *, num_clients=8, num_inputs=1):
+    def __init__(self, server, *, num_clients=8, num_inputs=1, headers=()):
         self.server, self.answers, self.failures = server, [], []
-        self._inputs = ["a b c"] * num_inputs
+        self._body, self._headers = {"inputs": ["a b c"] * num_inputs}, headers
         self._is_over = threading.Event()
         self._threads = [threading.Thread(target=self._ask) for _ in range(num_clients)]
 
     def _ask(self):
         while not self._is_over.is_set():
             try:
-                answer = self.server.predict("translate", self._inputs)
+                answer = self.server.post("/v1/translate", self._body, headers=self._headers)
             except OSError as error:
                 self.failures.append(error)
                 time.sleep(0.05)
@@ -71,6 +80,26 @@ class Load:
             thread.join()
 
 
+class Lateness:
+    """How long an empty request takes at most in the block: what the machine adds to others."""
+
+    def __init__(self, server):
+        self.seconds, self._server, self._is_over = 0.0, server, threading.Event()
+        self._thread = threading.Thread(target=self._measure)
+
+    def _measure(self):
+        while not self._is_over.wait(0.05):
+            self.seconds = max(self.seconds, self._server.get("/livez").seconds)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception):
+        self._is_over.set()
+        self._thread.join()
+
+
 def count_requests(server):
     metrics = server.metrics()
     prefix = 'heedful_requests_total{route="/v1/translate",status="'
@@ -79,9 +108,7 @@ def count_requests(server):
 
 
 def memory_and_files(pid):
-    status = Path(f"/proc/{pid}/status").read_text()
-    rss = next(line for line in status.splitlines() if line.startswith("VmRSS"))
-    return int(rss.split()[1]), len(os.listdir(f"/proc/{pid}/fd"))
+    return memory(pid), len(os.listdir(f"/proc/{pid}/fd"))
 
 
 @pytest.mark.parametrize(
@@ -91,39 +118,42 @@ def test_killed_workers_are_replaced_under_load(server, seconds):
     before, restarts = count_requests(server), server.metrics()["heedful_worker_restarts_total"]
     predicted = server.metrics().get(NUM_PREDICTED, 0)
     rss, num_files = memory_and_files(server.process.pid)
-    end, num_kills = time.monotonic() + seconds, 0
-    with Load(server) as load:
+    end, delays = time.monotonic() + seconds, []
+    with Lateness(server) as lateness, Load(server, headers=SHORT) as load:
         while time.monotonic() < end:
             server.wait_until_ready()
             time.sleep(random.uniform(0.5, 2))
             os.kill(server.worker_pids()[0], signal.SIGKILL)
-            wait_for(lambda: server.get("/readyz").status == 503, 2)
-            num_kills += 1
+            killed_at = time.monotonic()
+            wait_for(lambda: server.get("/readyz").status == 503, START_SECONDS)
+            delays.append(time.monotonic() - killed_at)
         server.wait_until_ready()
+        wait_for(lambda: sum(a.status == 200 for a in load.answers) > 20, START_SECONDS)
     assert not load.failures
     statuses = Counter(answer.status for answer in load.answers)
     assert statuses.keys() <= {200, 429, 503, 504}
-    assert statuses[200] > 20
-    assert max(answer.seconds for answer in load.answers) < TIMEOUT + 1
+    assert max(delays) < 0.5 + 5 * lateness.seconds
+    assert max(answer.seconds for answer in load.answers) < TIMEOUT + 1 + lateness.seconds
     assert {text for a in load.answers if a.status == 200 for text in a.texts} == {"a b c"}
     assert count_requests(server) - before == statuses
     metrics = server.metrics()
-    assert metrics["heedful_worker_restarts_total"] - restarts == num_kills
+    assert metrics["heedful_worker_restarts_total"] - restarts == len(delays)
     num_predicted = metrics[NUM_PREDICTED] - predicted
     assert statuses[200] <= num_predicted <= statuses[200] + statuses[504]
-    rss_after, num_files_after = memory_and_files(server.process.pid)
-    assert rss_after < 1.05 * rss + 2000
-    assert num_files_after <= num_files + 4
+    wait_for(lambda: memory_and_files(server.process.pid)[1] <= num_files + 4, START_SECONDS)
+    assert memory_and_files(server.process.pid)[0] < 1.05 * rss + 2e6
 
 
 def test_requests_of_a_worker_that_dies_are_answered_by_the_next(trained, tmp_path):
-    with running(tmp_path, f"letters={trained}", "--max-batch", 2, "--timeout", 120) as server:
+    limits = ["--max-batch", 2, "--timeout", START_SECONDS]
+    with running(tmp_path, f"letters={trained}", *limits) as server:
         (worker,) = server.worker_pids()
         os.kill(worker, signal.SIGSTOP)
         texts = [f"{first} {second}" for first in "abcd" for second in "efg"]
         with ThreadPoolExecutor(len(texts)) as clients:
             answers = clients.map(lambda text: server.predict("translate", [text]), texts)
-            wait_for(lambda: server.metrics()["heedful_queue_items"] >= len(texts) - 2, 30)
+            num_queued = len(texts) - 2
+            wait_for(lambda: server.metrics()["heedful_queue_items"] >= num_queued, START_SECONDS)
             os.kill(worker, signal.SIGKILL)
             assert [answer.texts for answer in answers] == [[text] for text in texts]
         metrics = server.metrics()
@@ -135,21 +165,25 @@ def test_requests_of_a_worker_that_dies_are_answered_by_the_next(trained, tmp_pa
 def test_worker_that_hangs_is_replaced(server):
     (worker,) = server.worker_pids()
     os.kill(worker, signal.SIGSTOP)
-    answer = server.predict("translate", ["a"])
+    with Lateness(server) as lateness:
+        answer = server.post("/v1/translate", {"inputs": ["a"]}, headers=SHORT)
     assert answer.status == 504
-    assert answer.seconds < TIMEOUT + 1
+    assert answer.seconds < TIMEOUT + 1 + lateness.seconds
     assert server.get("/livez").status == 200
-    wait_for(lambda: worker not in server.worker_pids(), 5)
+    wait_for(lambda: worker not in server.worker_pids(), START_SECONDS)
     server.wait_until_ready()
     assert server.predict("translate", ["a"]).texts == ["a"]
 
 
-def flood(server):
+LONG_TEXTS = {"inputs": [" ".join("abcdefgh" * 4)] * 8}
+
+
+def flood(server, headers=()):
     """Send 300 requests at a time; return answers and when they came."""
-    text, start_time = " ".join("abcdefgh" * 4), time.monotonic()
+    start_time = time.monotonic()
 
     def ask(_):
-        answer = server.predict("translate", [text] * 8)
+        answer = server.post("/v1/translate", LONG_TEXTS, headers=headers)
         return time.monotonic() - start_time, answer
 
     with ThreadPoolExecutor(300) as clients:
@@ -157,19 +191,31 @@ def flood(server):
 
 
 def test_flood_is_refused_at_once_and_what_is_admitted_is_answered(server):
-    server.predict("translate", [" ".join("abcdefgh" * 4)] * 8)  # shows how long such texts take
+    """Unless others take the cores meanwhile, so that batches take longer than those before."""
+    first = server.metrics()
+    for _ in range(3):  # they show how long such texts take
+        server.post("/v1/translate", LONG_TEXTS)
     before, counted = server.metrics(), count_requests(server)
-    answers = flood(server)
+    answers = flood(server, SHORT)
     statuses = Counter(answer.status for _, answer in answers)
-    assert statuses.keys() == {200, 429}, statuses
+    after = server.metrics()
+    assert {200, 429} <= statuses.keys() <= {200, 429, 504}, statuses
+    is_slowed_down = seconds_per_input(before, after) > 1.5 * seconds_per_input(first, before)
+    assert is_slowed_down or not statuses[504], statuses
     waits = [int(a.headers["retry-after"]) for _, a in answers if a.status == 429]
     assert min(waits) >= 1
     assert max(waits) <= 60
-    after = server.metrics()
     assert count_requests(server) - counted == statuses
     rejected = 'heedful_rejected_total{reason="deadline"}'
     assert after[rejected] - before.get(rejected, 0) == statuses[429]
-    assert after[NUM_PREDICTED] - before[NUM_PREDICTED] == 8 * statuses[200]
+    num_predicted = after[NUM_PREDICTED] - before[NUM_PREDICTED]
+    assert 8 * statuses[200] <= num_predicted <= 8 * (statuses[200] + statuses[504])
+
+
+def seconds_per_input(before, after):
+    names = 'heedful_batch_seconds_sum{model="letters"}', NUM_PREDICTED
+    seconds, num_inputs = (after[name] - before.get(name, 0) for name in names)
+    return seconds / num_inputs
 
 
 @pytest.mark.slow
@@ -193,10 +239,10 @@ def test_run_is_reloaded_without_a_lost_request(server):
     with Load(server, num_clients=4) as load:
         assert server.post("/v1/models/letters/reload", b"").json["id"] == "letters"
         server.process.send_signal(signal.SIGHUP)
-        wait_for(lambda: server.log.read_text().count("reloaded all runs") >= 2, 60)
+        wait_for(lambda: server.log.read_text().count("reloaded all runs") >= 2, START_SECONDS)
     assert not load.failures
     assert {answer.status for answer in load.answers} <= {200, 429}
-    wait_for(lambda: len(server.worker_pids()) == 1, 5)
+    wait_for(lambda: len(server.worker_pids()) == 1, START_SECONDS)
     assert worker not in server.worker_pids()
 
 
@@ -211,7 +257,7 @@ def test_run_that_cannot_be_loaded_leaves_the_old_one(server):
     assert answer.status == 409
     assert str(server.run).encode() not in answer.body
     assert "weights.safetensors" in server.log.read_text()
-    wait_for(lambda: server.worker_pids() == workers, 5)
+    wait_for(lambda: server.worker_pids() == workers, START_SECONDS)
     assert server.predict("translate", ["a"]).texts == ["a"]
     assert server.post("/v1/models/none/reload", b"").status == 404
 
@@ -227,12 +273,13 @@ def launch(tmp_path, *arguments):
 
 
 def test_sigterm_finishes_what_was_begun(trained, tmp_path):
-    server = launch(tmp_path, trained)
+    limits = ["--timeout", START_SECONDS, "--shutdown-timeout", START_SECONDS]
+    server = launch(tmp_path, trained, *limits)
     workers = server.worker_pids()
     with Load(server, num_clients=8, num_inputs=64) as load:
-        wait_for(lambda: load.answers, 30)
+        wait_for(lambda: load.answers, START_SECONDS)
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(30) == 0
+        assert server.process.wait(START_SECONDS) == 0
     statuses = {answer.status for answer in load.answers}
     assert {200} <= statuses <= {200, 429, 503}  # 429 if the machine is slow
     assert all(isinstance(failure, ConnectionError) for failure in load.failures)
@@ -249,11 +296,11 @@ def test_second_sigterm_ends_at_once(trained, tmp_path):
         target=pytest.raises, args=(OSError, server.predict, "translate", ["a"])
     )
     thread.start()
-    wait_for(lambda: server.metrics()["heedful_queue_seconds_count"], 30)
+    wait_for(lambda: server.metrics()["heedful_queue_seconds_count"], START_SECONDS)
     server.process.send_signal(signal.SIGTERM)
-    wait_for(lambda: server.get("/readyz").status == 503, 10)
+    wait_for(lambda: server.get("/readyz").status == 503, START_SECONDS)
     server.process.send_signal(signal.SIGTERM)
-    assert server.process.wait(5) == 143
+    assert server.process.wait(START_SECONDS) == 143  # not 0, as after --shutdown-timeout
     thread.join()
     server.process.stdout.close()
 
@@ -276,7 +323,7 @@ def test_run_that_cannot_be_served_exits_with_a_hint(copied, tmp_path, damage, m
     damage(copied)
     log = tmp_path / "server.log"
     process = start(copied, log=log, cwd=tmp_path)
-    assert process.communicate(timeout=120)[0] == ""
+    assert process.communicate(timeout=START_SECONDS)[0] == ""
     assert process.returncode == 2, log.read_text()
     assert message in log.read_text()
     assert hint in log.read_text().splitlines()[-1]
@@ -286,12 +333,16 @@ def test_server_is_not_ready_before_a_prediction(tmp_path):
     log = tmp_path / "server.log"
     process = start(GOLDEN / "translation-recurrent", log=log)
     try:
-        wait_for(lambda: "loading" in log.read_text(), 60)
+        wait_for(lambda: ": loading" in log.read_text(), START_SECONDS)
         url = log.read_text().split(": loading")[0]
         server = Server(process, url, log)
-        wait_for(lambda: server.get("/livez").status == 200, 10)
+        wait_for(server.worker_pids, START_SECONDS)
+        (worker,) = server.worker_pids()
+        os.kill(worker, signal.SIGSTOP)  # or it may be faster than this test
+        assert server.get("/livez").status == 200
         assert server.get("/readyz").status == 503
         assert server.predict("translate", ["a"]).status == 503
+        os.kill(worker, signal.SIGCONT)
         server.wait_until_ready()
         assert process.stdout.readline() == f"{url} serves translation-recurrent (translation)\n"
     finally:
@@ -312,7 +363,7 @@ def test_server_is_not_ready_before_a_prediction(tmp_path):
 def test_options_that_cannot_be_used_exit_with_a_hint(tmp_path, options, message):
     log = tmp_path / "server.log"
     process = start(GOLDEN / "tagging", *options, log=log)
-    process.communicate(timeout=120)
+    process.communicate(timeout=START_SECONDS)
     assert process.returncode == 2
     assert message in log.read_text()
 
@@ -320,6 +371,6 @@ def test_options_that_cannot_be_used_exit_with_a_hint(tmp_path, options, message
 def test_port_in_use_exits_with_a_hint(server, tmp_path):
     log = tmp_path / "server.log"
     process = start(server.run, log=log, port=server.port)
-    process.communicate(timeout=120)
+    process.communicate(timeout=START_SECONDS)
     assert process.returncode == 2
     assert "--port" in log.read_text()

@@ -32,4 +32,4 @@ def test_studio_opens_the_inspector_of_the_packaged_run(tmp_path):
             assert "inspector-page.js" in page.read().decode()
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        process.wait(60)
+        process.wait(START_SECONDS)

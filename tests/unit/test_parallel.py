@@ -169,7 +169,7 @@ def test_result_does_not_wait_for_the_next_task():
 
     def tasks():
         yield 5
-        assert answered.wait(20), "the first result must come before the second task"
+        assert answered.wait(120), "the first result must come before the second task"
         yield 6
 
     with worker_pool(SquareJob(), num_workers=2) as map_tasks:
@@ -243,7 +243,7 @@ def test_worker_whose_parent_leaves_during_startup_exits_silently(messages):
     for message in messages:
         connection.send(message)
     connection.close()
-    assert process.communicate(timeout=30)[1] == b""
+    assert process.communicate(timeout=300)[1] == b""
     assert process.returncode == 1
 
 

@@ -35,7 +35,7 @@ class Worker:
             self.messages.put(message)
 
     def receive(self):
-        return self.messages.get(timeout=60)
+        return self.messages.get(timeout=300)
 
     def predict(self, model, inputs, call_id=1, **call):
         items = [Item(next(IDS), value, index) for index, value in enumerate(inputs, 1)]
