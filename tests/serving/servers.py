@@ -113,10 +113,10 @@ def memory(pid, name="VmRSS"):
     return int(re.search(rf"^{name}:\s*(\d+) kB", status, re.MULTILINE)[1]) * 1024
 
 
-def start(*arguments, log, port=0, **options):
+def start(*arguments, log, port=0, environment=(), **options):
     """Start a server; return its process."""
     words = [sys.executable, "-m", "heedful", "serve", *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **dict(environment)}
     return subprocess.Popen(
         [*words, "--port", str(port), "--device", "cpu"],
         stdout=subprocess.PIPE,
@@ -128,17 +128,17 @@ def start(*arguments, log, port=0, **options):
 
 
 @contextmanager
-def running(folder, *arguments, may_be_killed=False):
-    """Run a server until the end of the block, in which no exception may be logged."""
+def running(folder, *arguments, may_be_killed=False, may_raise=False, environment=()):
+    """Run a server until the end of the block; exceptions in its log are failures."""
     log = folder / "server.log"
-    process = start(*arguments, log=log)
+    process = start(*arguments, log=log, environment=environment)
     try:
         line = process.stdout.readline()
         assert line, log.read_text()
         server = Server(process, line.split()[0], log)
         yield server
         assert server.stop() in ((0, -signal.SIGKILL) if may_be_killed else (0,)), log.read_text()
-        assert "Traceback" not in log.read_text(), log.read_text()
+        assert may_raise or "Traceback" not in log.read_text(), log.read_text()
     finally:
         process.kill()
         process.wait()

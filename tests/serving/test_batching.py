@@ -55,7 +55,7 @@ def test_batched_texts_match_the_command_line(
     if count > 200:
         answers = server.predict_all("translate", requests, options=options)
     else:
-        answers = ask_all_at_once(server, requests, options)
+        answers = ask_all_at_once(server, requests, options, num_queued=count - MAX_BATCH)
     for thread in leaving:
         thread.join()
     assert {answer.status for answer in answers} == {200}
@@ -71,7 +71,7 @@ def test_batched_texts_match_the_command_line(
     assert num_items / num_batches > 2  # requests of several clients share a batch
 
 
-def ask_all_at_once(server, requests, options):
+def ask_all_at_once(server, requests, options, *, num_queued):
     """Stop the worker until all clients have asked: they then share batches on any machine."""
     (worker,) = server.worker_pids()
     os.kill(worker, signal.SIGSTOP)
@@ -83,12 +83,44 @@ def ask_all_at_once(server, requests, options):
                 num_clients=len(requests),
                 options=options,
             )
-            num_queued = len(requests) - MAX_BATCH  # at least: one batch may have been sent
             wait_for(lambda: server.metrics()["heedful_queue_items"] >= num_queued, START_SECONDS)
             os.kill(worker, signal.SIGCONT)
             return answers.result()
     finally:
         os.kill(worker, signal.SIGCONT)
+
+
+POISON = """
+import sys
+
+if "heedful.parallel" in " ".join(sys.orig_argv):  # a worker
+    from heedful.serving.served_models import ServedModel
+
+    predict = ServedModel._predict
+
+    def raise_on_poison(model, items, *others):
+        assert all(item.input != "poison" for item in items)
+        return predict(model, items, *others)
+
+    ServedModel._predict = raise_on_poison
+"""
+
+
+@pytest.mark.faults
+def test_input_on_which_the_model_raises_fails_alone_in_its_batch(trained, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(POISON)  # Python imports it when it starts
+    paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    options = {"environment": {"PYTHONPATH": os.pathsep.join(paths)}, "may_raise": True}
+    texts = [f"{first} {second}" for first in "abcd" for second in "abcdefgh"]
+    texts[20] = "poison"
+    with running(tmp_path, trained, "--timeout", START_SECONDS, **options) as server:
+        answers = ask_all_at_once(server, [[text] for text in texts], {}, num_queued=31)
+        name = f'heedful_batch_items_bucket{{le="16.0",model="{trained.name}"}}'
+        assert server.metrics()[name] <= 1  # the first; all others are in one batch
+    failed = answers.pop(20)
+    assert (failed.status, failed.json["field"]) == (500, "inputs.0")
+    assert "poison" not in failed.body.decode()
+    assert [answer.texts for answer in answers] == [[text] for text in texts if text != "poison"]
 
 
 def measure_p99(server, models, seconds=10):
