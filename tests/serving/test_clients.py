@@ -176,7 +176,7 @@ def test_client_predicts_as_the_run_does(client, trained):
 
 
 def test_client_streams_what_it_generates(client):
-    options = {"max_new_tokens": 200, "seed": 5}
+    options = {"max_new_tokens": 1000, "seed": 5}
     parts = list(client.stream("generate", "the", options=options))
     assert len(parts) > 2  # on a busy machine several tokens are one part
     assert "".join(parts) == client.generate("the", options=options)

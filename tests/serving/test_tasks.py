@@ -193,7 +193,7 @@ def read_events(answer):
 
 
 def test_streamed_text_is_that_of_the_result(server):
-    fields = {"inputs": ["The "], "options": {"max_new_tokens": 20, "temperature": 0}}
+    fields = {"inputs": ["The "], "options": {"max_new_tokens": 300, "temperature": 0}}
     *tokens, (name, done) = read_events(server.post("/v1/generate", {**fields, "stream": True}))
     assert name == "done"
     assert len(tokens) > 1

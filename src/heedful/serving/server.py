@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import uvicorn
+from typing_extensions import override
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from heedful.errors import ConfigError, CorruptRunError, HeedfulError, RunError
@@ -76,10 +77,12 @@ class HTTPProtocol(H11Protocol):
     header_timeout = 10.0
     _timer: asyncio.TimerHandle | None = None
 
+    @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(_JoinedWrites(transport))  # type: ignore[arg-type]
         self._wait_for_headers()
 
+    @override
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._wait_for_headers()
