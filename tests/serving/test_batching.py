@@ -118,7 +118,7 @@ def test_input_on_which_the_model_raises_fails_alone_in_its_batch(trained, tmp_p
         name = f'heedful_batch_items_bucket{{le="16.0",model="{trained.name}"}}'
         assert server.metrics()[name] <= 1  # the first; all others are in one batch
     failed = answers.pop(20)
-    assert (failed.status, failed.json["field"]) == (500, "inputs.0")
+    assert (failed.status, failed.json["detail"]) == (500, "the model failed on this input")
     assert "poison" not in failed.body.decode()
     assert [answer.texts for answer in answers] == [[text] for text in texts if text != "poison"]
 
