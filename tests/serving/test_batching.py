@@ -107,7 +107,7 @@ if "heedful.parallel" in " ".join(sys.orig_argv):  # a worker
 
 
 @pytest.mark.faults
-def test_input_on_which_the_model_raises_fails_alone_in_its_batch(trained, tmp_path):
+def test_exception_of_one_input_does_not_fail_its_batch(trained, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(POISON)  # Python imports it when it starts
     paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
     options = {"environment": {"PYTHONPATH": os.pathsep.join(paths)}, "may_raise": True}

@@ -194,7 +194,7 @@ def test_no_request_is_lost_when_one_of_two_servers_ends(tmp_path, trained, bala
 
 
 @pytest.mark.parametrize("balance", BALANCERS)
-def test_servers_that_were_busy_get_the_next_request(tmp_path, balance):
+def test_busy_servers_remain_available(tmp_path, balance):
     with BusyServer() as first, BusyServer() as second:
         with balanced(tmp_path, balance, [first, second]) as client:
             for _ in range(3):

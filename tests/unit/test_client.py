@@ -77,7 +77,7 @@ class TakenConnections(list):
         return True
 
 
-def test_threads_share_the_open_connections(server):
+def test_connection_pool_is_thread_safe(server):
     server.answers = [(200, {}, RESULT)]
     client = heedful.Client(server.url)
     client._connections = TakenConnections()

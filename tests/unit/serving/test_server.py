@@ -76,14 +76,14 @@ def send_answer(*chunks):
     return asyncio.run(answer())
 
 
-def test_answer_leaves_in_one_piece():
+def test_response_is_sent_in_one_write():
     """If a server ends before, a load balancer can ask another; after headers it could not."""
     (piece,) = send_answer()
     assert piece.startswith(b"HTTP/1.1 200 OK")
     assert b"end" in piece
 
 
-def test_parts_of_a_stream_leave_one_by_one():
+def test_stream_chunks_are_sent_separately():
     first, second, last = send_answer(b"one", b"two")
     assert b"one" in first
     assert b"two" in second
