@@ -57,7 +57,10 @@ OUTPUT_OPTIONS = {
     "tree": "--search-tree",
 }
 _SEARCH_OPTIONS = ("--beam", "--n-best", "--constraints", "--search-tree")
-_SERVER_OPTIONS = ("--beam", "--n-best", "--constraints", "--json")
+_SERVER_OPTIONS = (
+    *("--beam", "--n-best", "--constraints", "--json"),
+    *("--source-column", "--delimiter"),
+)
 _DOCUMENT_OPTIONS = ("--beam", "--ensemble-with", "--set", "--backend")
 _PARAMETERS = {
     "--beam": "beam",
@@ -72,6 +75,8 @@ _PARAMETERS = {
     "--ensemble-with": "ensemble_with",
     "--set": "overrides",
     "--backend": "backend",
+    "--source-column": "source_column",
+    "--delimiter": "delimiter",
 }
 CHUNK_SIZE = 1024  # texts; sorted by length, they fill batches well
 

@@ -150,12 +150,13 @@ def translate_document(
     output: Path | None,
 ) -> None:
     """Translate the sentences of a file; sentences with tags need attention."""
-    from heedful.data.text_files import UTF_8, check_encoding, read_lines
+    from heedful.data.text_files import UTF_8, check_encoding, check_file_of_lines, read_lines
     from heedful.decoding.requests import Request
     from heedful.storage.json_files import MAX_BYTES
     from heedful.tasks.translation.documents import split_document
     from heedful.tasks.translation.files import open_outputs
 
+    check_file_of_lines(file)
     lines = read_lines(file, MAX_BYTES, check_encoding(encoding or UTF_8))
     document = split_document("".join(f"{line}\n" for line in lines), document_format)
     sentences = document.sentences

@@ -437,6 +437,9 @@ def test_document_is_translated_and_the_form_kept(translate, document_format, te
     ("options", "message"),
     [
         (("--format", "html", "--json"), "--json: works only with lines"),
+        (("--format", "html", "--source-column", "1"), "--source-column: works only with lines"),
+        (("de.po", "--format", "document"), "de.po: .po files contain translations"),
+        (("de.po",), "de.po: .po files contain translations"),
         (("--server", "http://127.0.0.1:9", "--backend", "torch"), "--backend: works only without"),
     ],
 )
