@@ -137,6 +137,13 @@ class SeriesFileConfig(FileSourceConfig):
         time = self._find(self.time_column, _TIME_NAMES, names) or names[0]
         value = self._find(self.value_column, _VALUE_NAMES, names)
         series_id = self._find(self.id_column, _ID_NAMES, names) if value else None
+        message = f"the column {self.id_column!r} names series, but none is called value"
+        hint = f"name the column of the values with --value-column: {quote_names(names)}"
+        check(value or not self.id_column, table.location, message, hint, DataError)
+        used = [name for name in (time, value, series_id) if name]
+        message = f"one column cannot be two of time, value and series: {quote_names(used)}"
+        hint = "name different columns with --time-column, --value-column and --id-column"
+        check(len({*used}) == len(used), table.location, message, hint, DataError)
         others = [name for name in names if name not in (time, value, series_id)]
         groups = {value or "": list(range(len(table.lines)))}
         if series_id:

@@ -52,6 +52,20 @@ def test_columns_are_chosen_by_name(tmp_path):
     assert series.format_times(2, 4) == ["3", "4"]
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"value_column": "births", "id_column": "births"}, "one column cannot be two of time"),
+        ({"time_column": "births", "value_column": "births"}, "one column cannot be two of time"),
+        ({"id_column": "state"}, "the column 'state' names series, but none is called value"),
+    ],
+)
+def test_columns_of_two_roles_and_names_without_values_raise(settings, message, tmp_path):
+    with pytest.raises(DataError, match=message) as error:
+        read(tmp_path, "state,when,births\n1,1,10\n1,2,11\n", **settings)
+    assert "--value-column" in error.value.hint
+
+
 def test_months_are_equally_spaced(tmp_path):
     (series,) = read(tmp_path, "month,value\n2020-01,1\n2020-02,2\n2020-04,4\n")
     np.testing.assert_array_equal(series.values, [1, 2, math.nan, 4])
