@@ -48,6 +48,7 @@ from heedful.storage.manifest import (
     replace_with_manifest,
     require_folder,
 )
+from heedful.storage.run_folders import CHECKPOINTS, SAMPLES, checkpoint_folders, locate_run
 from heedful.storage.state_dict import load_weights, read_weights, save_weights
 from heedful.tasks.prediction import LoadedRun, Predictor
 from heedful.tasks.registry import TASKS
@@ -55,6 +56,7 @@ from heedful.tasks.task import Task
 from heedful.tasks.task_data import VocabSizes
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.training.callbacks import LoggedSample
+from heedful.training.checkpoints import MODEL_FILE
 from heedful.version import VERSION
 
 PredictorT = TypeVar("PredictorT", bound=Predictor)
@@ -62,9 +64,7 @@ PredictorT = TypeVar("PredictorT", bound=Predictor)
 FORMAT_VERSION = 2
 _CONFIG, _TOKENIZERS_FOLDER, _WEIGHTS = "config.yaml", "tokenizers", "weights.safetensors"
 _ORIGINAL_FOLDER = "original"
-PACKAGED_RUN = Path(__file__).parent / "demo"
-"""A small translator from Latin, so that there is something to try before training."""
-_METRICS, _SAMPLES = "metrics.jsonl", "samples.jsonl"
+_METRICS = "metrics.jsonl"
 
 
 class Run:
@@ -72,14 +72,13 @@ class Run:
 
     def __init__(self, run_dir: Path | str) -> None:
         self.folder = Path(run_dir)
-        self.checkpoints = self.folder / "checkpoints"
+        self.checkpoints = self.folder / CHECKPOINTS
         self.original = self.folder / _ORIGINAL_FOLDER
 
     @classmethod
     def open(cls, run_dir: Path | str) -> "Run":
         """Return a run to read; `demo`, if there is no such folder, comes with heedful."""
-        is_packaged = str(run_dir) == PACKAGED_RUN.name and not Path(run_dir).exists()
-        return cls(PACKAGED_RUN if is_packaged else run_dir)
+        return cls(locate_run(run_dir))
 
     @property
     def exists(self) -> bool:
@@ -177,9 +176,17 @@ class Run:
         """The file of the parameters."""
         return self.folder / _WEIGHTS
 
-    def load_weights_into(self, model: nn.Module) -> None:
-        """Load the parameters into a model."""
-        load_weights(model, self.weights_file)
+    def load_weights_into(self, model: nn.Module, checkpoint: int | None = None) -> None:
+        """Load the parameters, or those of the checkpoint of a step, into a model."""
+        if checkpoint is None:
+            load_weights(model, self.weights_file)
+            return
+        folders = checkpoint_folders(self.checkpoints)
+        message = f"there is no checkpoint of step {checkpoint}"
+        hint = f"choose from: {', '.join(map(str, folders))}" if folders else "leave it out"
+        check(checkpoint in folders, "checkpoint", message, hint)
+        read_and_verify_manifest(folders[checkpoint])
+        load_weights(model, folders[checkpoint] / MODEL_FILE)
 
     def load_features_into(self, model: nn.Module) -> None:
         """Load the parameters into the pretrained encoder of another model."""
@@ -192,7 +199,7 @@ class Run:
 
     def append_samples(self, step: int, samples: Iterable[LoggedSample]) -> None:
         """Append the predictions of a validation."""
-        self._append_lines(_SAMPLES, [{"step": step, **sample._asdict()} for sample in samples])
+        self._append_lines(SAMPLES, [{"step": step, **sample._asdict()} for sample in samples])
 
     def _append_lines(self, name: str, entries: Sequence[Mapping[str, Any]]) -> None:
         path = self.folder / name
@@ -201,7 +208,7 @@ class Run:
 
     def truncate_logs_after(self, step: int, log: Callable[[str], None]) -> None:
         """Remove log lines of later steps, and damaged ones, before training goes on at `step`."""
-        for path in (self.folder / _METRICS, self.folder / _SAMPLES):
+        for path in (self.folder / _METRICS, self.folder / SAMPLES):
             kept, num_dropped, num_damaged = [], 0, 0
             with explain_os_errors(path):
                 for line in read_log_lines(path):
@@ -271,6 +278,7 @@ def load(
     dtype: Dtype = "fp32",
     settings: SettingsArgument = (),
     ensemble_with: Sequence[Path | str] = (),
+    checkpoint: int | None = None,
 ) -> Any:
     """Load a trained model as a `Predictor`, after verifying each file against the manifest.
 
@@ -278,13 +286,14 @@ def load(
     `load_as` names it for type checkers. A run of another task than `task` is an error.
     `dtype` is that of the computation: "bf16" or "int8" where the processor has it.
     `settings` change those of the run: {"decoding.beam_size": 10}; `ensemble_with` are further runs
-    that form an ensemble with this one.
+    that form an ensemble with this one; `checkpoint` is the step of a checkpoint of the training,
+    whose parameters are used instead of the saved ones.
     """
     if task is not None:
         check_choice(task, TASKS, "task", location="task", error=ArgumentError)
     torch_device = resolve_device(device)
     load_member = partial(load_run, device=torch_device, dtype=dtype)
-    first = load_member(run, settings=settings)
+    first = load_member(run, settings=settings, checkpoint=checkpoint)
     run_task: Task = first.config.task
     hint = f"use `heedful {run_task.next_command.format(run=run)}`"
     is_expected = task in (None, run_task.name)
@@ -298,6 +307,7 @@ def load_run(
     device: torch.device | None = None,
     dtype: Dtype = "fp32",
     settings: SettingsArgument = (),
+    checkpoint: int | None = None,
 ) -> LoadedRun:
     """Load the contents of a run, with its plain model, by default on the CPU."""
     device = device or torch.device("cpu")
@@ -308,6 +318,6 @@ def load_run(
         check_dtype(dtype, device)
     tokenizers = run.read_tokenizers(recipe)
     model = recipe.task.build_model(recipe, VocabSizes.from_tokenizers(tokenizers))
-    run.load_weights_into(model)
+    run.load_weights_into(model, checkpoint)
     model = convert_model(model.eval().to(device), dtype)
     return LoadedRun(run.folder, recipe, tokenizers, model)

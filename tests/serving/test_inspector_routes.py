@@ -3,8 +3,10 @@
 import os
 import signal
 
+import numpy as np
 import pytest
 
+import heedful
 from tests.serving.servers import START_SECONDS, running, wait_for
 
 EDIT = {"step": 0, "set": {"0": 1.0}}
@@ -74,6 +76,18 @@ def test_explanations_go_on_after_their_process_was_killed(inspector):
         os.kill(worker, signal.SIGKILL)
     wait_for(lambda: explain(inspector).status == 200, START_SECONDS)
     assert inspector.get("/readyz").status == 200
+
+
+def test_checkpoint_is_explained_as_python_loads_it(inspector, trained):
+    *_, step = inspector.get("/v1/runs/m/checkpoints").json["data"]
+    expected = heedful.load(trained, device="cpu", checkpoint=step).explain("a b")
+    shown = explain(inspector, checkpoint=step).json
+    assert shown["result"]["text"] == expected.result.text
+    for layer, other in zip(shown["layers"], expected.layers, strict=True):
+        np.testing.assert_allclose(layer["weights"], other.weights, atol=1e-5)
+    answer = explain(inspector, checkpoint=step + 1)
+    assert (answer.status, answer.json["field"]) == (422, "checkpoint")
+    assert str(step) in answer.json["hint"]
 
 
 def test_description_names_the_routes(inspector):

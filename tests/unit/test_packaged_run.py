@@ -6,7 +6,8 @@ import pytest
 
 import heedful
 from heedful.experiment.compression import compress_run
-from heedful.runs import PACKAGED_RUN, Run
+from heedful.runs import Run
+from heedful.storage.run_folders import PACKAGED_RUN, SAMPLES
 from tests.commands import heedful as call
 
 TEXT, TRANSLATION = "Puella rosam portat.", "The girl carries the rose."
@@ -21,7 +22,9 @@ def test_packaged_run_is_small_complete_and_not_written_to():
     files = [path for path in PACKAGED_RUN.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 1_000_000
     assert set(Run.open("demo").verify()["files"]) == {
-        path.relative_to(PACKAGED_RUN).as_posix() for path in files if path.name != "manifest.json"
+        path.relative_to(PACKAGED_RUN).as_posix()
+        for path in files
+        if path.name not in ("manifest.json", SAMPLES)
     }
 
 

@@ -25,6 +25,7 @@ from heedful.serving.settings import ServerSettings
 from heedful.serving.supervisor import Supervisor, WorkerLink, worker_lost
 from heedful.serving.worker import ServingJob
 from heedful.storage.json_files import read_json_lines
+from heedful.storage.run_folders import CHECKPOINTS, SAMPLES, checkpoint_folders, locate_run
 
 _POLICY = (
     "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
@@ -50,6 +51,8 @@ class ExplainRequest(BaseModel):
     """As `options` of the model describes."""
     edits: Annotated[list[dict[str, Any]], Field(max_length=100)] = []
     """Edits of attention, as `heedful show --edit` has them."""
+    checkpoint: PositiveInt | None = None
+    """Step of a checkpoint of the training, which predicts instead of the saved parameters."""
 
 
 class RenderRequest(ExplainRequest):
@@ -71,7 +74,7 @@ class Explainer:
         self, job: ServingJob, settings: ServerSettings, report: Callable[[str], None]
     ) -> None:
         self._settings = settings
-        self._folders = {run.name: Path(run.folders[0]) for run in job.runs}
+        self._folders = {run.name: locate_run(run.folders[0]) for run in job.runs}
         self._link: WorkerLink | None = None
         self._is_ready = asyncio.Event()
         self._lock = asyncio.Lock()
@@ -97,7 +100,9 @@ class Explainer:
         """
         async with self._lock:
             item = Item(next(_item_ids), request.input)
-            call = ExplainCall(request.model, item, request.options, request.edits, figure)
+            call = ExplainCall(
+                request.model, item, request.options, request.edits, figure, request.checkpoint
+            )
             try:
                 async with asyncio.timeout(self._settings.timeout):
                     await self._is_ready.wait()
@@ -116,12 +121,19 @@ class Explainer:
 
     def read_samples(self, name: str, after: int) -> list[dict[str, Any]]:
         """Return what validations after a step logged; a line that is being written is left out."""
+        samples = read_json_lines(self._folder_of(name) / SAMPLES)
+        return [sample for sample in samples if sample.get("step", -1) > after]
+
+    def list_checkpoints(self, name: str) -> list[int]:
+        """Return the steps of the checkpoints that the training of a run keeps."""
+        return list(checkpoint_folders(self._folder_of(name) / CHECKPOINTS))
+
+    def _folder_of(self, name: str) -> Path:
         if name not in self._folders:
             raise ProblemError(
                 404, "no run of this name is here", "GET /v1/models lists the models"
             )
-        samples = read_json_lines(self._folders[name] / "samples.jsonl")
-        return [sample for sample in samples if sample.get("step", -1) > after]
+        return self._folders[name]
 
 
 def _add_page(router: APIRouter) -> None:
@@ -173,5 +185,10 @@ def build_router(service: Service, settings: ServerSettings, explainer: Explaine
         """List predictions for dev examples of the validations after a step."""
         samples = await asyncio.to_thread(explainer.read_samples, name, after)
         return JSONResponse({"data": samples[-_MAX_SAMPLES:]})
+
+    @router.get("/v1/runs/{name}/checkpoints", responses=describe_errors())
+    async def list_checkpoints(name: str) -> JSONResponse:
+        """List the steps of the checkpoints, which `checkpoint` of an explanation chooses from."""
+        return JSONResponse({"data": explainer.list_checkpoints(name)})
 
     return router

@@ -82,6 +82,8 @@ class ExplainCall(NamedTuple):
     figure: Mapping[str, Any] | None = None
     """Return {"text": ...}, this figure of the explanation, instead: `format` is "svg" or "html";
     `kind`, `layer` and `head`, counted from 1, select a map as the options of `heedful show` do."""
+    checkpoint: int | None = None
+    """Step of a checkpoint of the training, which predicts instead of the saved parameters."""
 
 
 class ItemError(NamedTuple):

@@ -50,6 +50,8 @@ class ServedModel:
         self.run, self.num_steps = run, 0
         self.predictor: Predictor = load(first, ensemble_with=others, **options)
         self.example = self.predictor.example()
+        self._options = options
+        self._checkpoint: tuple[int, Predictor] | None = None  # the last one that was explained
 
     def info(self) -> ModelInfo:
         """Return the public description of the run."""
@@ -167,10 +169,18 @@ class ServedModel:
         except Exception as error:
             yield to_item_error(error, "input")
 
+    def _predictor_of(self, checkpoint: int | None) -> Predictor:
+        if checkpoint is None:
+            return self.predictor
+        if self._checkpoint is None or self._checkpoint[0] != checkpoint:
+            loaded = load(self.run.folders[0], checkpoint=checkpoint, **self._options)
+            self._checkpoint = (checkpoint, loaded)
+        return self._checkpoint[1]
+
     def explain(self, call: ExplainCall) -> list[Result]:
         """Return a prediction with layers, the best tokens of each step and checks."""
-        predictor = self.predictor
         try:
+            predictor = self._predictor_of(call.checkpoint)
             options = predictor.parse_options(call.options)
             edits = [
                 AttentionEdit.from_json(edit, location=f"edits[{index}]")
@@ -216,7 +226,8 @@ def to_item_error(error: Exception, field: str) -> ItemError:
     if isinstance(error, DataError | ConfigError | ArgumentError | RunError):
         if isinstance(error, ConfigError):  # "options: beam_size" or "decoding.beam_size"
             name = re.split("[ .]", error.location)[-1]
-            field = error.location if error.location.startswith("edits") else f"options.{name}"
+            is_named = error.location.startswith(("edits", "checkpoint"))
+            field = error.location if is_named else f"options.{name}"
         return ItemError(422, error.message, error.hint, field)
     traceback.print_exception(error)
     return ItemError(500, "the model failed on this input", "the log of the server says why")

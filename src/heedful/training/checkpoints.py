@@ -13,7 +13,6 @@ succeeds are older ones removed. Invariant: after the first there is a good one 
 
 import json
 import math
-import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -29,12 +28,12 @@ from heedful.config import BaseConfig
 from heedful.errors import CorruptRunError, DiskFullError, check
 from heedful.storage import atomic, manifest
 from heedful.storage.json_files import read_json
+from heedful.storage.run_folders import checkpoint_folders
 from heedful.storage.state_dict import serialize_safetensors
 
 MODEL_FILE, TRAINING_STATE_FILE = "model.safetensors", "training.safetensors"
 PROGRESS_FILE = "progress.json"
 _CORRUPT_PREFIX = "corrupt-"
-_NAME_PATTERN = re.compile(r"step-(\d{8,})")
 
 
 class Snapshot(NamedTuple):
@@ -70,11 +69,8 @@ class CheckpointInfo(NamedTuple):
 
 def list_checkpoints(folder: Path) -> list[CheckpointInfo]:
     """Return the checkpoints in a folder, oldest first; they are not verified."""
-    infos = []
-    for path in folder.glob("step-*"):
-        if match := _NAME_PATTERN.fullmatch(path.name):
-            infos.append(CheckpointInfo(int(match[1]), _read_score(path), path))
-    return sorted(infos, key=lambda info: info.step)
+    folders = checkpoint_folders(folder)
+    return [CheckpointInfo(step, _read_score(path), path) for step, path in folders.items()]
 
 
 def checkpoints_to_keep(checkpoints: list[CheckpointInfo], config: CheckpointConfig) -> set[int]:

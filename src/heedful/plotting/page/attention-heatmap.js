@@ -9,9 +9,11 @@ const MAX_TABLE_CELLS = 2000;
 
 function createCell(weight, row, column, title, text, isEdited) {
   const cell = Object.assign(create("td", "cell", text), { title, tabIndex: row || column ? -1 : 0 });
-  cell.style.setProperty("--weight", weight);
-  cell.classList.toggle("strong", weight > STRONG);
-  cell.classList.toggle("faint", weight < FAINT);
+  const size = Math.abs(weight); // differences have a sign
+  cell.style.setProperty("--weight", String(size));
+  cell.classList.toggle("strong", size > STRONG);
+  cell.classList.toggle("faint", size < FAINT);
+  cell.classList.toggle("negative", weight < 0);
   cell.classList.toggle("edited", isEdited);
   Object.assign(cell.dataset, { row, column, weight });
   return cell;

@@ -35,11 +35,20 @@ export function editedCells(view, edits) {
     (step ?? view.layer.first_step + row) === view.layer.first_step + row && column in (set ?? scale ?? { [column]: 1 }));
 }
 
+/** Whether two layers have the same words. @type {(one: any, other: any) => boolean} */
+export function isSameMap(one, other) {
+  return ["queries", "keys"].every((axis) => JSON.stringify(one[axis]) === JSON.stringify(other[axis]));
+}
+
+/** The map of another model that has the place of a view: its path and head, or its caption, or none. @type {(view: import("./types").LayerView, views: import("./types").LayerView[]) => import("./types").LayerView | undefined} */
+export function likeView({ caption, layer: { path, type }, head }, views) {
+  return views.find((other) => other.layer.path === path && other.head === head) ??
+    views.find((other) => other.caption === caption) ?? views.find((other) => other.layer.type === type);
+}
+
 /** The same map of another explanation, if its tokens are the same. @type {(view: import("./types").LayerView, other: any) => import("./types").LayerView | undefined} */
-export function matchingView({ layer: { path, queries, keys }, head }, other) {
-  const isSame = (one, two) => JSON.stringify(one) === JSON.stringify(two);
-  return listViews(other).find(({ layer, head: otherHead }) =>
-    layer.path === path && otherHead === head && isSame(layer.queries, queries) && isSame(layer.keys, keys));
+export function matchingView({ layer, head }, other) {
+  return listViews(other).find((one) => one.layer.path === layer.path && one.head === head && isSameMap(one.layer, layer));
 }
 
 /** All weight of a step on a word; null if no cell is chosen. @type {(view: import("./types").LayerView, state: import("./types").InspectorState) => import("./types").Edit | null} */

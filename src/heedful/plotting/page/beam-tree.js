@@ -5,7 +5,8 @@ import { clamp } from "./numbers.js";
 
 const [STEP, LINE, LENGTH] = [104, 26, 12]; // pixels between steps and lines, characters of a label
 const ZOOM = 1.25;
-const HEIGHT = 340; // pixels; larger trees are dragged
+const HEIGHT = 480; // pixels; larger trees are dragged
+const LEGIBLE = 0.7; // the smallest zoom at which a tree is shown as a whole at first
 
 /** Nodes with depth, children and line, the most probable child on the line of its parent. */
 function arrangeNodes(nodes) {
@@ -50,6 +51,10 @@ export class BeamTree extends HTMLElement {
     this.#place();
   }
 
+  connectedCallback() {
+    if (this.nodes && this.#wholeZoom() >= LEGIBLE) this.fit();
+  }
+
   #createEdge({ depth, line, parent, log_prob, status, isBest }) {
     const from = this.nodes[parent];
     const [x, y, toX, toY] = [from.depth * STEP + 84, from.line * LINE, depth * STEP, line * LINE];
@@ -87,11 +92,15 @@ export class BeamTree extends HTMLElement {
     this.#place();
   }
 
-  /** Shows all nodes. */
-  fit() {
+  #wholeZoom() {
     const { width, height } = this.svg.getBoundingClientRect();
     const [depth, line] = ["depth", "line"].map((name) => Math.max(...this.nodes.map((node) => node[name])));
-    this.view = { zoom: Math.min(1, width / ((depth + 1) * STEP), height / ((line + 1.5) * LINE)), x: 0, y: 0 };
+    return Math.min(1, width / ((depth + 1) * STEP), height / ((line + 1.5) * LINE));
+  }
+
+  /** Shows all nodes. */
+  fit() {
+    this.view = { zoom: this.#wholeZoom(), x: 0, y: 0 };
     this.#place();
   }
 

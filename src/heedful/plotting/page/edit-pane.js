@@ -6,7 +6,7 @@ import { EditList } from "./edit-list.js";
 /** Dispatches "undo", too. */
 export class EditPane extends HTMLElement {
   /** @param {import("./types").PaneData} data */
-  set data({ state: { edits, prefix } }) {
+  set data({ state: { edits, prefix }, canUndo }) {
     this.role = "region";
     this.ariaLabel = "edits";
     const list = Object.assign(new EditList(), { data: edits });
@@ -15,7 +15,7 @@ export class EditPane extends HTMLElement {
     const kept = prefix.length ? [create("p", "", `the first ${prefix.length} tokens are kept`)] : [];
     const undo = () => this.dispatchEvent(new CustomEvent("undo", { bubbles: true }));
     this.replaceChildren(create("h2", "", "Edits"), list, ...kept, create("p", "actions",
-      createButton("undo (u)", "back to before the last change", undo),
+      createButton("undo (u)", "back to before the last change", undo, canUndo),
       createButton("reset", "without edits", () => emitChange(this, { edits: [], prefix: [] }), edits.length || prefix.length)));
   }
 }

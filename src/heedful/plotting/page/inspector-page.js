@@ -4,13 +4,14 @@
 // `accepts(explanation, model)` says whether it has something to show (the answer of /v1/explain, the entry of
 // /v1/models), `element` is its class, `isAside` puts it beside the others. The element has a setter `data`,
 // called with each answer ({ explanation, model, state, former, models }), and may have `select(state)`, called when
-// only `view`, `row` or `column` of the state were changed. It changes the state, and so the next request, by
+// only fields of SELECTION were changed. It changes the state, and so the next request, by
 // emitChange(this, changes): undo goes back to before it, unless `isEdit` is false.
 // INPUTS are the editors of inputs: the first that accepts the model. Each has `value`, what the request has
 // as `input`, and dispatches "change" when its user changes it.
 
 import { AlignmentPane } from "./alignment-pane.js";
 import { AttentionPane } from "./attention-pane.js";
+import { ComparePane } from "./compare-pane.js";
 import { create, isTextField } from "./dom.js";
 import { EditPane } from "./edit-pane.js";
 import { download, ExportPane, svgToPng } from "./export-pane.js";
@@ -18,6 +19,7 @@ import { ForecastPane } from "./forecast-pane.js";
 import { GlimpsePane } from "./glimpse-pane.js";
 import { ImageInput } from "./image-input.js";
 import { hasImage, ImagePane } from "./image-pane.js";
+import "./map-canvas.js";
 import { LabelPane, TagPane } from "./label-pane.js";
 import { MoviePane } from "./movie-pane.js";
 import { OutputPane } from "./output-pane.js";
@@ -37,6 +39,7 @@ const PANES = [
   { accepts: hasImage, element: ImagePane },
   { accepts: ({ layers, result }) => layers.length > 0 || !result.glimpses, element: AttentionPane },
   { accepts: ({ result }) => result.tree?.length > 1, element: TreePane },
+  { accepts: () => true, element: ComparePane },
   { accepts: () => true, element: MoviePane },
   { accepts: ({ layers }) => layers.length > 0, element: StepPane, isAside: true },
   { accepts: ({ layers }) => layers.length > 0, element: AlignmentPane, isAside: true },
@@ -51,8 +54,8 @@ const INPUTS = [
 ];
 const DELAY = 150; // milliseconds after the last key
 const POLL = 500; // milliseconds while models are loaded
-const SELECTION = ["view", "row", "column"];
-const INITIAL = { model: "", input: null, options: {}, edits: [], prefix: [], view: 0, row: null, column: null };
+const SELECTION = ["view", "row", "column", "other"];
+const INITIAL = { model: "", input: null, options: {}, edits: [], prefix: [], view: 0, row: null, column: null, other: null };
 
 const form = /** @type {any} */ (document.querySelector(".request"));
 const [statusLine, inputPlace, main, aside] =
@@ -65,22 +68,11 @@ let editor = /** @type {any} */ (null);
 let isTyping = false;
 let timer = 0;
 
-/** A prefix is an option where the model has one of this name, else part of the input. */
-function requestOf({ model, input, options, edits, prefix }) {
-  const { capabilities, options: schema } = models.byName[model];
-  const hasOption = (name) => name in (schema.properties ?? {});
-  const tree = capabilities.includes("tree") ? { need_tree: true } : {};
-  const kept = { ...Object.fromEntries(Object.entries(options).filter(([name]) => hasOption(name))), ...tree };
-  if (prefix.length === 0) return { model, input, options: kept, edits };
-  if (hasOption("prefix_tokens")) return { model, input, options: { ...kept, prefix_tokens: prefix }, edits };
-  return { model, input: { text: input, prefix_tokens: prefix }, options: kept, edits };
-}
-
 async function explain() {
   const asked = state.value;
   statusLine.textContent = "\u2026";
   try {
-    explanations.set(asked, await models.explain(requestOf(asked)));
+    explanations.set(asked, await models.explain(models.requestOf(asked)));
   } catch (error) {
     if (error.name !== "AbortError") statusLine.textContent = error.message;
     return;
@@ -118,7 +110,7 @@ function draw() {
     if (elements.some((element, index) => place.children[index] !== element)) place.replaceChildren(...elements);
     [...place.children].slice(elements.length).forEach((element) => element.remove());
   }
-  for (const pane of shown) panes.get(pane).data = { explanation, model, state: state.value, former, models };
+  for (const pane of shown) panes.get(pane).data = { explanation, model, state: state.value, former, models, canUndo: state.former.length > 0 };
 }
 
 function select(changes) {
@@ -148,17 +140,27 @@ function changeInput() {
 }
 
 /** The input stays if the same element edits it. */
-function changeModel() {
+async function changeModel() {
   const [former, model] = [state.value.model, form.model.value].map((name) => models.byName[name]);
-  const isKept = [former, model].every(({ example }) => typeof example === "string");
-  change({ ...INITIAL, model: model.id, input: isKept ? state.value.input : model.example });
+  const isKept = [former, model].every(isText);
+  change({ ...INITIAL, model: model.id, input: isKept ? state.value.input : await exampleOf(model) });
+}
+
+function isText({ example, input }) {
+  return typeof example === "string" && !input.contentEncoding;
+}
+
+/** A text that the training showed, if there is one: the model has words for it. */
+async function exampleOf(model) {
+  const [sample] = isText(model) ? await models.samples(model.id, -1).catch(() => []) : [];
+  return sample?.source_text || model.example;
 }
 
 /** @type {(format: string, figure: object) => Promise<Blob>} */
 async function renderFile(format, figure) {
   if (format === "json") return new Blob([JSON.stringify(explanations.get(state.value))]);
   const source = format === "png" ? "svg" : format;
-  const text = await models.render({ ...requestOf(state.value), ...figure, format: source });
+  const text = await models.render({ ...models.requestOf(state.value), ...figure, format: source });
   return format === "png" ? svgToPng(text) : new Blob([text]);
 }
 
@@ -193,7 +195,7 @@ async function start() {
   form.model.replaceChildren(...served.map(({ id, task }) => Object.assign(create("option", "", `${id} (${task})`), { value: id })));
   const { model, input } = state.value;
   const first = models.byName[model] ?? served[0];
-  state.change({ model: first.id, input: input ?? first.example });
+  state.change({ model: first.id, input: input ?? await exampleOf(first) });
 }
 
 form.addEventListener("submit", (event) => event.preventDefault());

@@ -10,6 +10,12 @@ export function percent(weight) {
   return weight === 0 ? "" : String(Math.floor(100 * weight + 0.5) || "\u00b7");
 }
 
+/** A difference of weights in a cell. @type {(weight: number) => string} */
+export function signedPercent(weight) {
+  const text = percent(Math.abs(weight));
+  return /\d/.test(text) ? `${weight < 0 ? "\u2212" : "+"}${text}` : text;
+}
+
 /** A weight in a sentence: with its sign, and a bound for what would be rounded to 0. @type {(weight: number) => string} */
 export function percentage(weight) {
   const rounded = Math.floor(100 * weight + 0.5);

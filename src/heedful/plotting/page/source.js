@@ -14,7 +14,7 @@ export class ServerModels {
   /** @type {Record<string, any>} */
   byName = {};
   #token = "";
-  #last = /** @type {AbortController | null} */ (null);
+  #last = /** @type {Map<string, AbortController>} */ (new Map());
 
   /** @param {string} token */
   set token(token) {
@@ -39,11 +39,32 @@ export class ServerModels {
     return (await this.#request("/v1/models")).data;
   }
 
-  /** Explains a prediction; the request before is given up. @param {object} request */
-  async explain(request) {
-    this.#last?.abort();
-    this.#last = new AbortController();
-    return this.#request("/v1/explain", { method: "POST", body: JSON.stringify(request), signal: this.#last.signal });
+  /**
+   * The request for what the page shows. A prefix is an option where the model has one of this name, else part of the input.
+   * @param {any} state
+   */
+  requestOf({ model, input, options, edits, prefix, checkpoint = null }) {
+    const { capabilities, options: schema } = this.byName[model];
+    const hasOption = (name) => name in (schema.properties ?? {});
+    const tree = capabilities.includes("tree") ? { need_tree: true } : {};
+    const kept = { ...Object.fromEntries(Object.entries(options).filter(([name]) => hasOption(name))), ...tree };
+    const request = { model, input, options: kept, edits, ...(checkpoint !== null && { checkpoint }) };
+    if (prefix.length === 0) return request;
+    if (hasOption("prefix_tokens")) return { ...request, options: { ...kept, prefix_tokens: prefix } };
+    return { ...request, input: { text: input, prefix_tokens: prefix } };
+  }
+
+  /** Explains a prediction; the last request for the same use is given up. @param {object} request @param {string} use */
+  async explain(request, use = "page") {
+    this.#last.get(use)?.abort();
+    const controller = new AbortController();
+    this.#last.set(use, controller);
+    return this.#request("/v1/explain", { method: "POST", body: JSON.stringify(request), signal: controller.signal });
+  }
+
+  /** The steps of the checkpoints of a run. @param {string} model @returns {Promise<number[]>} */
+  async checkpoints(model) {
+    return (await this.#request(`/v1/runs/${encodeURIComponent(model)}/checkpoints`)).data;
   }
 
   /** What validations after a step predicted. @param {string} model @param {number} after @returns {Promise<any[]>} */

@@ -93,6 +93,7 @@ export interface InspectorState {
   view: number; // index of the map
   row: number | null;
   column: number | null;
+  other: { model: string, checkpoint: number | null } | null; // what is compared with
 }
 
 export interface LayerView {
@@ -118,6 +119,7 @@ export interface PaneData {
   state: InspectorState;
   former: any; // the explanation before the last edit, or null
   models: import("./source.js").ServerModels; // for what an explanation does not have
+  canUndo: boolean;
 }
 
 export interface PaneElement extends HTMLElement {
