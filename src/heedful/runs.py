@@ -43,12 +43,15 @@ from heedful.storage.atomic import atomic_replace, explain_os_errors, remove_pat
 from heedful.storage.compression import Precision, compress_weights
 from heedful.storage.json_files import parse_json, read_log_lines
 from heedful.storage.manifest import (
+    CHECKPOINTS,
     MANIFEST,
+    SAMPLES,
+    checkpoint_folders,
+    locate_run,
     read_and_verify_manifest,
     replace_with_manifest,
     require_folder,
 )
-from heedful.storage.run_folders import CHECKPOINTS, SAMPLES, checkpoint_folders, locate_run
 from heedful.storage.state_dict import load_weights, read_weights, save_weights
 from heedful.tasks.prediction import LoadedRun, Predictor
 from heedful.tasks.registry import TASKS

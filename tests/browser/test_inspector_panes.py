@@ -5,9 +5,11 @@ import struct
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from heedful.attention.edits import AttentionEdit
+from heedful.inspection.explanation import Explanation
 from tests.browser.inspecting import (
     CROSS,
     EDITED_LINK,
@@ -166,8 +168,10 @@ def test_exported_explanation_is_that_of_python(open_page, translator):
     click_cell(page, 1, 3)
     edit_by(page, lambda: page.keyboard.press("f"))
     exported = json.loads(export(page, "JSON"))
-    edits = [AttentionEdit.from_json(edit) for edit in exported["edits"]]
-    expected = translator.explain(TEXT, edits=edits)
+    read = Explanation.from_json(exported)
+    expected = translator.explain(TEXT, edits=read.edits)
+    for layer, other in zip(read.layers, expected.layers, strict=True):
+        np.testing.assert_allclose(layer.weights, other.weights, atol=1e-5)
     assert exported["result"]["text"] == expected.result.text
     assert exported["token_ids"] == list(expected.result.token_ids)
 

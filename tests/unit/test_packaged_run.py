@@ -7,7 +7,7 @@ import pytest
 import heedful
 from heedful.experiment.compression import compress_run
 from heedful.runs import Run
-from heedful.storage.run_folders import PACKAGED_RUN, SAMPLES
+from heedful.storage.manifest import PACKAGED_RUN, SAMPLES
 from tests.commands import heedful as call
 
 TEXT, TRANSLATION = "Puella rosam portat.", "The girl carries the rose."

@@ -52,7 +52,8 @@ Edits = Annotated[
     Option(
         "--edit",
         metavar="'KEY=VALUE, ...'",
-        help="change attention first: 'layer=PATH, step=3, set=5'; indices from 0; repeatable",
+        help="change attention first: 'layer=PATH, step=3, set=5'; indices from 0; "
+        "or a JSON file of the inspector; repeatable",
     ),
 ]
 
@@ -84,7 +85,6 @@ def show(
     Example: heedful show runs/captions dog.jpg --words --html page.html
     Example: heedful show runs/demo "Puella ambulat." --edit "step=1, set=0" --json
     """
-    from heedful.attention.edits import AttentionEdit
     from heedful.inspection.attention_layers import AttentionSelection
     from heedful.runs import load
 
@@ -94,7 +94,7 @@ def show(
         check(not (value and show_tree), option, message, hint)
     predictor = load(run, device=device, settings=[f"decoding.beam_size={beam}"] if beam else [])
     requests = _parse_requests(predictor, texts)
-    edits = [AttentionEdit.parse(text) for text in edit or ()]
+    edits = list(chain.from_iterable(map(_read_edits, edit or ())))
     if show_tree:
         _show_search_trees(
             run, predictor.with_edits(edits), requests, figures or (), html, as_json=as_json
@@ -112,6 +112,19 @@ def show(
             _print_json_lines(objects)
         else:
             print_attention(maps, form)
+
+
+def _read_edits(text: str) -> list[AttentionEdit]:
+    """Return an edit, or those of a JSON file that `--json` or the inspector wrote."""
+    from heedful.attention.edits import AttentionEdit
+    from heedful.storage.json_files import read_json
+
+    if not text.endswith(".json"):
+        return [AttentionEdit.parse(text)]
+    fields = read_json(Path(text))
+    message, hint = "has no `edits`", "name a file of the inspector, or of show --edit ... --json"
+    check(isinstance(fields, dict) and isinstance(fields.get("edits"), list), text, message, hint)
+    return [AttentionEdit.from_json(value, location=text) for value in fields["edits"]]
 
 
 def _parse_requests(predictor: Any, texts: Sequence[str]) -> list[Any]:

@@ -7,6 +7,7 @@ were another one. Attention that may be exchanged without effect explains nothin
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from heedful.attention.edits import (
 )
 from heedful.attention.memory import AttentionState, query_positions
 from heedful.errors import check
-from heedful.inspection.attention_layers import AttentionLayer
+from heedful.inspection.attention_layers import AttentionLayer, without_words
 from heedful.pytree import Module, ModuleChange, rebuild_modules
 from heedful.shapes import Bool, Float, Int, Mask, Queries, Scores, Weights
 
@@ -35,6 +36,7 @@ at all of them; its weights without the largest."""
 _DIGITS = 6  # of numbers in JSON
 _TINY = 1e-30
 _MAX_LOG_PROBS = 2**26  # computed together
+_MAX_TOKENS = 2**12  # of the rows of a batch
 
 
 class TokenScore(NamedTuple):
@@ -54,7 +56,7 @@ class LayerChecks(NamedTuple):
     max_hidden_weight: float
     effects: Mapping[str, NDArray[np.float64]] | None = None
     """KL divergence of each step's distribution, in nats, from that with another row (steps,), by
-    `PERTURBATIONS`; None if it was not measured."""
+    `PERTURBATIONS`; NaN where there was no time for it, None if it was not measured."""
 
     @classmethod
     def from_layer(cls, layer: AttentionLayer) -> "LayerChecks":
@@ -75,6 +77,16 @@ class LayerChecks(NamedTuple):
             "max_hidden_weight": self.max_hidden_weight,
             "effects": effects,
         }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "LayerChecks":
+        """Read what `to_json` wrote."""
+        effects = fields["effects"]
+        measured = effects and {name: np.array(kl, np.float64) for name, kl in effects.items()}
+        sums, support = (
+            np.array(fields[name], np.float32) for name in ("row_sums", "effective_support")
+        )
+        return cls(fields["path"], sums, support, fields["max_hidden_weight"], measured)
 
 
 class Explanation(NamedTuple):
@@ -106,9 +118,42 @@ class Explanation(NamedTuple):
             "checks": [checks.to_json() for checks in self.checks],
         }
 
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "Explanation":
+        """Read what `to_json`, `show --json` or the inspector wrote; `result` stays JSON values."""
+        return cls(
+            fields["result"],
+            [AttentionEdit.from_json(edit) for edit in fields["edits"]],
+            list(map(_read_layer, fields["layers"])),
+            [[TokenScore(**score) for score in step] for step in fields["top"]],
+            list(map(LayerChecks.from_json, fields["checks"])),
+        )
+
+
+def _read_layer(fields: Mapping[str, Any]) -> AttentionLayer:
+    grid = fields["grid"] and (fields["grid"][0], fields["grid"][1])
+    keys = without_words(fields["keys"])._replace(grid=grid)
+    shares = {name: fields["overlays"][0].get(name) for name in ("gates", "copy_probs")}
+    by_head = {name: [one[name] for one in fields["overlays"]] for name in fields["overlays"][0]}
+    arrays = {name: np.array(values, np.float32) for name, values in by_head.items()}
+    return AttentionLayer(
+        fields["type"],
+        without_words(fields["queries"])._replace(copy_probs=shares["copy_probs"]),
+        keys,
+        np.array(fields["weights"], np.float32),
+        fields["is_default"],
+        None if shares["gates"] is None else arrays["gates"],
+        fields["path"],
+        fields["first_step"],
+        overlays={name: values for name, values in arrays.items() if name not in shares},
+    )
+
 
 def _rounded(values: NDArray[Any]) -> Any:
-    return values.astype(np.float64).round(_DIGITS).tolist()
+    rounded = values.astype(np.float64).round(_DIGITS)
+    if np.isnan(rounded).any():  # only effects, (steps,)
+        return [None if math.isnan(value) else value for value in rounded.tolist()]
+    return rounded.tolist()
 
 
 class PerturbedAlignment(AlignmentFunction):
@@ -130,19 +175,19 @@ class PerturbedAlignment(AlignmentFunction):
         if self._has_sentinel:  # it keeps its weight
             mask = torch.cat([mask[..., :-1], torch.zeros_like(mask[..., -1:])], dim=-1)
         positions = query_positions(state, scores.size(-2), scores.device).expand(scores.shape[:-1])
-        perturbed = weights
+        perturbed = weights.clone()
         for kind in dict.fromkeys(self._kinds):
-            rows = self._rows_of(kind, positions)
-            perturbed = torch.where(rows, _perturb(kind, weights, mask), perturbed)
+            rows = self._rows_of(kind, positions)  # only these are computed
+            perturbed[rows] = _perturb(kind, weights[rows], mask[rows])
         return output._replace(weights=perturbed)
 
-    def _rows_of(self, kind: str, positions: Int[Tensor, "*B T"]) -> Bool[Tensor, "*B T 1"]:
+    def _rows_of(self, kind: str, positions: Int[Tensor, "*B T"]) -> Bool[Tensor, "*B T"]:
         steps = [
             step if of_row == kind else -1
             for step, of_row in zip(self._steps, self._kinds, strict=True)
         ]
         per_row = torch.tensor(steps, device=positions.device)
-        return (positions == per_row.view(-1, *(1,) * (positions.dim() - 1))).unsqueeze(-1)
+        return positions == per_row.view(-1, *(1,) * (positions.dim() - 1))
 
 
 def _perturb(kind: str, weights: Weights, mask: Mask) -> Weights:
@@ -194,24 +239,29 @@ def row_effects(
     layer: AttentionLayer,
     log_probs: Float[Tensor, "T N"],
     force: Callable[[nn.Module, int], Float[Tensor, "R T N"]],
+    max_seconds: float = math.inf,
 ) -> dict[str, NDArray[np.float64]]:
     """Return the effect of each row of a layer on its step, by `PERTURBATIONS`.
 
     `force` predicts all steps, of which `log_probs` are the first prediction, with a given model
-    and number of equal rows. Each row but the first has another attention at one step.
+    and number of equal rows. Each row but the first has another attention at one step. The last
+    steps come first; after `max_seconds` the others are NaN.
     """
     num_steps = min(layer.weights.shape[1], len(log_probs))
-    cases = [(name, step) for name in PERTURBATIONS for step in range(num_steps)]
-    max_rows = max(1, _MAX_LOG_PROBS // log_probs.numel())
-    effects: dict[str, list[float]] = {name: [] for name in PERTURBATIONS}
+    cases = [(name, step) for step in reversed(range(num_steps)) for name in PERTURBATIONS]
+    max_rows = max(1, min(_MAX_LOG_PROBS // log_probs.numel(), _MAX_TOKENS // len(log_probs)))
+    effects = {name: np.full(num_steps, np.nan) for name in PERTURBATIONS}
+    deadline = monotonic() + max_seconds
     for start in range(0, len(cases), max_rows):
+        if start and monotonic() > deadline:
+            break
         chunk = cases[start : start + max_rows]
         kinds = [PERTURBATIONS[0], *(name for name, _ in chunk)]
         steps = [-1, *(layer.first_step + step for _, step in chunk)]
         rows = force(perturb_layer(model, layer.path, steps, kinds), len(steps))
         for row, (name, step) in zip(rows[1:], chunk, strict=True):
-            effects[name].append(max(0.0, kl_divergence(rows[0, step], row[step]).item()))
-    return {name: np.array(values) for name, values in effects.items()}
+            effects[name][step] = max(0.0, kl_divergence(rows[0, step], row[step]).item())
+    return effects
 
 
 def kl_divergence(

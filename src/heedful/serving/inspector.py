@@ -25,7 +25,7 @@ from heedful.serving.settings import ServerSettings
 from heedful.serving.supervisor import Supervisor, WorkerLink, worker_lost
 from heedful.serving.worker import ServingJob
 from heedful.storage.json_files import read_json_lines
-from heedful.storage.run_folders import CHECKPOINTS, SAMPLES, checkpoint_folders, locate_run
+from heedful.storage.manifest import CHECKPOINTS, SAMPLES, checkpoint_folders, locate_run
 
 _POLICY = (
     "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; "

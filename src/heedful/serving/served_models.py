@@ -39,6 +39,7 @@ from heedful.tasks.registry import task_routes
 _CANCELLED = ItemError(499, "cancelled")
 _INCOMPLETE_CHARACTERS = "\ufffd\ue000"  # the next token may complete them
 _MAX_EXAMPLE_LENGTH = 2_000  # characters of JSON
+_EFFECT_SECONDS = 3.0  # of an explanation, for each layer
 _ALIGNMENTS = (SoftmaxAlignmentConfig(), FixedAlignmentConfig())
 
 
@@ -187,7 +188,13 @@ class ServedModel:
                 for index, edit in enumerate(call.edits)
             ]
             request, needs_all = predictor.parse_json(call.item.input), call.figure is None
-            explained = predictor.explain(request, options, edits=edits, need_effects=needs_all)
+            explained = predictor.explain(
+                request,
+                options,
+                edits=edits,
+                need_effects=needs_all,
+                effect_seconds=_EFFECT_SECONDS,
+            )
             if call.figure is not None:
                 return [{"text": render_figure(explained.result, **call.figure)}]
             return [explained.to_json(predictor.to_json(explained.result))]

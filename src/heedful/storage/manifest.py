@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -306,3 +307,24 @@ def _write_buffers(path: Path, buffers: Sequence[Buffer]) -> None:
             while rest:  # one call writes at most 2 GB
                 rest = rest[file.write(rest) :]
         os.fsync(file.fileno())
+
+
+# ----- run folders, also for processes that do not load models
+
+PACKAGED_RUN = Path(__file__).parents[1] / "demo"
+"""A small translator from Latin, so that there is something to try before training."""
+SAMPLES = "samples.jsonl"
+CHECKPOINTS = "checkpoints"
+_CHECKPOINT_NAME = re.compile(r"step-(\d{8,})")
+
+
+def locate_run(run_dir: Path | str) -> Path:
+    """Return the folder of a run; `demo`, if there is no such folder, comes with heedful."""
+    is_packaged = str(run_dir) == PACKAGED_RUN.name and not Path(run_dir).exists()
+    return PACKAGED_RUN if is_packaged else Path(run_dir)
+
+
+def checkpoint_folders(checkpoints: Path) -> dict[int, Path]:
+    """Return the folders of checkpoints by step, oldest first; they are not verified."""
+    matches = ((_CHECKPOINT_NAME.fullmatch(path.name), path) for path in checkpoints.glob("step-*"))
+    return dict(sorted((int(match[1]), path) for match, path in matches if match))

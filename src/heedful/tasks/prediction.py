@@ -5,6 +5,7 @@ reads requests, predicts, streams and writes JSON.
 """
 
 import copy
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -202,11 +203,12 @@ class Predictor(ABC, Generic[RequestT, ResultT]):
         edits: Sequence[AttentionEdit] = (),
         num_top: int = 5,
         need_effects: bool = True,
+        effect_seconds: float = math.inf,
     ) -> Explanation:
         """Predict with edited attention; return layers, the best tokens of each step, and checks.
 
         The effects of rows, which need more time, are those of the layers that come with the
-        prediction.
+        prediction; after `effect_seconds` for a layer, those that are left are NaN.
         """
         edited = self.with_edits(edits)
         result = edited.predict_with_layers(request, options)
@@ -224,7 +226,7 @@ class Predictor(ABC, Generic[RequestT, ResultT]):
                 return edited.with_models([model]).force(request, result, num_rows)
 
             effects = [
-                row_effects(plain, layer, log_probs[0], force)
+                row_effects(plain, layer, log_probs[0], force, effect_seconds)
                 if layer.is_default and layer.queries.tokens[:1] != [BOS_LABEL]
                 else None  # where BOS has a row, row t is not of step t
                 for layer in layers

@@ -28,7 +28,7 @@ from heedful.config import BaseConfig
 from heedful.errors import CorruptRunError, DiskFullError, check
 from heedful.storage import atomic, manifest
 from heedful.storage.json_files import read_json
-from heedful.storage.run_folders import checkpoint_folders
+from heedful.storage.manifest import checkpoint_folders
 from heedful.storage.state_dict import serialize_safetensors
 
 MODEL_FILE, TRAINING_STATE_FILE = "model.safetensors", "training.safetensors"

@@ -460,6 +460,15 @@ def test_edit_changes_the_output_and_json_has_the_explanation(show):
     assert fields["layers"][0]["weights"][0][1] == [0, 0, 1, 0]
 
 
+def test_edits_are_read_from_the_json_of_an_explanation(show, tmp_path):
+    written = show("a b c", "--edit", "step=1, set=2", "--json").out
+    path = tmp_path / "attention.json"
+    path.write_text(written)
+    assert show("a b c", "--edit", path, "--json").out == written
+    path.write_text("[]")
+    assert "has no `edits`" in show("a b c", "--edit", path).err
+
+
 def test_edit_is_drawn_in_the_search_tree(show):
     trees = [
         show("a b", "--search-tree", "--json", *edit) for edit in ((), ("--edit", "step=0, set=1"))

@@ -11,7 +11,7 @@ import heedful
 from heedful.attention.edits import AttentionEdit
 from heedful.decoding.requests import Request
 from heedful.errors import ConfigError, DataError
-from heedful.inspection.explanation import kl_divergence
+from heedful.inspection.explanation import Explanation, kl_divergence
 from tests.commands import write_random_run
 
 PATH = "decoder.wiring.attention"
@@ -271,3 +271,27 @@ def test_empty_text_has_an_empty_explanation(letters):
     explanation = letters.explain("", edits=[AttentionEdit(step=0, set={0: 1})])
     assert explanation.result.text == ""
     assert (list(explanation.layers), explanation.checks) == ([], [])
+
+
+def test_effects_of_the_last_steps_come_first_until_the_time_is_over(letters, monkeypatch):
+    every = letters.explain(TEXT).checks[-1].effects
+    monkeypatch.setattr("heedful.inspection.explanation._MAX_TOKENS", 1)  # one row at a time
+    explanation = letters.explain(TEXT, effect_seconds=0)
+    (effects,) = [one.effects for one in explanation.checks if one.effects]
+    name, *others = effects
+    assert np.isnan(effects[name][:-1]).all()
+    assert effects[name][-1] == pytest.approx(every[name][-1], abs=1e-5)
+    assert all(np.isnan(effects[other]).all() for other in others)
+    assert explanation.to_json()["checks"][-1]["effects"][name][0] is None
+
+
+def test_explanation_is_read_from_the_json_that_it_was_written_as(predictor):
+    path = default_layer(predictor.explain(TEXT, need_effects=False)).path
+    edit = AttentionEdit(step=0, head=0, scale={0: 0.5}, layer=path)
+    explanation = predictor.explain(TEXT, edits=[edit])
+    fields = json.loads(json.dumps(explanation.to_json()))
+    read = Explanation.from_json(fields)
+    assert read.edits == [edit]
+    assert read.result == fields["result"]
+    again = {name: read._replace(result=explanation.result).to_json()[name] for name in fields}
+    assert again == fields

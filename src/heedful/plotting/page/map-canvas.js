@@ -35,7 +35,7 @@ export class MapCanvas extends HTMLElement {
     this.table = create("tbody", "");
     this.details = create("details", "", create("summary", "", "Weights of the row as a table"), create("table", "", this.table));
     this.details.addEventListener("toggle", () => this.#listRow());
-    const caption = create("p", "caption", `${note} The darkest shade is a weight of ${formatNumber(largest)}.`);
+    const caption = create("p", "caption", `${note.replace(/[^.]$/, "$&.")} The darkest shade is a weight of ${formatNumber(largest)}.`);
     this.replaceChildren(this.canvas, create("div", "zoom", ...buttons), this.reading, caption, this.details);
     this.canvas.addEventListener("keydown", (event) => this.#onKey(event));
     this.canvas.addEventListener("wheel", (event) => {

@@ -8,9 +8,12 @@ import { TopTokens } from "./top-tokens.js";
 function describeChecks({ checks, head = 0 }, row) {
   if (!checks) return "";
   const support = checks.effective_support[head]?.[row];
+  const effects = Object.entries(checks.effects ?? {});
+  const measured = effects.filter(([, values]) => values[row] !== null && values[row] !== undefined); // null: there was no time
   return [
     ...(support === undefined ? [] : [`spread over ${support.toFixed(1)} words`]),
-    ...Object.entries(checks.effects ?? {}).map(([name, values]) => `${name.replace("_", " ")}: ${values[row].toFixed(3)} nats`),
+    ...measured.map(([name, values]) => `${name.replace("_", " ")}: ${values[row].toFixed(3)} nats`),
+    ...(effects.length > measured.length ? ["effects were not measured, since the text is long"] : []),
     ...(checks.max_hidden_weight > 0 ? [`hidden words have ${percentage(checks.max_hidden_weight)}`] : []),
   ].join(" \u00b7 ");
 }
