@@ -97,15 +97,15 @@ def test_undo_and_links_restore_what_was_shown(open_page):
     page = open_page()
     write_text(page)
     seen = [(output(page), weights(page))]
-    for column in (3, 0):
+    for column in (3, 0, 2):
         click_cell(page, 1, column)
         edit_by(page, lambda: page.keyboard.press("f"))
         seen.append((output(page), weights(page)))
     other = open_page(edit_link(page))
     settle(other)
-    assert (output(other), weights(other)) == seen[2]
+    assert (output(other), weights(other)) == seen[3]
     assert picture(other) == picture(page)
-    for expected in (seen[1], seen[0]):
+    for expected in reversed(seen[:3]):
         edit_by(page, lambda: page.click("text=undo (u)"))
         assert (output(page), weights(page)) == expected
 

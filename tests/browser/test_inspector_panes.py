@@ -15,6 +15,7 @@ from tests.browser.inspecting import (
     EDITED_LINK,
     TEXT,
     TIMEOUT,
+    check_status,
     click_cell,
     edit_by,
     output,
@@ -217,10 +218,15 @@ def test_hostile_text_is_shown_on_a_narrow_screen(open_page):
     dialogs = []
     page.on("dialog", lambda dialog: dialogs.append(dialog.dismiss()))
     page.set_viewport_size({"width": 400, "height": 900})
-    write_text(page, "<img onerror=alert(1)> \u202eb e\u0301")
+    hostile = "<img onerror=alert(1)> \u202eb e\u0301 \U0001f469\u200d\U0001f4bb \x00 " + 60 * "b"
+    write_text(page, hostile)
     page.get_by_role("region", name="training").get_by_text("Training").click(timeout=TIMEOUT)
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
     assert page.locator(".stack img, aside img").count() == 0
+    with page.expect_response("**/v1/explain", timeout=TIMEOUT):
+        page.fill("textarea", "a " * 10_000)
+    check_status(page).to_contain_text("characters", timeout=TIMEOUT)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
     assert dialogs == []
 
 

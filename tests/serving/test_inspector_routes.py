@@ -2,6 +2,7 @@
 
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -76,6 +77,22 @@ def test_explanations_go_on_after_their_process_was_killed(inspector):
         os.kill(worker, signal.SIGKILL)
     wait_for(lambda: explain(inspector).status == 200, START_SECONDS)
     assert inspector.get("/readyz").status == 200
+
+
+def test_explanation_that_takes_too_long_ends_its_own_process_alone(trained, tmp_path):
+    with running(tmp_path, f"m={trained}", "--ui", "--timeout", 10) as server:
+        wait_for(lambda: explain(server).status == 200, START_SECONDS)
+        predicting, *others = server.worker_pids()
+        for worker in others:
+            os.kill(worker, signal.SIGSTOP)  # as good as an edit without end
+        with ThreadPoolExecutor(1) as clients:
+            late = clients.submit(explain, server)
+            while not late.done():
+                assert server.predict("translate", ["a b"]).status == 200
+        assert late.result().status == 504
+        assert "takes too long" in late.result().json["detail"]
+        wait_for(lambda: explain(server).status == 200, START_SECONDS)
+        assert predicting in server.worker_pids()
 
 
 def test_checkpoint_is_explained_as_python_loads_it(inspector, trained):
