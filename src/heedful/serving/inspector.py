@@ -152,10 +152,24 @@ def _add_page(router: APIRouter) -> None:
         return Response(content, media_type=media_type, headers=headers)
 
 
+def _add_runs(router: APIRouter, explainer: Explainer) -> None:
+    @router.get("/v1/runs/{name}/samples", responses=describe_errors())
+    async def list_samples(name: str, after: int = -1) -> JSONResponse:
+        """List predictions for dev examples of the validations after a step."""
+        samples = await asyncio.to_thread(explainer.read_samples, name, after)
+        return JSONResponse({"data": samples[-_MAX_SAMPLES:]})
+
+    @router.get("/v1/runs/{name}/checkpoints", responses=describe_errors())
+    async def list_checkpoints(name: str) -> JSONResponse:
+        """List the steps of the checkpoints, which `checkpoint` of an explanation chooses from."""
+        return JSONResponse({"data": explainer.list_checkpoints(name)})
+
+
 def build_router(service: Service, settings: ServerSettings, explainer: Explainer) -> APIRouter:
     """Return the page, its files, and the routes that explain, draw and list samples."""
     router = APIRouter(tags=["inspector"])
     _add_page(router)
+    _add_runs(router, explainer)
 
     def check_request(body: ExplainRequest) -> None:
         if body.model not in service.models:
@@ -179,16 +193,5 @@ def build_router(service: Service, settings: ServerSettings, explainer: Explaine
         answer = await explainer.explain(body, figure)
         headers = {"content-disposition": f"attachment; filename=attention.{body.format}"}
         return Response(answer["text"], media_type=_FIGURES[body.format], headers=headers)
-
-    @router.get("/v1/runs/{name}/samples", responses=describe_errors())
-    async def list_samples(name: str, after: int = -1) -> JSONResponse:
-        """List predictions for dev examples of the validations after a step."""
-        samples = await asyncio.to_thread(explainer.read_samples, name, after)
-        return JSONResponse({"data": samples[-_MAX_SAMPLES:]})
-
-    @router.get("/v1/runs/{name}/checkpoints", responses=describe_errors())
-    async def list_checkpoints(name: str) -> JSONResponse:
-        """List the steps of the checkpoints, which `checkpoint` of an explanation chooses from."""
-        return JSONResponse({"data": explainer.list_checkpoints(name)})
 
     return router
