@@ -32,7 +32,7 @@ def numbers(section):
     return section.locator(".cell").evaluate_all("cells => cells.map(c => +c.dataset.weight)")
 
 
-def test_checkpoint_is_beside_the_run_with_the_same_edits(open_page, inspected_run):
+def test_comparison_with_checkpoint_keeps_edits(open_page, inspected_run):
     page = open_page()
     write_text(page)
     click_cell(page, 1, 3)
@@ -53,7 +53,7 @@ def test_checkpoint_is_beside_the_run_with_the_same_edits(open_page, inspected_r
         assert numbers(difference) == pytest.approx([one - two for one, two in pairs], abs=1e-9)
 
 
-def test_hover_and_focus_choose_the_cell_in_both_maps(open_page):
+def test_hover_and_focus_linked_across_maps(open_page):
     page = open_page()
     write_text(page)
     pane = compare_with(page, "monotonic")
@@ -71,7 +71,7 @@ def test_hover_and_focus_choose_the_cell_in_both_maps(open_page):
     assert pane.locator(f".cell.chosen{cell}").count() >= 2
 
 
-def test_difference_of_maps_with_other_words_is_not_drawn_and_says_why(open_page):
+def test_no_difference_map_for_different_tokens(open_page):
     page = open_page()
     write_text(page)
     pane = compare_with(page, "monotonic")

@@ -79,7 +79,7 @@ def test_explanations_go_on_after_their_process_was_killed(inspector):
     assert inspector.get("/readyz").status == 200
 
 
-def test_explanation_that_takes_too_long_ends_its_own_process_alone(trained, tmp_path):
+def test_explanation_timeout_kills_only_inspector_process(trained, tmp_path):
     with running(tmp_path, f"m={trained}", "--ui", "--timeout", 10) as server:
         wait_for(lambda: explain(server).status == 200, START_SECONDS)
         predicting, *others = server.worker_pids()
@@ -95,7 +95,7 @@ def test_explanation_that_takes_too_long_ends_its_own_process_alone(trained, tmp
         assert predicting in server.worker_pids()
 
 
-def test_checkpoint_is_explained_as_python_loads_it(inspector, trained):
+def test_checkpoint_explanation_equal_to_python(inspector, trained):
     *_, step = inspector.get("/v1/runs/m/checkpoints").json["data"]
     expected = heedful.load(trained, device="cpu", checkpoint=step).explain("a b")
     shown = explain(inspector, checkpoint=step).json

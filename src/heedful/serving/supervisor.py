@@ -134,7 +134,7 @@ class WorkerLink:
                 self.kill()
             case ("result", call_id, results, cpu_seconds):
                 self.has_answered, self.answered_at, self.cpu_seconds = True, now, cpu_seconds
-                self._calls.pop(call_id).set_result(results)
+                self._end_call(call_id, results)
             case ("part", call_id, part):
                 self._streams[call_id].put_nowait(part)
             case ("steps", count):
@@ -144,17 +144,25 @@ class WorkerLink:
             case ("died", error):
                 self._fail(error)
 
+    def _end_call(self, call_id: int, answer: Sequence[Result] | HeedfulError) -> None:
+        call = self._calls.pop(call_id)
+        if call.done():  # cancelled: whoever waited has given up
+            return
+        if isinstance(answer, HeedfulError):
+            call.set_exception(answer)
+        else:
+            call.set_result(answer)
+
     def _fail(self, error: HeedfulError) -> None:
         if self.died.done():
             return
         self.died.set_result(error)
         if not self.ready.done():
             self.ready.set_exception(error)
-        for call in self._calls.values():
-            call.set_exception(error)
+        for call_id in list(self._calls):
+            self._end_call(call_id, error)
         for queue in self._streams.values():
             queue.put_nowait(worker_lost())
-        self._calls.clear()
         self._streams.clear()
 
 

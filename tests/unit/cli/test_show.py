@@ -460,7 +460,7 @@ def test_edit_changes_the_output_and_json_has_the_explanation(show):
     assert fields["layers"][0]["weights"][0][1] == [0, 0, 1, 0]
 
 
-def test_edits_are_read_from_the_json_of_an_explanation(show, tmp_path):
+def test_edits_loaded_from_explanation_json(show, tmp_path):
     written = show("a b c", "--edit", "step=1, set=2", "--json").out
     path = tmp_path / "attention.json"
     path.write_text(written)

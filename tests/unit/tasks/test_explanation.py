@@ -273,7 +273,7 @@ def test_empty_text_has_an_empty_explanation(letters):
     assert (list(explanation.layers), explanation.checks) == ([], [])
 
 
-def test_effects_of_the_last_steps_come_first_until_the_time_is_over(letters, monkeypatch):
+def test_effects_of_last_steps_computed_first_within_time_limit(letters, monkeypatch):
     every = letters.explain(TEXT).checks[-1].effects
     monkeypatch.setattr("heedful.inspection.explanation._MAX_TOKENS", 1)  # one row at a time
     explanation = letters.explain(TEXT, effect_seconds=0)
@@ -285,7 +285,7 @@ def test_effects_of_the_last_steps_come_first_until_the_time_is_over(letters, mo
     assert explanation.to_json()["checks"][-1]["effects"][name][0] is None
 
 
-def test_explanation_is_read_from_the_json_that_it_was_written_as(predictor):
+def test_explanation_json_round_trip(predictor):
     path = default_layer(predictor.explain(TEXT, need_effects=False)).path
     edit = AttentionEdit(step=0, head=0, scale={0: 0.5}, layer=path)
     explanation = predictor.explain(TEXT, edits=[edit])
