@@ -218,8 +218,8 @@ def test_hostile_text_is_shown_on_a_narrow_screen(open_page):
     dialogs = []
     page.on("dialog", lambda dialog: dialogs.append(dialog.dismiss()))
     page.set_viewport_size({"width": 400, "height": 900})
-    hostile = "<img onerror=alert(1)> \u202eb e\u0301 \U0001f469\u200d\U0001f4bb \x00"
-    write_text(page, hostile)
+    for hostile in ("\U0001f469\u200d\U0001f4bb \x00", "<img onerror=alert(1)> \u202eb e\u0301"):
+        write_text(page, hostile)
     page.get_by_role("region", name="training").get_by_text("Training").click(timeout=TIMEOUT)
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
     assert page.locator(".stack img, aside img").count() == 0
