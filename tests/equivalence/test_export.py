@@ -83,6 +83,8 @@ def expected_reason(name, target):
         return "only texts can be sources, but it captions images"
     if model_type not in ("encoder-decoder", "prefix-lm", "language-model"):
         return "only translation and language models have graphs, but it "
+    if target == "page" and model_type == "language-model" and name not in GRAPHS_REFUSE:
+        return "only translation models have a page, but it "
     no_forward = NO_FORWARD.get(name) if target == "torch" else None
     return GRAPHS_REFUSE.get(name) or no_forward
 
@@ -91,7 +93,7 @@ def expected_reason(name, target):
 @pytest.mark.parametrize("name", SMALL_RECIPES)
 def test_small_recipe_is_exported_or_rejected_with_a_reason(name, tmp_path):
     run = load_run(write_recipe_run(name, tmp_path / "run"))
-    for target in ("ct2", "onnx", "torch"):
+    for target in ("ct2", "onnx", "page", "torch"):
         reason, expected = (
             get_exporter(target).unsupported_reason(run),
             expected_reason(name, target),
@@ -105,7 +107,7 @@ def test_small_recipe_is_exported_or_rejected_with_a_reason(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["ct2", "onnx", "torch"])
+@pytest.mark.parametrize("target", ["ct2", "onnx", "page", "torch"])
 @pytest.mark.parametrize("name", SMALL_RECIPES)
 def test_small_recipe_is_exported_and_compared(name, target, tmp_path):
     exporter = get_exporter(target)

@@ -318,7 +318,7 @@ def test_an_unknown_format(call, run, tmp_path):
     assert (ended.code, ended.err) == (
         2,
         "heedful: --to: no format is called 'onx'; did you mean 'onnx'?\n"
-        "  choose from: argos, ct2, hf, onnx, safetensors, torch\n",
+        "  choose from: argos, ct2, hf, onnx, page, safetensors, torch\n",
     )
 
 

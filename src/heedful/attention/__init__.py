@@ -5,6 +5,6 @@ Read in this order: `memory` (keys, values and the state after earlier queries) 
 `additive_scores` and `relative_scores`; `alignments` (softmax and others) with
 `local_alignment`, `monotonic_alignment` and `hard_alignment`; `readouts`;
 `auxiliary_losses`; `positional_encoding`; `sentinel`; `config`, the config of a whole
-mechanism; and `edits`, which change weights of a trained model. Import names from the module that
-defines them.
+mechanism; `edits`, which change weights of a trained model, and `edit_operators`, which mark them
+in graphs. Import names from the module that defines them.
 """

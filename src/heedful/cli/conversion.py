@@ -53,6 +53,9 @@ def import_(model: ModelToImport, *, run: RunToWrite, quiet: Quiet = False) -> N
 
 To = Annotated[str, Option("--to", metavar="FORMAT", help="format to write: see above")]
 FolderToWrite = Annotated[Path, Option("--out", "-o", help="folder to write")]
+StoredType = Annotated[
+    str | None, Option(metavar="TYPE", help="page: fp32, fp16 or int8 weights; default: fp32")
+]
 Languages = Annotated[
     str | None, Option(metavar="de-en", help="argos: source and target; default: ends of the files")
 ]
@@ -64,6 +67,7 @@ def export(
     to: To,
     out: FolderToWrite,
     languages: Languages = None,
+    dtype: StoredType = None,
     quiet: Quiet = False,
 ) -> None:
     r"""Export a run to another library.
@@ -77,17 +81,21 @@ def export(
     ct2          a folder of CTranslate2: pip install 'heedful[ct2]'
     argos        a package for LibreTranslate: pip install 'heedful[argos]'
     onnx         graphs for onnxruntime: pip install 'heedful[onnx]'
+    page         a page that translates by itself: pip install 'heedful[onnx]'
     safetensors  tensors, settings and tokenizers as files
     torch        programs of torch.export
 
     Example: heedful export runs/de-en --to hf --out de-en-hf
     Example: heedful export runs/de-en --to argos --languages de-en --out de-en-argos
+    Example: heedful export runs/de-en --to page --dtype int8 --out de-en-page
     """
     from heedful.conversion.exporting import export_run
 
     console = stderr_console(quiet=quiet)
     pair = parse_languages(languages) if languages else None
-    compared = export_run(run, to, out, partial(print_message, console), languages=pair)
+    compared = export_run(
+        run, to, out, partial(print_message, console), languages=pair, dtype=dtype
+    )
     echo(f"{out}: exported; {compared}")
 
 

@@ -45,10 +45,12 @@ def export_run(
     log: Callable[[str], object] = lambda line: None,
     *,
     languages: tuple[str, str] | None = None,
+    dtype: str | None = None,
 ) -> str:
     """Write a run in another format; return a summary of the comparison."""
     exporter = get_exporter(target)
     exporter = exporter.with_languages(languages) if languages else exporter
+    exporter = exporter.with_dtype(dtype) if dtype else exporter
     is_free = not out.exists() or (out.is_dir() and not any(out.iterdir()))
     message = "the folder exists and is not empty"
     check(is_free, str(out), message, "name another folder with --out", RunError)

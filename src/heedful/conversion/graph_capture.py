@@ -6,8 +6,11 @@ length. Invariant: code is read as torch.compile reads it, without a graph break
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 import torch
@@ -52,6 +55,40 @@ def explain_capture_errors() -> Iterator[None]:
         message = f"the model cannot be captured as a graph ({lines[0]})"
         hint = "please report the recipe: nothing was written"
         raise RunError("torch.export", message, hint) from error
+
+
+def to_onnx(
+    program: ExportedProgram,
+    inputs: list[str],
+    outputs: list[str],
+    translations: Mapping[Any, Any] | None = None,
+) -> torch.onnx.ONNXProgram:
+    """Return a captured graph as ONNX; `translations` are those of operators of our own."""
+    with _without_messages(), explain_capture_errors():
+        exported = torch.onnx.export(
+            program,
+            (),
+            input_names=inputs,
+            output_names=outputs,
+            verbose=False,
+            custom_translation_table=dict(translations or {}),
+        )
+    assert exported is not None
+    return exported
+
+
+@contextmanager
+def _without_messages() -> Iterator[None]:
+    """Suppress notes of the ONNX exporter, such as that torchvision is not installed."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 @contextmanager

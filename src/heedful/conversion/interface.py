@@ -95,6 +95,10 @@ class Exporter(ABC):
         message = f"has no effect with --to {self.name}"
         raise ConfigError("--languages", message, "leave it out")
 
+    def with_dtype(self, dtype: str) -> "Exporter":
+        """Return an exporter that stores weights in another precision."""
+        raise ConfigError("--dtype", f"has no effect with --to {self.name}", "leave it out")
+
     @abstractmethod
     def unsupported_reason(self, run: LoadedRun) -> str | None:
         """Return the part of a run that the format cannot represent; None if there is none."""

@@ -3,12 +3,8 @@
 `model.json` names the tensors of the state; `onnx_runner.py` shows how to use them.
 """
 
-import io
-import logging
 import shutil
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -23,7 +19,7 @@ from heedful.conversion.exporting import (
     greedy_outputs,
     write_program,
 )
-from heedful.conversion.graph_capture import explain_capture_errors
+from heedful.conversion.graph_capture import to_onnx
 from heedful.conversion.hf_folder import write_json
 from heedful.conversion.interface import Exporter
 from heedful.models.language_model import LanguageModel
@@ -110,26 +106,7 @@ def write_graphs(model: nn.Module, vocab_sizes: VocabSizes, folder: Path) -> Non
 def _write_graph(
     program: torch.export.ExportedProgram, path: Path, inputs: list[str], outputs: list[str]
 ) -> None:
-    with _without_messages(), explain_capture_errors():
-        exported = torch.onnx.export(
-            program, (), input_names=inputs, output_names=outputs, verbose=False
-        )
-    assert exported is not None
-    exported.save(path)
-
-
-@contextmanager
-def _without_messages() -> Iterator[None]:
-    """Suppress notes of the ONNX exporter, such as that torchvision is not installed."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
+    to_onnx(program, inputs, outputs).save(path)
 
 
 EXPORTER = OnnxExporter()

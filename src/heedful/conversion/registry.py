@@ -38,6 +38,7 @@ EXPORTERS = {
     "ct2": "heedful.conversion.ct2_export",
     "argos": "heedful.conversion.argos_export",
     "onnx": "heedful.conversion.onnx_export",
+    "page": "heedful.conversion.page_export",
     "safetensors": "heedful.conversion.safetensors_export",
     "torch": "heedful.conversion.torch_export",
 }

@@ -126,17 +126,19 @@ def render_page(
     extra_style: str = "",
     page_type: str = "page",
     has_images: bool = False,
+    has_worker: bool = False,
 ) -> str:
     """Return a page with `content`, which is already escaped, and JSON data by element id.
 
     `styles` are assets, which `extra_style` precedes; `scripts` are modules, which are bundled;
     `page_type`: class of the body; `has_images`: whether the page shows images, which must be
-    contained in it as `data:` URIs.
+    contained in it as `data:` URIs; `has_worker`: whether it starts a worker from its data.
     """
     style = css_variables() + extra_style + "".join(map(read_asset, styles))
     script = bundle_modules(*scripts) if scripts else ""
     sources = f"style-src {_csp_hash(style)}; script-src {_csp_hash(script)}"
     sources += "; img-src data:" if has_images else ""
+    sources += "; worker-src blob:" if has_worker else ""
     data_elements = [
         f'<script type="application/json" id="{name}">{to_script_json(value)}</script>'
         for name, value in (data or {}).items()

@@ -96,6 +96,14 @@ export interface InspectorState {
   other: { model: string, checkpoint: number | null } | null; // what is compared with
 }
 
+/** What one run of a graph in a page is asked for. */
+export interface GraphContext {
+  edits: Edit[];
+  firstStep: number; // of the first query
+  sites: Record<string, { type: string; is_default: boolean; num_heads: number; attends_to_source: boolean }>;
+  record?: (path: string, weights: any) => void; // of attention
+}
+
 export interface LayerView {
   caption: string;
   layer: any; // of an explanation

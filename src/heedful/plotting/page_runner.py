@@ -1,0 +1,87 @@
+"""Opening an exported page without a browser: Node.js runs the worker that the page carries.
+
+Only the elements that show results are left out; the weights, their check, the interpreter, the
+tokenizers and the search are those of the file.
+"""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from heedful.errors import DataError, check
+
+_PROGRAM = r"""
+const { readFileSync } = require("node:fs");
+const { path, requests } = JSON.parse(readFileSync(0, "utf8"));
+const page = readFileSync(path, "utf8");
+const start = '<script type="application/json" id=';
+const patternOf = (id) => new RegExp(`${start}"${id}">(.*?)</script>`, "s");
+const textOf = (id) => page.match(patternOf(id))[1];
+const worker = {};
+const answers = new Map();
+worker.postMessage = ({ id, ...answer }) => answers.get(id)(answer);
+new Function("self", JSON.parse(textOf("worker")))(worker);
+const ask = (method, parameters, id) => new Promise((resolve) => {
+  answers.set(id, resolve);
+  worker.onmessage({ data: { id, method, parameters } });
+});
+(async () => {
+  const parts = { model: textOf("model"), weights: textOf("weights") };
+  const results = [await ask("open", { parts, digests: JSON.parse(textOf("digests")) }, 0)];
+  for (const [method, parameters] of results[0].error ? [] : requests) {
+    results.push(await ask(method, parameters, results.length));
+  }
+  console.log(JSON.stringify(results));
+})();
+"""
+_FIRST_VERSION = 18  # has DecompressionStream
+
+
+class PageRunner:
+    """Node.js."""
+
+    name = "Node.js"
+
+    def __init__(self, command: str) -> None:
+        self._command = command
+
+    @classmethod
+    def find(cls) -> Self | None:
+        """Return a runner if Node.js is installed and new enough."""
+        command = shutil.which("node")
+        if command is None:
+            return None
+        done = subprocess.run([command, "--version"], capture_output=True, text=True, check=False)
+        major = done.stdout.strip().removeprefix("v").split(".")[0]
+        return cls(command) if major.isdigit() and int(major) >= _FIRST_VERSION else None
+
+    def request(self, path: Path, requests: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Any]:
+        """Open a page and return the answers to requests: methods and their parameters."""
+        done = subprocess.run(
+            [self._command, "-e", _PROGRAM],
+            input=json.dumps({"path": str(path), "requests": requests}),
+            capture_output=True,
+            encoding="utf-8",
+            check=False,
+        )
+        hint = "please report this run: nothing was written"
+        errors = [line for line in done.stderr.splitlines() if "Error" in line]
+        message = f"{self.name} cannot run the page: {'; '.join(errors) or done.stderr.strip()}"
+        check(done.returncode == 0 and done.stdout, str(path), message, hint, DataError)
+        opened, *answers = json.loads(done.stdout)
+        for answer in (opened, *answers):
+            error = answer.get("error")
+            check(error is None, str(path), f"the page reports: {error}", hint, DataError)
+        return [answer["result"] for answer in answers]
+
+    def search(
+        self, path: Path, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]
+    ) -> list[list[int]]:
+        """Return the greedy output of each source, without a length penalty."""
+        options = {"beam_size": 1, "length_penalty": {"alpha": 0, "formula": "gnmt"}}
+        parameters = {"sources": sources, "maxLengths": max_lengths, "options": options}
+        [outputs] = self.request(path, [("search", parameters)])
+        return outputs
