@@ -51,7 +51,7 @@ from heedful.training.callbacks import Callback
 from heedful.training.checkpoints import CheckpointManager, Snapshot
 from heedful.training.config import TrainingConfig
 from heedful.training.data_parallel import init_distributed
-from heedful.training.distributed import DistributedContext
+from heedful.training.distributed import SINGLE_PROCESS, DistributedContext, is_distributed
 from heedful.training.prefetching import prefetch
 from heedful.training.progress import log_line, log_to_file
 from heedful.training.state import (
@@ -140,8 +140,10 @@ def run_plan(plan: TrainingPlan) -> TrainingResult:
     plan = plan.checked()
     with ExitStack() as stack:
         stack.enter_context(restore_stop_signals())
-        ranks = init_distributed(plan.device, plan.config.distributed_strategy)
-        dist_context, device = stack.enter_context(ranks)
+        dist_context, device = SINGLE_PROCESS, plan.device
+        if is_distributed():
+            ranks = init_distributed(plan.device, plan.config.distributed_strategy)
+            dist_context, device = stack.enter_context(ranks)
         console = stack.enter_context(_open_run(plan, dist_context))
         plan = replace(plan, device=device, console=console)
         _warn_if_threads_spin(device, plan.log)

@@ -36,7 +36,6 @@ from heedful.pytree import map_tensors, tensors_of
 from heedful.storage.state_dict import unique_weights
 from heedful.training.distributed import (
     FAILURE_KEY,
-    SINGLE_PROCESS,
     BatchShard,
     DistributedContext,
     DistributedError,
@@ -307,13 +306,7 @@ def init_distributed(
     *,
     timeout: timedelta = _RENDEZVOUS_TIMEOUT,
 ) -> Iterator[tuple[DistributedContext, torch.device]]:
-    """Join the process group if there is one; yield its context and the device of this rank."""
-    if "RANK" not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
-        yield SINGLE_PROCESS, device
-        return
-    # Slow to import and rarely used.
-    from heedful.training.data_parallel import DDPContext, FSDPContext
-
+    """Join the process group of a launcher; yield its context and the device of this rank."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     for name in ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
         message = f"not set, but RANK is {rank} and WORLD_SIZE is {world_size}"

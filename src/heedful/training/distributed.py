@@ -105,6 +105,11 @@ class DistributedContext:
 SINGLE_PROCESS = DistributedContext()
 
 
+def is_distributed() -> bool:
+    """Whether torchrun, or another launcher, has started this process as one of several."""
+    return "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
+
+
 def is_rank_zero() -> bool:
     """Return whether this process is rank 0 or the only one."""
     return os.environ.get("RANK", "0") == "0"

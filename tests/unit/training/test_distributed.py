@@ -13,7 +13,12 @@ from torch import nn
 
 from heedful.errors import ConfigError
 from heedful.training.data_parallel import DDPContext, init_distributed
-from heedful.training.distributed import SINGLE_PROCESS, BatchShard, DistributedError
+from heedful.training.distributed import (
+    SINGLE_PROCESS,
+    BatchShard,
+    DistributedError,
+    is_distributed,
+)
 from tests.catalogue import batch, store
 
 CPU = torch.device("cpu")
@@ -77,13 +82,12 @@ def test_main_process_first_in_a_single_process_runs_at_once():
 @pytest.mark.parametrize("values", [{}, {"RANK": 0}, {"RANK": 0, "WORLD_SIZE": 1}])
 def test_world_size_one_is_a_single_process(values, environment):
     environment(**values)
-    with init_distributed(CPU) as (found, device):
-        assert found is SINGLE_PROCESS
-        assert device == CPU
+    assert not is_distributed()
 
 
 def test_missing_master_addr_raises(environment):
     environment(RANK=1, WORLD_SIZE=2, LOCAL_RANK=1)
+    assert is_distributed()
     with pytest.raises(ConfigError) as caught, init_distributed(CPU):
         pass
     assert str(caught.value) == (
