@@ -31,7 +31,8 @@ def test_file_of_data_in_place_of_a_recipe(call, tmp_path):
     assert ended.code == 2
     assert ended.err == (
         "heedful: train.de: a recipe ends in .yaml, and 'train.de' does not\n"
-        "  data are given with an option, such as --source, --text or --labeled\n"
+        "  data are given with options: --source FILE --target FILE, --text FILE, --labeled FILE, "
+        "--conll FILE, --series FILE, --captions FILE or --digits FILE\n"
     )
 
 

@@ -36,7 +36,7 @@ from heedful.decoding.config import DecodingConfig
 from heedful.errors import ConfigError, check, choices_hint, did_you_mean
 from heedful.evaluation.registry import MetricSpec
 from heedful.models.pretrained import PretrainedEncoderConfig
-from heedful.tasks.registry import all_tasks, task_of_model
+from heedful.tasks.registry import all_file_options, all_tasks, task_of_model
 from heedful.tasks.task import Task
 from heedful.tokenization.subword import SubwordTokenizerConfig
 from heedful.tokenization.tokenizer_pair import SeparateTokenizersConfig, TokenizersConfig
@@ -297,5 +297,6 @@ def _read_recipe_settings(name_or_path: str, extended_by: Sequence[str]) -> Sett
     hint = f"{choices}; or give a file that ends in .yaml"
     if Path(name_or_path).is_file():
         message = f"a recipe ends in .yaml, and {name_or_path!r} does not"
-        hint = "data are given with an option, such as --source, --text or --labeled"
+        flags = [options.usage() for options in all_file_options()]
+        hint = f"data are given with options: {', '.join(flags[:-1])} or {flags[-1]}"
     raise ConfigError(location, message, hint)
