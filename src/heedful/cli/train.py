@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from heedful.recipes import Recipe
+    from heedful.training.state import TrainingResult
 
 RecipeName = Annotated[str, Argument(help="recipe name (see `heedful recipes`) or .yaml file")]
 DEFAULT_RECIPE = "default"
@@ -102,8 +103,7 @@ def train(
 
     folder, console = run or Path("runs") / Path(recipe).stem, stderr_console(quiet=quiet)
     load_recipe = partial(_load_recipe, recipe, files, overrides or [], device)
-    message, hint = "works only with --monolingual", "add --monolingual FILE, or remove --noise"
-    check(monolingual or not noise, "--noise", message, hint)
+    _check_noise(noise=noise, monolingual=monolingual)
     try:
         if monolingual:
             add = partial(_add_back_translations, with_noise=noise, device=device, console=console)
@@ -125,6 +125,17 @@ def train(
     except KeyboardInterrupt:  # which is answered already
         raise typer.Exit(130) from None
     ignore_stop_signals()  # the run is saved
+    _print_result(folder, config, result)
+
+
+def _check_noise(*, noise: bool, monolingual: Sequence[str] | None) -> None:
+    message, hint = "works only with --monolingual", "add --monolingual FILE, or remove --noise"
+    check(monolingual or not noise, "--noise", message, hint)
+
+
+def _print_result(folder: Path, config: "Recipe", result: "TrainingResult") -> None:
+    from heedful.training.distributed import is_rank_zero
+
     if not is_rank_zero():
         return
     if result.stop_reason:
