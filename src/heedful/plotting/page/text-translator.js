@@ -96,6 +96,7 @@ export class TextTranslator extends HTMLElement {
   #draw() {
     const state = this.#state.value;
     const explanation = this.#explanations.get(state);
+    if (!explanation) return; // of a text that was changed meanwhile
     const before = this.#state.former.at(-1);
     const former = before?.input === state.input ? this.#explanations.get(before) ?? null : null;
     const hasAttention = explanation.layers.length > 0;
