@@ -42,6 +42,28 @@ def test_page_has_a_strict_policy(inspector):
     assert inspector.get("/page/page.html").status == 404
 
 
+def test_answer_for_a_text_that_was_changed_meanwhile_is_not_shown(open_page, translator):
+    page = open_page()
+    with page.expect_response("**/v1/explain", timeout=TIMEOUT) as answer:
+        page.fill("textarea", TEXT)
+    settle(page)
+    body, held = answer.value.text(), []
+
+    def hold(route):
+        held.append(route)
+
+    page.route("**/v1/explain", hold, times=1)
+    page.fill("textarea", "a b")
+    check_status(page).to_have_text("\u2026", timeout=TIMEOUT)
+    with page.expect_response("**/v1/explain", timeout=TIMEOUT):
+        page.fill("textarea", "c d")  # is asked for a moment later
+        held[0].fulfill(body=body, content_type="application/json")
+    with page.expect_response("**/v1/explain", timeout=TIMEOUT):
+        write_text(page, "d c")
+    settle(page)
+    assert output(page) == translator.explain("d c").result.text
+
+
 @pytest.mark.parametrize("way", ["button", "key"])
 def test_forced_cell_changes_what_follows_as_in_python(open_page, translator, way):
     page = open_page()

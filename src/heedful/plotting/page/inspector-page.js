@@ -77,6 +77,7 @@ async function explain() {
     if (error.name !== "AbortError") statusLine.textContent = error.message;
     return;
   }
+  if (asked !== state.value) return; // it was changed meanwhile, and is asked for again
   statusLine.textContent = "";
   draw();
 }
