@@ -54,7 +54,7 @@ class PrefetchedBatches:
                 if not _put(prepared, (pinned, self.batches.cursor, None), stop):
                     return
             _put(prepared, (None, None, None), stop)
-        except BaseException as error:  # noqa: BLE001: raised again where batches are taken
+        except BaseException as error:  # raised again where batches are taken
             _put(prepared, (None, None, error), stop)
 
 
