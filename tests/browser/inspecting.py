@@ -1,8 +1,11 @@
 """The inspector as its tests use it: what a person does, and what the page then shows."""
 
+import io
 import json
 import re
 from urllib.parse import quote
+
+from PIL import Image, ImageChops
 
 TEXT = "a b c d"
 TIMEOUT = 120_000  # milliseconds, on a busy machine
@@ -80,3 +83,10 @@ def picture(page):
     page.evaluate("document.activeElement.blur()")
     page.wait_for_timeout(300)  # transitions of colors
     return page.locator("attention-pane attention-view").screenshot(animations="disabled")
+
+
+def max_difference(picture, other):
+    """Return by how much a channel of two pictures of one size differs at most."""
+    images = [Image.open(io.BytesIO(data)).convert("RGB") for data in (picture, other)]
+    assert images[0].size == images[1].size
+    return max(last for _, last in ImageChops.difference(*images).getextrema())

@@ -13,6 +13,7 @@ from tests.browser.inspecting import (
     edit_by,
     edit_link,
     former_output,
+    max_difference,
     output,
     picture,
     settle,
@@ -126,7 +127,7 @@ def test_undo_and_links_restore_what_was_shown(open_page):
     other = open_page(edit_link(page))
     settle(other)
     assert (output(other), weights(other)) == seen[3]
-    assert picture(other) == picture(page)
+    assert max_difference(picture(other), picture(page)) <= 2  # of 255, at the edges of curves
     for expected in reversed(seen[:3]):
         edit_by(page, lambda: page.click("text=undo (u)"))
         assert (output(page), weights(page)) == expected
