@@ -102,7 +102,8 @@ export class TextTranslator extends HTMLElement {
     const hasAttention = explanation.layers.length > 0;
     this.classList.toggle("without-attention", !hasAttention);
     for (const pane of [this.output, ...(hasAttention ? this.others : [])]) {
-      pane.data = { explanation, model: ABILITIES, state, former, models: /** @type {any} */ (this.#models) };
+      const canUndo = this.#state.former.length > 0;
+      pane.data = { explanation, model: ABILITIES, state, former, models: /** @type {any} */ (this.#models), canUndo };
     }
   }
 
