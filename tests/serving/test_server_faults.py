@@ -338,6 +338,9 @@ def test_server_is_not_ready_before_a_prediction(tmp_path):
         server = Server(process, url, log)
         wait_for(server.worker_pids, START_SECONDS)
         (worker,) = server.worker_pids()
+        command = Path(f"/proc/{worker}/cmdline")
+        # Until it runs its own program, the server that starts it would be stopped with it.
+        wait_for(lambda: b"heedful.parallel" in command.read_bytes(), START_SECONDS)
         os.kill(worker, signal.SIGSTOP)  # or it may be faster than this test
         assert server.get("/livez").status == 200
         assert server.get("/readyz").status == 503
