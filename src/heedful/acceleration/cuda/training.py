@@ -4,7 +4,6 @@ They compute in the precision of autocast where the plain code would cast before
 Invariant: a kernel matches the plain code up to the rounding of that precision.
 """
 
-from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -168,8 +167,12 @@ def deferred_cross_entropy(log_probs: Tensor, targets: TokenIds, label_smoothing
     )
 
 
+def are_deferred(log_probs: Tensor, *_: object) -> bool:
+    """Whether log-probabilities were deferred for the kernel, and nothing has used them."""
+    return are_deferred_on(TRITON_DEVICE_TYPE, log_probs)
+
+
 def register() -> None:
     """Register all kernels in front of those of other modules."""
     softmax_context.register("triton", triton_context, can_attend)
-    can_run = partial(are_deferred_on, TRITON_DEVICE_TYPE)
-    smoothed_cross_entropy.register("triton", deferred_cross_entropy, can_run)
+    smoothed_cross_entropy.register("triton", deferred_cross_entropy, are_deferred)
