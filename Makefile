@@ -11,7 +11,7 @@ EXTRAS := .venv/.extras
 QUICK := not learning and not diagonal and not wide and not slow and not faults and not extras and not gpu
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal
 # Only the files that have such tests: to collect all of them takes half a minute.
-MARKED = -m "$(1)$(2)" $(shell grep -rlwE 'mark\.$(1)$(3)' tests --include='test_*.py')
+MARKED = -m "($(subst |, or ,$(1)))$(2)" $(shell grep -rlwE 'mark\.($(1))$(3)' tests --include='test_*.py')
 WIDE := |each_system|quick_or_wide|quick_and_wide
 COVERED := $(PYTEST) --cov --cov-report=term:skip-covered
 
@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE := # compiled modules are kept: tests start hundreds of processes
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo studio test test-learning test-wide test-faults test-extras test-all check bench constraints clean
+.PHONY: help setup demo studio test test-learning test-wide test-faults test-more test-extras test-all check bench constraints clean
 
 help: ## List the targets
 	@echo "make TARGET, where TARGET is one of:"
@@ -61,6 +61,10 @@ test-wide: setup ## Check every recipe, every pair of options, the programs in t
 test-faults: setup ## Kill training processes, fill disks and run several ranks; nothing may be lost
 	@echo "Running the fault tests, on $(JOBS) processes (some minutes) ..."
 	@$(PYTEST) $(call MARKED,faults, and not slow)
+
+test-more: setup ## Run the tests of test-learning, test-wide and test-faults, as CI does: side by side
+	@echo "Running the tests of learning, width and faults on $(JOBS) processes ..."
+	@$(PYTEST) $(call MARKED,diagonal|wide|faults, and not slow,$(WIDE))
 
 test-extras: $(EXTRAS) ## Install the optional packages and Triton, and run their tests
 	@echo "Running the tests of optional packages, and of Triton kernels in its interpreter ..."

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import settings
 
 from tests.shape_checking import check_shapes, enable_checks_of
+from tests.suites import limited_time, thin_families
 from tests.tracing import limited_tracing, untraced
 
 SEED = 20260101
@@ -50,8 +51,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item):
-    """Trace lines, where coverage is measured, no more often than it helps."""
-    with limited_tracing(item):
+    """Limit the time of quick tests; trace lines, for coverage, no more often than it helps."""
+    with limited_time(item), limited_tracing(item):
         return (yield)
 
 
@@ -94,6 +95,27 @@ def _yaml_parsed_once(monkeypatch):
     monkeypatch.setattr(yaml_files, "parse_value", parse_once)
 
 
+_flops_by_shapes: dict[Any, float] = {}
+
+
+@pytest.fixture(autouse=True)
+def _equal_models_counted_once(monkeypatch):
+    """Count equal models once: it takes half of the time of a training of a few steps."""
+    flops = sys.modules.get("heedful.experiment.flops")
+    if flops is None:
+        return
+    count = flops._training_flops
+
+    def count_once(recipe, model, sizes, shape):
+        parameters = tuple((p.shape, p.dtype, p.requires_grad) for p in model.parameters())
+        key = recipe.task.name, recipe.model.model_dump_json(), parameters, sizes, shape
+        if key not in _flops_by_shapes:
+            _flops_by_shapes[key] = count(recipe, model, sizes, shape)
+        return _flops_by_shapes[key]
+
+    monkeypatch.setattr(flops, "_training_flops", count_once)
+
+
 @pytest.fixture(scope="session")
 def heedful_data() -> Path:
     """Return the folder of real corpora: $HEEDFUL_DATA, or shared/data beside the checkout."""
@@ -104,8 +126,10 @@ def heedful_data() -> Path:
     return folder
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip GPU tests where there is no GPU."""
+    """Thin large families of wide tests; skip GPU tests where there is no GPU."""
+    thin_families(items)
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     if gpu_items:
         import torch

@@ -16,7 +16,10 @@ from typing import IO, Any
 
 FORKING = multiprocessing.get_context("forkserver")
 FORKING.set_forkserver_preload(
-    ["heedful.experiment", "heedful.runs", "heedful.data.synthetic", "heedful.cli.main"]
+    [
+        *("heedful.experiment", "heedful.runs", "heedful.data.synthetic", "heedful.cli.main"),
+        "torch._dynamo",  # which every optimizer imports: two seconds
+    ]
 )
 
 

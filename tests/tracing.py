@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-NUM_TRACED_EXAMPLES = 8
-NUM_TRACED_TRAINING_STEPS = 5
-MAX_FRUITLESS_MEMBERS = 5
+NUM_TRACED_EXAMPLES = 3
+NUM_TRACED_TRAINING_STEPS = 2
+MAX_FRUITLESS_MEMBERS = 2
 ALWAYS_TRACED_TESTS = ["equivalence/test_steps.py"]
 UNTRACED_TESTS = [  # run the lines of unit tests again
     *("browser", "laws/test_random_configs.py"),

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from tests.architecture.source import ROOT, SOURCE, short
+from tests.suites import LIMITS, is_quick
 
 UNIT = ROOT / "tests" / "unit"
 
@@ -37,3 +38,9 @@ def test_marks_that_make_looks_for_stand_in_test_files():
     for path in marked:
         assert re.findall(r"mark\.(\w+)", path.read_text()).count("wide") == 1, short(path)
         assert re.search(rf"def ({names})\(", path.read_text()), short(path)
+
+
+def test_quick_suite_is_not_larger_than_its_limit(request):
+    """In a run of some tests, this says nothing."""
+    num_tests = sum(map(is_quick, request.session.items))
+    assert num_tests <= LIMITS["quick-tests"], "merge cases, or mark them wide"

@@ -18,6 +18,7 @@ from heedful.plotting.svg import DARK, LIGHT, weight_color
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.wide,
     pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH"),
 ]
 

@@ -12,6 +12,7 @@ from heedful.plotting.svg import DARK, LIGHT, css_variables
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.wide,
     pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH"),
 ]
 

@@ -15,6 +15,7 @@ from tests.unit.tasks.translation.test_output_files import build_translation
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.wide,
     pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH"),
 ]
 

@@ -10,6 +10,7 @@ from heedful.tasks.glimpse.trajectories import render_page, render_svg
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.wide,
     pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH"),
 ]
 

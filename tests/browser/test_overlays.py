@@ -12,6 +12,7 @@ from heedful.inspection.mechanism_overlays import OVERLAY_FIELDS
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.wide,
     pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH"),
 ]
 

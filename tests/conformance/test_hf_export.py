@@ -89,6 +89,7 @@ def test_export_opens_in_transformers_and_comes_back_bit_equal(variant, tmp_path
 @pytest.mark.parametrize(
     "tokenizers", [WORDS, {"type": "separate", **TWO}], ids=["words", "subwords"]
 )
+@pytest.mark.wide
 def test_program_of_the_card_prints_the_translation(tokenizers, tmp_path, monkeypatch, capsys):
     """Without special tokens, and with the target tokenizer."""
     recipe = transformer_settings(embeddings="separate", tokenizers=tokenizers, **TRANSFORMER)

@@ -552,6 +552,7 @@ def test_forward_tagger_learns_filtered_and_bidirectional_smoothed_posteriors():
     ],
     ids=["gradients", "cost", "length", "markov"],
 )
+@pytest.mark.wide
 def test_experiment_prints_tables_and_writes_charts(tmp_path, experiment, options, charts, rows):
     result = run(experiment, "--output-dir", str(tmp_path), *options)
     assert result.exit_code == 0, result.output
@@ -642,6 +643,7 @@ def test_transfer_experiment_trains_what_is_missing(tmp_path):
     assert tables(again.stdout) == [table]
 
 
+@pytest.mark.wide
 def test_forcing_experiment_prints_the_tables_of_the_page():
     result = run(forcing, "demo", "--num-sentences", "3")
     assert result.exit_code == 0, result.output

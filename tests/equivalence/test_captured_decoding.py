@@ -103,12 +103,14 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.wide
 def test_search_with_static_steps_equals_plain_search(name, on_cpu):
     captured = check_searches(name, "cpu")
     assert captured._chain_cache._chains
 
 
 @pytest.mark.parametrize("name", NAMES[1:3])
+@pytest.mark.wide
 def test_greedy_search_on_the_device_equals_plain_search(name, on_cpu):
     model, captured = build_pair(name)
     for rows in (*ROWS, ROWS[0], [1], [1], [1]):

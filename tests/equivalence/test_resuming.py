@@ -155,6 +155,7 @@ def test_resumed_forecaster_same_as_uninterrupted_bitwise(backbone, tmp_path, mo
 
 
 @pytest.mark.parametrize("write", [write_labeled_recipe, write_tagging_recipe])
+@pytest.mark.wide
 def test_resumed_labeler_same_as_uninterrupted_bitwise(write, tmp_path, monkeypatch):
     recipe, data = write(tmp_path, steps=6, every=3)
     kind = "conll" if data.suffix == ".conll" else "tsv"
@@ -209,6 +210,7 @@ def test_killed_training_resumes_from_last_checkpoint(tmp_path):
     assert logged_steps == sorted(set(logged_steps))
 
 
+@pytest.mark.wide
 def test_finished_run_is_extended_with_message(tmp_path, capsys):
     recipe = str(write_recipe(tmp_path, steps=20, every=10))
     run = tmp_path / "run"
@@ -225,6 +227,7 @@ def test_finished_run_is_extended_with_message(tmp_path, capsys):
     heedful.load(run)  # the recipe in the folder was replaced, and still belongs to it
 
 
+@pytest.mark.wide
 def test_extended_run_with_constant_rate_same_as_uninterrupted(tmp_path):
     recipe = str(write_recipe(tmp_path, steps=20, every=10))
     constant = "training.lr_scheduler={type: constant}"

@@ -52,6 +52,7 @@ def test_golden_run_predicts_and_evaluates_as_when_written(golden, run, capsys, 
 
 
 @each_run
+@pytest.mark.wide
 def test_golden_run_resumes_to_the_same_loss(golden, run, capsys, monkeypatch):
     resumed = json.loads(golden.with_suffix(".json").read_text())["resumed"]
     limit = f"training.max_steps={resumed['max_steps']}"

@@ -53,6 +53,7 @@ def test_training_follows_the_umask(tmp_path):
 
 
 @pytest.mark.parametrize("target", ["safetensors", "hf"])
+@pytest.mark.wide
 def test_export_and_import_follow_the_umask(run, target, tmp_path):
     export_run(run, target, tmp_path / "out")
     import_run(tmp_path / "out", tmp_path / "back")

@@ -237,6 +237,7 @@ def test_finished_run_is_reported_and_not_changed(call, copied, trained):
     assert (copied / "weights.safetensors").read_bytes() == before
 
 
+@pytest.mark.wide
 def test_a_full_disk_under_the_output():
     with open("/dev/full", "w") as full:
         process = start_heedful("data", "latin", stdout=full, stderr=-1)
@@ -249,6 +250,7 @@ def test_a_full_disk_under_the_output():
     )
 
 
+@pytest.mark.wide
 def test_a_full_disk_under_a_run_keeps_what_was_saved(call, tmp_path):
     """A real disk of 400 kB: the first checkpoint fits, the second does not."""
     with mounted(tmp_path / "disk", "size=400k") as disk:

@@ -23,58 +23,18 @@ from heedful.parallel import (
 )
 from heedful.tasks.registry import TASKS
 from heedful.tasks.translation.files import chunks_as_available, fixed_size_chunks
+from tests.worker_jobs import (
+    DivideJob,
+    ErrorJob,
+    ExitJob,
+    PidJob,
+    SquareJob,
+    TasksJob,
+    UnreadableJob,
+)
 
 each_chunking = pytest.mark.parametrize("chunking", [fixed_size_chunks, chunks_as_available])
 lists = st.lists(st.integers(), max_size=40)
-
-
-class SquareJob:
-    """Squares numbers, the larger the faster; returns the process id too."""
-
-    def setup(self, *, is_shared):
-        self.is_shared = is_shared
-        return self.square
-
-    def square(self, number):
-        if number < 0:
-            raise DataError(str(number), "is negative", "use another")
-        time.sleep(0.05 / (1 + number))
-        return number**2, os.getpid(), self.is_shared
-
-
-class ExitJob:
-    """Exits with the task as exit code."""
-
-    def setup(self, *, is_shared):
-        return os._exit
-
-
-class PidJob:
-    """Returns the process id."""
-
-    def setup(self, *, is_shared):
-        return lambda task: os.getpid()
-
-
-class DivideJob:
-    """Divides 12, and prints what must not end up among the results."""
-
-    def setup(self, *, is_shared):
-        return self.divide
-
-    def divide(self, number):
-        sys.stdout.write("dividing\n")
-        return 12 / number
-
-
-class ErrorJob:
-    """Raises an error of this class."""
-
-    def __init__(self, error_class):
-        self.error_class = error_class
-
-    def setup(self, *, is_shared):
-        raise self.error_class("the run", "does not exist", "train it")
 
 
 def is_running(pid):
@@ -217,14 +177,13 @@ def test_leaving_early_ends_the_workers():
 def test_workers_end_with_a_parent_that_is_killed():
     code = (
         "import itertools, sys\n"
-        "from test_parallel import PidJob\n"
+        "from tests.worker_jobs import PidJob\n"
         "from heedful.parallel import worker_pool\n"
         "with worker_pool(PidJob(), num_workers=2) as map_tasks:\n"
         "    for pid in map_tasks(itertools.count()):\n"
         "        print(pid, flush=True)\n"
     )
-    here = str(Path(__file__).parent)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([here, *sys.path])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment
     ) as process:
@@ -245,13 +204,6 @@ def test_worker_whose_parent_leaves_during_startup_exits_silently(messages):
     connection.close()
     assert process.communicate(timeout=300)[1] == b""
     assert process.returncode == 1
-
-
-class UnreadableJob:
-    """Can be pickled, but not unpickled."""
-
-    def __reduce__(self):
-        return int, ("no number",)
 
 
 def test_job_that_cannot_be_unpickled_ends_the_worker(capfd):
@@ -351,15 +303,6 @@ def test_endless_stream_loads_only_a_chunk_ahead(chunking):
     assert len(next(chunking(lines(), max_size=8))) <= 8
     time.sleep(0.1)
     assert len(read) <= 8 + 8 + 1  # a chunk that was yielded, one that waits, one item in hand
-
-
-class TasksJob:
-    """Returns the names of the tasks."""
-
-    def setup(self, *, is_shared):
-        from heedful.tasks.registry import TASKS
-
-        return lambda task: list(TASKS)
 
 
 def test_worker_knows_tasks_that_were_added_at_run_time(monkeypatch):

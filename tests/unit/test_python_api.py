@@ -85,6 +85,7 @@ def test_nested_settings_may_change_a_type_together_with_the_fields():
     assert changed.model.decoder.attention.score.hidden_size == 3
 
 
+@pytest.mark.wide
 def test_pairs_in_memory_train_the_same_model_as_files(tmp_path):
     with unchecked():
         heedful.train(TINY, tmp_path / "files", **files(tmp_path), settings={"training.seed": 3})
@@ -103,6 +104,7 @@ def test_data_from_python_replaces_all_data_of_the_recipe(tmp_path):
     assert (data["dev"], data["test"]) == (None, None)
 
 
+@pytest.mark.wide
 def test_pairs_resume_from_the_same_pairs_or_from_the_run_folder(tmp_path):
     run = tmp_path / "run"
     with unchecked():

@@ -113,6 +113,7 @@ def test_only_steps_of_warm_shapes_measured():
     assert set(steps.operators) >= {"mm"}
 
 
+@pytest.mark.wide
 def test_bench_shows_time_by_part_and_does_not_change_the_run(capsys, monkeypatch, copied):
     before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
     words = ("bench", copied, "--device", "cpu", "--seconds", "0.5")

@@ -112,6 +112,7 @@ def test_compare_has_every_metric_of_evaluate(call, trained, other, tmp_path, ca
         assert actual == [(entry["name"], entry["signature"], entry["value"]) for entry in expected]
 
 
+@pytest.mark.wide
 def test_trained_plan_is_compared_without_training(call, tmp_path):
     recipe = str(write_recipe(tmp_path / "data"))
     (tmp_path / "src").write_text("\n".join(LETTERS) + "\n")

@@ -100,6 +100,7 @@ def test_wrong_and_single_names_skipped():
 
 
 @pytest.mark.parametrize("name", ["icons", pytest.param("formulas", marks=pytest.mark.wide)])
+@pytest.mark.wide
 def test_captions_scored_and_drawn(name, tmp_path, capsys, monkeypatch):
     if name == "formulas":
         pytest.importorskip("matplotlib")

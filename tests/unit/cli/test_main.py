@@ -106,6 +106,7 @@ def test_interrupt_outside_training_exits_with_130(capsys, monkeypatch):
     "words",
     [["--version"], ["train", "-h"], ["data", "latin"]],
 )
+@pytest.mark.wide
 def test_closed_pipe_ends_a_command_quietly(words):
     process = start_heedful(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.close()

@@ -158,6 +158,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.wide
 def test_failed_commands_do_not_block_the_corrected_one(capsys, monkeypatch, tmp_path):
     recipe = write_recipe(tmp_path, steps=2, every=2)
     (tmp_path / "short.txt").write_text("a b\n")
@@ -216,6 +217,7 @@ def test_own_files_replace_all_data_of_a_recipe(capsys, monkeypatch, own_pairs):
     assert "data.test: the recipe of the run names no test set\n" in ended.err
 
 
+@pytest.mark.wide
 def test_files_of_pairs_train_as_parallel_files_do(capsys, monkeypatch, own_pairs):
     _, expected = train_on(capsys, monkeypatch, "--source", "train.fr", "--target", "train.en")
     weights = (expected.folder / "weights.safetensors").read_bytes()

@@ -64,6 +64,7 @@ def test_budget_replaces_all_limits_of_the_recipe(recipe, text):
     assert all(getattr(training, name) == getattr(recipe.training, name) for name in same)
 
 
+@pytest.mark.wide
 def test_learning_rate_falls_to_zero_at_the_end_of_a_flops_budget(tmp_path, recipe):
     """FLOPs do not depend on the machine."""
     with unchecked():
@@ -79,6 +80,7 @@ def test_learning_rate_falls_to_zero_at_the_end_of_a_flops_budget(tmp_path, reci
     assert heedful.load(tmp_path / "run")
 
 
+@pytest.mark.wide
 def test_time_budget_ends_by_time_and_validates_ten_times(tmp_path, recipe):
     with unchecked():
         result = train(Budget.parse("2s").applied_to(recipe), tmp_path / "run")

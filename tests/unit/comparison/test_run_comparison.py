@@ -56,6 +56,7 @@ def run(recipes, tmp_path):
     return call
 
 
+@pytest.mark.wide
 def test_recipes_trained_and_compared(run):
     comparison = run("one", "two", seeds=2, baseline="two")
     assert [system.name for system in comparison.systems] == ["one", "two"]

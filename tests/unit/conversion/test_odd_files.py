@@ -152,6 +152,7 @@ def read_odd(folder, *, num_chosen=None):
         path.write_bytes(original)
 
 
+@pytest.mark.wide
 def test_odd_file_loads_or_reported(model):
     read_odd(model, num_chosen=3)
 

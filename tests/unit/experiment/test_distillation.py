@@ -64,6 +64,7 @@ def test_outputs_go_on_after_a_kill(teacher, tmp_path, num_bytes):
     assert (tmp_path / "torn").read_bytes() == whole
 
 
+@pytest.mark.wide
 def test_student_learns_the_outputs_in_the_bytes_it_may_have(teacher, tmp_path, source):
     run = tmp_path / "student"
     result = distill(TEACHER, run, source=[source], max_bytes=200_000, settings=TINY, device="cpu")

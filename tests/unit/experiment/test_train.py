@@ -51,6 +51,7 @@ def validated_steps(folder):
 
 
 @pytest.mark.parametrize("interruptions", [(), (7, 13)])
+@pytest.mark.wide
 def test_ten_validations_are_spread_over_training(train_recipe, tmp_path, interruptions):
     for steps in (*interruptions, 20):  # each resumes the one before
         settings = ["training.validate_every=null", f"training.max_steps={steps}"]
@@ -251,6 +252,7 @@ def test_first_validation_comes_in_a_minute_or_a_tenth_of_the_time(
     assert steps == [first, *([7] if minutes == 1 else [9, 10])]
 
 
+@pytest.mark.wide
 def test_early_validation_changes_no_result(train_recipe, tmp_path, monkeypatch):
     """Neither parameters nor scores, and so neither the plateau schedule nor early stopping."""
     plateau = "training.lr_scheduler={type: plateau, patience: 1, warmup_steps: 5}"
@@ -521,6 +523,7 @@ def test_unknown_tracker_raises_before_writing(tmp_path):
     ],
     ids=["model", "tokenizers", "tokenizers, data in files", "seed, data in files"],
 )
+@pytest.mark.wide
 def test_run_without_a_checkpoint_starts_over_with_other_settings(
     changed, max_examples, tmp_path, monkeypatch
 ):

@@ -183,6 +183,7 @@ class Wrapped(torch.nn.Module):
 
 
 @each_layer
+@pytest.mark.wide
 def test_layer_compiles_without_graph_break(build):
     model = Wrapped(build()).double()
     queries, values, mask = sentences(width=SIZE)
@@ -192,6 +193,7 @@ def test_layer_compiles_without_graph_break(build):
 
 
 @each_layer
+@pytest.mark.wide
 def test_layer_is_exported(build):
     model = Wrapped(build()).double().eval()
     queries, values, mask = sentences(width=SIZE)

@@ -273,6 +273,7 @@ def test_some_next_token_always_reduces_num_missing(constraints, tokens):
     )
 
 
+@pytest.mark.wide
 def test_many_overlapping_constraints_stay_satisfiable():
     """Too many for an exact count: never fewer tokens than are needed, and quickly counted."""
     constraint_set = ConstraintSet([require_phrase([i, i + 1, i + 2]) for i in range(14)])

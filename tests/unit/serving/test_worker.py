@@ -181,6 +181,7 @@ def test_stream_ends_with_the_result(worker):
     assert len(parts) > 2
 
 
+@pytest.mark.wide
 def test_missing_run_fails_with_its_error(tmp_path):
     worker = Worker(tmp_path / "none")
     kind, error = worker.first

@@ -29,6 +29,7 @@ def round_trip(weights, precision):
 @given(
     st.integers(1, 5), st.integers(1, 9), st.integers(0, 2**31), st.sampled_from(["int8", "int4"])
 )
+@pytest.mark.wide
 def test_rows_are_rounded_to_the_nearest_multiple_of_scale(rows, columns, seed, precision):
     weight = torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
     tensors, metadata = compress_weights({"w": weight}, precision)

@@ -72,6 +72,7 @@ def max_shared(request):
 
 
 @given(data=st.data())
+@pytest.mark.wide
 def test_every_row_continues_as_if_decoded_separately(data, max_shared):
     shared, separate = initial_state(), PLAIN.initial_state(ENCODER_OUTPUT)
     sentence_ids = [0, 1, 2]

@@ -198,6 +198,7 @@ def test_grammar_writes_balanced_latex_with_one_equation():
                 assert tokens[index + 1] == "{"
 
 
+@pytest.mark.wide
 def test_formulas_of_a_split_differ_and_splits_share_none():
     pytest.importorskip("matplotlib")
     captions = {
@@ -265,6 +266,7 @@ def shape_captions(source):
     return [example.captions[0] for example in source.read()]
 
 
+@pytest.mark.wide
 def test_no_caption_belongs_to_two_splits():
     train, dev, test = (set(shape_captions(shapes(split))) for split in ("train", "dev", "test"))
     assert not train & dev

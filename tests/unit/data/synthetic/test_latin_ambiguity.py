@@ -122,6 +122,7 @@ def test_coordinated_subject_of_unclear_number_is_ambiguous():
         pytest.param(*DITRANSITIVE, ("servus", "filia", "feles"), marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.wide
 def test_kept_sentences_of_small_lexicon_have_one_translation(verb, roles, lemmas):
     sentences = list(all_sentences(verb, roles, lemmas))
     kept = [pair for pair, rejected in sentences if not rejected]

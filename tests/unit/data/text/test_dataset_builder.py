@@ -97,6 +97,7 @@ def tokenize_in_memory(pairs):
 
 
 @pytest.mark.parametrize(("workers", "shard_size"), [(1, 20), (2, 20), (1, 1000), (1, 9)])
+@pytest.mark.wide
 def test_prepared_tokens_equal_in_memory_tokens(pairs, tmp_path, workers, shard_size):
     built = Build(tmp_path, workers=workers, shard_size=shard_size).run()
     dataset, report, held_out = tokenize_in_memory(pairs)
@@ -262,6 +263,7 @@ def test_builder_uses_given_tokenizers(pairs, tmp_path):
     assert vocabulary == {"tokens": [" a"]}
 
 
+@pytest.mark.wide
 def test_monolingual_text_is_one_token_stream(tmp_path):
     lines = [" ".join("abcd"[: 1 + number % 4]) for number in range(60)]
     (tmp_path / "text").write_text("".join(f"{line}\n" for line in lines))

@@ -155,6 +155,7 @@ def as_values(chunk):
     return chunk.values.dtype, chunk.values.tolist(), chunk.lengths.tolist(), chunk.metadata
 
 
+@pytest.mark.wide
 def test_two_workers_tokenize_as_one_process_does(job):
     expected = list(map(job.setup(is_shared=False), chunks(23)))
     with worker_pool(job, num_workers=2) as tokenize:
@@ -162,6 +163,7 @@ def test_two_workers_tokenize_as_one_process_does(job):
     assert list(map(as_values, results)) == list(map(as_values, expected))
 
 
+@pytest.mark.wide
 def test_error_of_a_worker_names_the_pair(job):
     strict = replace(job, filtering=FilterConfig(on_empty="error"))
     with pytest.raises(DataError) as caught, worker_pool(strict, num_workers=2) as tokenize:

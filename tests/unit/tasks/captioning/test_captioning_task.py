@@ -264,6 +264,7 @@ def test_grid_of_one_cell_is_captioned(tmp_path):
     assert caption.weights.shape[1] == 1
 
 
+@pytest.mark.wide
 def test_captions_of_built_in_images_by_character(tmp_path):
     train = {"type": "built-in-pictures", "name": "shapes", "num_examples": 20}
     tokenizers = {"type": "shared", "tokenizer": {"type": "character"}}

@@ -77,6 +77,7 @@ def test_log_has_the_references_and_validations_have_the_reward(images, first_ru
     assert all("cider-d" in line for line in validations)
 
 
+@pytest.mark.wide
 def test_resumed_training_equals_uninterrupted_training(images, first_run, tmp_path):
     heedful.train(self_critical(images, first_run, 4), tmp_path / "whole")
     heedful.train(self_critical(images, first_run, 2), tmp_path / "parts")

@@ -51,6 +51,7 @@ def train_tagger(folder, tokenizer, *, source="word-character", characters="conv
 @pytest.mark.parametrize(
     ("source", "characters"), [("word-character", "convolution"), ("whitespace", None)]
 )
+@pytest.mark.wide
 def test_tagger_has_the_words_and_the_states_of_a_language_model(source, characters, tmp_path):
     run = train_tagger(tmp_path, "whitespace", source=source, characters=characters)
     config = Run(run).read_recipe().tokenizers.source
