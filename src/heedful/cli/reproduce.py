@@ -1,0 +1,202 @@
+"""`heedful reproduce`: published results, from their data to the row beside the published one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from heedful import terminal
+from heedful.errors import check
+
+if TYPE_CHECKING:
+    from heedful.results.runs import Plan
+
+Names = Annotated[list[str] | None, Argument(help="results; without any, all are listed")]
+NumSeeds = Annotated[
+    int | None, Option("--seeds", min=1, help="seeds of each system", show_default="the result's")
+]
+Minutes = Annotated[
+    float | None,
+    Option(help="limit of each training in minutes", show_default="the result's, in steps"),
+]
+DataFolder = Annotated[
+    Path | None, Option(help="folder of the data folders", show_default="$HEEDFUL_DATA")
+]
+Miniature = Annotated[bool, Option("--miniature", help="the same in seconds, without a verdict")]
+SystemNames = Annotated[
+    str | None, Option("--systems", help="only these systems, comma-separated", show_default="all")
+]
+Jobs = Annotated[int, Option(min=1, help="trainings at a time, each in a process of its own")]
+Out = Annotated[Path, Option("--out", "-o", help="folder for runs, records and summaries")]
+Collect = Annotated[
+    Path | None,
+    Option(metavar="FOLDER", help="write results.md and results.html of all results there"),
+]
+
+
+def reproduce(
+    names: Names = None,
+    *,
+    seeds: NumSeeds = None,
+    budget: Minutes = None,
+    data: DataFolder = None,
+    systems: SystemNames = None,
+    jobs: Jobs = 1,
+    miniature: Miniature = False,
+    collect: Collect = None,
+    out: Out = Path("reproductions"),
+    as_json: terminal.AsJSON = False,
+    device: terminal.Device = "auto",
+) -> None:
+    """Reproduce published results: train, choose by dev, read the test set once, compare.
+
+    Each result names its data with checksums, its systems, metrics and published values. Without
+    names, the results are listed with what they need and what was measured before. The same
+    command resumes what was interrupted. The exit code is 1 if a training fails, or a claim that
+    the result asserts does not hold.
+
+    Example: heedful reproduce
+    Example: heedful reproduce deck-flops
+    Example: heedful reproduce g2p-cmudict --data ../data --seeds 3
+    Example: heedful reproduce multi30k-en-de trec --jobs 6 --budget 4 --out results
+    Example: heedful reproduce latin-attention --miniature
+    """
+    if collect is not None:
+        from heedful.results.pages import write_pages
+
+        for path in write_pages(collect, out / "records"):
+            terminal.echo(path)
+        return
+    if not names:
+        _print_list(data, as_json=as_json)
+        return
+    check(len({*names}) == len(names), "NAME", "a result is named twice", "name each once")
+    plans = [
+        _plan(name, data, out, seeds=seeds, budget=budget, systems=systems, miniature=miniature)
+        for name in names
+    ]
+    _run(plans, device, jobs, miniature=miniature, as_json=as_json)
+
+
+def _plan(
+    name: str,
+    data: Path | None,
+    out: Path,
+    *,
+    seeds: int | None,
+    budget: float | None,
+    systems: str | None,
+    miniature: bool,
+) -> Plan:
+    """Return the plan of a result, after its data are checked."""
+    from heedful.results.config import load_result
+    from heedful.results.preparation import check_data, data_root, find_data
+    from heedful.results.runs import Plan
+
+    result = load_result(name)
+    root = data_root(data)
+    state = find_data(result, root)
+    check_data(result, state, root)
+    mini, changes = result.miniature, {}
+    if miniature:
+        budget_text, lines = mini.budget, mini.lines
+        changes = {"settings": {**result.settings, **mini.settings}, "seeds": result.seeds[:1]}
+    else:
+        budget_text, lines = result.budget, None
+    if seeds is not None:
+        first = result.seeds[0]
+        more = range(first + len(result.seeds), first + seeds)
+        changes["seeds"] = [*result.seeds, *more][:seeds]
+    chosen = systems.split(",") if systems else mini.systems if miniature else None
+    if chosen is not None:
+        for system in chosen:
+            known = ", ".join(result.systems)
+            check(system in result.systems, "--systems", f"no system {system!r}", f"has: {known}")
+        changes["systems"] = {n: s for n, s in result.systems.items() if n in chosen}
+    if budget is not None:
+        budget_text = f"{budget:g}m"
+    folder = (out / (f"{name}-miniature" if miniature else name)).absolute()
+    changed = result.model_copy(update=changes)
+    return Plan(folder.name, changed, folder, budget_text, state.folder, lines)
+
+
+def _run(
+    plans: Sequence[Plan], device: str, jobs: int, *, miniature: bool, as_json: bool
+) -> None:
+    from heedful.results import pages, runs
+    from heedful.results.summary import failed_claims, summarize
+    from heedful.storage.atomic import write_text
+
+    console = terminal.stderr_console()
+    log = partial(terminal.print_message, console)
+    failures = runs.run_trials(plans, device=device, jobs=jobs, log_message=log)
+    if failures is None:
+        terminal.echo("interrupted; the same command resumes", err=True)
+        return
+    records, has_failed = runs.read_records(plans), bool(failures)
+    for plan in plans:
+        if not (records[plan.name] or plan.result.cells):
+            continue
+        summary = summarize(plan, records[plan.name], is_miniature=miniature)
+        plan.records.mkdir(parents=True, exist_ok=True)
+        write_text(plan.records / "summary.json", pages.summary_json(summary))
+        with terminal.handle_stdout_errors():
+            if as_json:
+                terminal.echo(pages.summary_json(summary), nl=False)
+            else:
+                for line in (*pages.format_summary(plan.result, summary), ""):
+                    terminal.echo(line)
+        failed = list(failed_claims(summary))
+        for text in failed:
+            terminal.echo(f"does not hold: {text}", err=True)
+        has_failed = has_failed or bool(failed)
+    if has_failed:
+        raise typer.Exit(1)
+
+
+def _print_list(data: Path | None, *, as_json: bool) -> None:
+    from heedful.results.pages import format_table, measured, summary_json
+
+    if as_json:
+        terminal.echo(summary_json(measured()), nl=False)
+        return
+    with terminal.handle_stdout_errors():
+        for line in format_table(_list_rows(data)):
+            terminal.echo(line)
+
+
+def _list_rows(data: Path | None) -> Iterator[tuple[str, ...]]:
+    from heedful.results.config import load_result, result_names
+    from heedful.results.pages import measured
+    from heedful.results.preparation import data_root, find_data
+
+    known, root = measured(), data_root(data)
+    yield "name", "result", "data", "minutes", "measured"
+    for name in result_names():
+        result = load_result(name)
+        state = find_data(result, root, with_hashes=False)
+        needed = "none" if result.data is None else result.data.folder
+        found = "" if result.data is None else " (found)" if state.is_complete else " (missing)"
+        minutes = f"{result.minutes:g}" if result.minutes else ""
+        yield name, result.title, needed + found, minutes, _measured(known.get(name))
+
+
+def _measured(summary: dict[str, object] | None) -> str:
+    """Return the best value of the first metric that was measured before."""
+    if not summary:
+        return ""
+    systems, directions = summary["systems"], summary["directions"]
+    assert isinstance(systems, dict) and isinstance(directions, dict)
+    if not directions:
+        return "yes"
+    column, direction = next(iter(directions.items()))
+    scores = {n: s["metrics"][column] for n, s in systems.items() if column in s["metrics"]}
+    if not scores:
+        return ""
+    best = (min if direction == "lower" else max)(scores, key=lambda name: scores[name]["mean"])
+    return f"{best}: {column} {scores[best]['mean']:.2f}"
