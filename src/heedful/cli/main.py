@@ -95,7 +95,19 @@ app = typer.Typer(
 )
 _COMMANDS: list[Callable[..., None]] = [demo, train]
 _COMMANDS += [with_run(command, task) for task, command in task_commands()]
-_COMMANDS += [evaluate, compare, reproduce, show, report, runs, bench, average, prepare, align, features]
+_COMMANDS += [
+    evaluate,
+    compare,
+    reproduce,
+    show,
+    report,
+    runs,
+    bench,
+    average,
+    prepare,
+    align,
+    features,
+]
 _COMMANDS += [serve, import_, export, compress, distill, recipes, data]
 
 

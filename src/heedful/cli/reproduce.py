@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
 from heedful import terminal
-from heedful.errors import check
+from heedful.errors import DataError, check
 
 if TYPE_CHECKING:
     from heedful.results.runs import Plan
@@ -125,12 +125,9 @@ def _plan(
     return Plan(folder.name, changed, folder, budget_text, state.folder, lines)
 
 
-def _run(
-    plans: Sequence[Plan], device: str, jobs: int, *, miniature: bool, as_json: bool
-) -> None:
+def _run(plans: Sequence[Plan], device: str, jobs: int, *, miniature: bool, as_json: bool) -> None:
     from heedful.results import pages, runs
     from heedful.results.summary import failed_claims, summarize
-    from heedful.storage.atomic import write_text
 
     console = terminal.stderr_console()
     log = partial(terminal.print_message, console)
@@ -142,41 +139,42 @@ def _run(
     for plan in plans:
         if not (records[plan.name] or plan.result.cells):
             continue
-        summary = summarize(plan, records[plan.name], is_miniature=miniature)
-        plan.records.mkdir(parents=True, exist_ok=True)
-        write_text(plan.records / "summary.json", pages.summary_json(summary))
+        try:
+            summary = summarize(plan, records[plan.name], is_miniature=miniature)
+        except DataError as error:  # the records are kept, and the others are still to be printed
+            terminal.echo(f"{plan.name}: {error}", err=True)
+            has_failed = True
+            continue
+        pages.write_summary(plan.records, summary)
+        lines = pages.format_summary(plan.result, summary)
         with terminal.handle_stdout_errors():
-            if as_json:
-                terminal.echo(pages.summary_json(summary), nl=False)
-            else:
-                for line in (*pages.format_summary(plan.result, summary), ""):
-                    terminal.echo(line)
-        failed = list(failed_claims(summary))
-        for text in failed:
-            terminal.echo(f"does not hold: {text}", err=True)
-        has_failed = has_failed or bool(failed)
+            text = pages.to_json(summary) if as_json else "".join(f"{line}\n" for line in lines)
+            terminal.echo(text)
+        for claim in failed_claims(summary):
+            terminal.echo(f"does not hold: {claim}", err=True)
+            has_failed = True
     if has_failed:
         raise typer.Exit(1)
 
 
 def _print_list(data: Path | None, *, as_json: bool) -> None:
-    from heedful.results.pages import format_table, measured, summary_json
+    from heedful.results import pages
 
-    if as_json:
-        terminal.echo(summary_json(measured()), nl=False)
-        return
     with terminal.handle_stdout_errors():
-        for line in format_table(_list_rows(data)):
+        if as_json:
+            terminal.echo(pages.to_json(pages.read_summaries()), nl=False)
+            return
+        header = ("name", "result", "data", "minutes", "measured")
+        for line in pages.format_table(pages.Table(header, list(_list_rows(data)))):
             terminal.echo(line)
 
 
 def _list_rows(data: Path | None) -> Iterator[tuple[str, ...]]:
     from heedful.results.config import load_result, result_names
-    from heedful.results.pages import measured
+    from heedful.results.pages import read_summaries
     from heedful.results.preparation import data_root, find_data
 
-    known, root = measured(), data_root(data)
-    yield "name", "result", "data", "minutes", "measured"
+    known, root = read_summaries(), data_root(data)
     for name in result_names():
         result = load_result(name)
         state = find_data(result, root, with_hashes=False)
@@ -186,17 +184,17 @@ def _list_rows(data: Path | None) -> Iterator[tuple[str, ...]]:
         yield name, result.title, needed + found, minutes, _measured(known.get(name))
 
 
-def _measured(summary: dict[str, object] | None) -> str:
+def _measured(summary: dict[str, Any] | None) -> str:
     """Return the best value of the first metric that was measured before."""
     if not summary:
         return ""
-    systems, directions = summary["systems"], summary["directions"]
-    assert isinstance(systems, dict) and isinstance(directions, dict)
-    if not directions:
-        return "yes"
-    column, direction = next(iter(directions.items()))
-    scores = {n: s["metrics"][column] for n, s in systems.items() if column in s["metrics"]}
-    if not scores:
-        return ""
-    best = (min if direction == "lower" else max)(scores, key=lambda name: scores[name]["mean"])
-    return f"{best}: {column} {scores[best]['mean']:.2f}"
+    column, direction = next(iter(summary["directions"].items()), ("", ""))
+    means = {
+        name: system["metrics"][column]["mean"]
+        for name, system in summary["systems"].items()
+        if column in system["metrics"]
+    }
+    if not means:
+        return "yes" if summary["cells"] else ""
+    best = (min if direction == "lower" else max)(means, key=means.__getitem__)
+    return f"{best}: {column} {means[best]:.2f}"

@@ -114,7 +114,7 @@ class ResultSystemConfig(BaseConfig):
 
     recipe: str = ""
     """Name of the recipe."""
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = Field(default={})
     """Settings of this system, as after `--set`."""
     after: str | None = None
     """System whose run with the same seed it starts from."""
@@ -180,7 +180,7 @@ class MiniatureConfig(BaseConfig):
 
     budget: str = "8steps"
     """Limit of each run."""
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = Field(default={})
     """Settings of all systems."""
     lines: PositiveInt | None = 200
     """Lines that are kept of each file of text; null for all."""
@@ -208,27 +208,27 @@ class ResultConfig(BaseConfig):
     """The table of the lectures that it stands for."""
     data: ResultDataConfig | None = None
     """Its files; null for built-in data."""
-    prepare: list[PreparationConfig] = []
+    prepare: list[PreparationConfig] = Field(default=[])
     """How files are prepared."""
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = Field(default={})
     """Settings of all systems; `{data}` and `{prepared}` are the folders of the files."""
-    systems: dict[str, ResultSystemConfig] = {}
+    systems: dict[str, ResultSystemConfig] = Field(default={})
     """Systems by name; the first is the baseline of the tests."""
-    cells: list[ArithmeticCellConfig] = []
+    cells: list[ArithmeticCellConfig] = Field(default=[])
     """Numbers that need no training."""
     group_references: bool = False
     """Whether pairs with equal sources are one example with several references."""
     max_examples: PositiveInt | None = None
     """Test examples that are scored; all by default."""
-    metrics: dict[str, ResultMetricConfig] = {}
+    metrics: dict[str, ResultMetricConfig] = Field(default={})
     """Metrics by column; the first decides."""
-    published: list[PublishedConfig] = []
+    published: list[PublishedConfig] = Field(default=[])
     """Published rows."""
-    claims: list[ClaimConfig] = []
+    claims: list[ClaimConfig] = Field(default=[])
     """What is claimed."""
     tolerance: float = Field(default=0, ge=0)
     """Difference from a published value, in the first metric, that is no difference."""
-    seeds: list[int] = [1, 2, 3]
+    seeds: list[int] = Field(default=[1, 2, 3])
     """Seeds of the runs."""
     budget: str = "1000steps"
     """Limit of each run, as of `heedful compare`."""
@@ -236,7 +236,7 @@ class ResultConfig(BaseConfig):
     """Estimated minutes of a run on one GPU."""
     test_is_dev: bool = False
     """Whether the test set is the dev set of the data, for want of another."""
-    deviations: list[str] = []
+    deviations: list[str] = Field(default=[])
     """What differs from the publication."""
     miniature: MiniatureConfig = MiniatureConfig()
     """The same in seconds."""
@@ -281,4 +281,3 @@ def load_result(name: str) -> ResultConfig:
         raise ConfigError(name, message, "`heedful reproduce` lists all")
     text = resources.files(_PACKAGE).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
     return validate_settings(ResultConfig, read_yaml(text, location=name), location=name)
-

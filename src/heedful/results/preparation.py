@@ -3,6 +3,7 @@
 Invariant: the same files and settings give the same prepared files, byte for byte.
 """
 
+import gzip
 import hashlib
 import json
 import os
@@ -101,8 +102,6 @@ def _cut(folder: Path, names: Iterable[str], to: Path, lines: int) -> Path:
             copied.symlink_to(path.resolve())
             continue
         rows = [row for row, _ in zip(read_lines(str(path)), range(lines), strict=False)]
-        import gzip
-
         data = "".join(f"{row}\n" for row in rows).encode()
         copied.write_bytes(gzip.compress(data, mtime=0) if name.endswith(".gz") else data)
     return to

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from heedful.comparison.training import PlannedRun
 from heedful.data.text_files import read_lines
-from heedful.errors import check, DataError
+from heedful.errors import DataError
 from heedful.evaluation.base import Array, Metric, as_multi_reference
 from heedful.evaluation.registry import ALL_METRICS
 from heedful.evaluation.significance import (
@@ -27,7 +26,14 @@ from heedful.evaluation.significance import (
     compare_systems,
     resample_sums,
 )
-from heedful.results.config import ClaimConfig, ResultConfig, names_of
+from heedful.recipes import Recipe
+from heedful.results.config import (
+    ArithmeticCellConfig,
+    ClaimConfig,
+    PublishedConfig,
+    ResultConfig,
+    names_of,
+)
 from heedful.results.runs import Plan, Trial, read_test
 
 Record = Mapping[str, Any]
@@ -51,7 +57,15 @@ class Scores:
     @cached_property
     def metric(self) -> Metric | None:
         """The metric of texts, if it is one."""
-        return ALL_METRICS.get(self.config.metric or self.column)
+        name, recipe = self.config.metric or self.column, self.recipe
+        own = recipe.task.evaluation.test_metrics if recipe else {}
+        return own.get(name) or ALL_METRICS.get(name)
+
+    @cached_property
+    def recipe(self) -> Recipe | None:
+        """The recipe of the first system that has one."""
+        names = [name for name, system in self.plan.result.systems.items() if system.recipe]
+        return Trial(self.plan, names[0], self.plan.result.seeds[0]).recipe() if names else None
 
     @cached_property
     def references(self) -> list[Sequence[str]]:
@@ -59,9 +73,7 @@ class Scores:
         if self.config.references is not None:
             lines = read_lines(self.plan.fill_in(self.config.references))
             return as_multi_reference(list(lines)[: self.plan.result.max_examples])
-        name = next(n for n, s in self.plan.result.systems.items() if s.recipe)
-        recipe = Trial(self.plan, name, self.plan.result.seeds[0]).recipe()
-        return list(read_test(self.plan.result, recipe)[1])
+        return list(read_test(self.plan.result, self.recipe)[1]) if self.recipe else []
 
     @cached_property
     def statistics(self) -> dict[str, list[Array]]:
@@ -88,6 +100,15 @@ class Scores:
             return "lower"
         is_higher = (self.metric.direction == "higher") != self.config.complement
         return "higher" if is_higher else "lower"
+
+    @property
+    def signature(self) -> str:
+        """How texts are scored; empty for other scores."""
+        if self.metric is None or not self.statistics:
+            return ""
+        text = f"{self.metric.name}|{self.metric.signature(self.references)}"
+        text += "" if self.config.outputs == "as they are" else f"|outputs:{self.config.outputs}"
+        return f"100 - {text}" if self.config.complement else text
 
     def _shown(self, value: Any) -> Any:
         return 100 - value if self.config.complement else value
@@ -137,8 +158,7 @@ def moses_lowercase(lines: Sequence[str], references: str) -> list[str]:
     language = references.removesuffix(".gz").rsplit(".", 1)[-1]
     normalizer, tokenizer = MosesPunctNormalizer(lang=language), MosesTokenizer(lang=language)
     return [
-        tokenizer.tokenize(normalizer.normalize(line.lower()), return_str=True)
-        for line in lines
+        tokenizer.tokenize(normalizer.normalize(line.lower()), return_str=True) for line in lines
     ]
 
 
@@ -155,18 +175,17 @@ def summarize(plan: Plan, records: Sequence[Record], *, is_miniature: bool) -> S
     """Return the summary of a result."""
     result = plan.result
     scores = {column: Scores(plan, column, records) for column in result.metrics}
+    cells = ({**cell.model_dump(), **check_cell(cell)} for cell in result.cells)
     summary: Summary = {
         "name": plan.name,
-        "title": result.title,
         "budget": plan.budget,
         "miniature": is_miniature,
         "seeds": sorted({record["seed"] for record in records}),
         "systems": {name: _system(name, scores, records) for name in result.systems},
         "directions": {column: each.direction for column, each in scores.items()},
-        "cells": [cell.model_dump() | check_cell(cell.factors, cell.printed) for cell in result.cells],
-    }
-    summary["signatures"] = {
-        column: _signature(each) for column, each in scores.items() if records
+        "signatures": {column: each.signature for column, each in scores.items()},
+        "cells": list(cells),
+        **_curves(records),
     }
     for fact in _FACTS:
         summary[fact] = ", ".join(sorted({str(r[fact]) for r in records if r.get(fact)}))
@@ -176,12 +195,19 @@ def summarize(plan: Plan, records: Sequence[Record], *, is_miniature: bool) -> S
     return summary
 
 
-def _signature(scores: Scores) -> str:
-    if scores.metric is None or not scores.statistics:
-        return ""
-    config, text = scores.config, scores.metric.signature(scores.references)
-    written = "" if config.outputs == "as they are" else f"|outputs:{config.outputs}"
-    return f"{'100 - ' if config.complement else ''}{scores.metric.name}|{text}{written}"
+def _curves(records: Sequence[Record]) -> dict[str, Any]:
+    """Return the dev scores of the first run of each system against FLOPs."""
+    curves: dict[str, list[tuple[float, float]]] = {}
+    metric = ""
+    for record in records:
+        points = [point for point in record["curve"] if point["flops"]]
+        metric = metric or next(
+            (name for p in points for name in p["scores"] if name != "loss"), ""
+        )
+        pairs = [(p["flops"], p["scores"][metric]) for p in points if metric in p["scores"]]
+        if pairs and record["system"] not in curves:
+            curves[record["system"]] = pairs
+    return {"dev_metric": metric, "curves": curves}
 
 
 def _system(name: str, scores: Mapping[str, Scores], records: Sequence[Record]) -> dict[str, Any]:
@@ -210,16 +236,16 @@ def _system(name: str, scores: Mapping[str, Scores], records: Sequence[Record]) 
     }
 
 
-def check_cell(factors: Sequence[float], printed: float) -> dict[str, Any]:
+def check_cell(cell: ArithmeticCellConfig) -> dict[str, Any]:
     """Return the product, and whether it is the printed number when rounded to two digits."""
-    product = math.prod(factors)
-    return {"product": product, "agrees": float(f"{product:.1e}") == printed}
+    product = math.prod(cell.factors)
+    return {"product": product, "agrees": float(f"{product:.1e}") == cell.printed}
 
 
-def _published(row: Any, result: ResultConfig, summary: Summary) -> dict[str, Any]:
+def _published(row: PublishedConfig, result: ResultConfig, summary: Summary) -> dict[str, Any]:
     """Return a published row beside ours, with the difference and the verdict."""
     values = row.model_dump()
-    system = summary["systems"].get(row.beside) or {"metrics": {}}
+    system = summary["systems"].get(row.beside or "", {"metrics": {}})
     first = next(iter(result.metrics), "")
     ours = system["metrics"].get(first)
     if first not in row.values or ours is None:
@@ -276,8 +302,8 @@ def _claim(
             return {**claim.model_dump(), "holds": None, "p": None, "difference": None}
         difference = mean(ours) - mean(others)
         differences.append(difference)
-        outcomes.append(relation(sign * difference, sign * 0) if not claim.margin else
-                        sign * difference >= claim.margin)
+        outcomes.append(relation(mean(ours), mean(others)))
+        outcomes.append(sign * difference >= claim.margin or not claim.margin)
         if isinstance(right, str):
             if len(ours) == len(others):
                 outcomes += [relation(one, other) for one, other in zip(ours, others, strict=True)]
@@ -296,4 +322,3 @@ def failed_claims(summary: Summary) -> Iterator[str]:
     for claim in summary["claims"]:
         if claim["asserted"] and claim["holds"] is False and not summary["miniature"]:
             yield claim["text"]
-    yield from ()
