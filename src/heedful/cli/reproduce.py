@@ -102,10 +102,15 @@ def _plan(
     root = data_root(data)
     state = find_data(result, root)
     check_data(result, state, root)
-    mini, changes = result.miniature, {}
+    mini = result.miniature
+    changes: dict[str, Any] = {}
     if miniature:
         budget_text, lines = mini.budget, mini.lines
-        changes = {"settings": {**result.settings, **mini.settings}, "seeds": result.seeds[:1]}
+        changes = {
+            "settings": {**result.settings, **mini.settings},
+            "seeds": result.seeds[:1],
+            "max_examples": mini.max_examples,
+        }
     else:
         budget_text, lines = result.budget, None
     if seeds is not None:

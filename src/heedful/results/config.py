@@ -184,6 +184,8 @@ class MiniatureConfig(BaseConfig):
     """Settings of all systems."""
     lines: PositiveInt | None = 200
     """Lines that are kept of each file of text; null for all."""
+    max_examples: PositiveInt = 40
+    """Test examples that are scored."""
     systems: list[str] | None = None
     """Systems; by default all."""
 

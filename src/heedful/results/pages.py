@@ -87,14 +87,13 @@ def _interval(ends: Sequence[float] | None) -> str:
 def tables(summary: Summary) -> Iterator[Table]:
     """Yield the tables of a result: systems, published rows and claims; or cells."""
     if summary["cells"]:
-        header = ("cell", "product", "printed", "")
-        rows = [
+        cells = [
             (cell["name"], f"{cell['product']:.3g}", f"{cell['printed']:.2g}", "agrees")
             if cell["agrees"]
             else (cell["name"], "not known", f"{cell['printed']:.2g}", "cannot be checked")
             for cell in summary["cells"]
         ]
-        yield Table(header, rows)
+        yield Table(("cell", "product", "printed", ""), cells)
         return
     yield _system_table(summary)
     if summary["published"]:

@@ -203,11 +203,11 @@ def _evaluate(trial: Trial, recipe: Recipe, device: str) -> dict[str, Any]:
     }
     result, task = trial.plan.result, recipe.task
     if not task.evaluation.has_references:
-        examples = recipe.data.test.read()
+        examples = task.data.read_examples(recipe.data.test)[: result.max_examples]
         values["scores"] = {score.name: score.value for score in predictor.evaluate(examples)}
-        for column, metric in result.metrics.items():
-            if metric.window_loss:
-                loss = random_window_loss(predictor, examples, metric.window_loss)
+        for column, config in result.metrics.items():
+            if config.window_loss:
+                loss = random_window_loss(predictor, examples, config.window_loss)
                 values["scores"][column] = loss
         if hasattr(examples[0], "label"):
             values["lines"] = {"texts": [row.text for row in predictor.classify(examples)]}
@@ -226,7 +226,8 @@ def read_test(result: ResultConfig, recipe: Recipe) -> tuple[list[Any], list[tup
     """Return sources and references of the test set."""
     examples = recipe.task.data.read_examples(recipe.data.test)
     if not recipe.task.evaluation.has_references:
-        return [], [(str(example.label),) for example in examples if hasattr(example, "label")]
+        labels = [(str(example.label),) for example in examples if hasattr(example, "label")]
+        return [], labels[: result.max_examples]
     pairs = [(example.source, tuple(example.references)) for example in examples]
     if result.group_references:
         groups: dict[Any, list[str]] = {}

@@ -89,6 +89,7 @@ class Scores:
 
     def _statistics(self, metric: Metric, record: Record) -> Array:
         lines = record["lines"].get(self.column, record["lines"].get("texts", []))
+        lines = lines[: self.plan.result.max_examples]
         if self.config.outputs == "moses lower case":
             lines = moses_lowercase(lines, self.config.references or "")
         return metric.sentence_statistics(lines, self.references)
