@@ -133,6 +133,10 @@ class ResultMetricConfig(BaseConfig):
     """Whether the column is 100 minus the metric."""
     references: str | None = None
     """File of the references that outputs are compared with, instead of those of the test set."""
+    test: str | None = None
+    """Name in `data.additional_tests` of another test set."""
+    words: tuple[int, int] | None = None
+    """Least and largest number of words of the sources that are scored."""
     outputs: Literal["as they are", "moses lower case"] = "as they are"
     """How outputs are written before they are compared."""
     window_loss: PositiveInt | None = None

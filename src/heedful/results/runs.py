@@ -212,19 +212,24 @@ def _evaluate(trial: Trial, recipe: Recipe, device: str) -> dict[str, Any]:
         if hasattr(examples[0], "label"):
             values["lines"] = {"texts": [row.text for row in predictor.classify(examples)]}
         return values
-    sources, references = read_test(result, recipe)
-    make = task.evaluation.system_outputs
-    outputs = make(predictor, sources, references, lambda predictions, total: predictions)
-    for column, config in result.metrics.items():
-        metric = task.evaluation.test_metrics[config.metric or column]
-        lines = outputs.metric_inputs(metric)
-        values["lines"]["texts" if lines is outputs.texts else column] = list(lines)
+    for test in dict.fromkeys(config.test for config in result.metrics.values()):
+        sources, references = read_test(result, recipe, test)
+        make = task.evaluation.system_outputs
+        outputs = make(predictor, sources, references, lambda predictions, total: predictions)
+        for column, config in result.metrics.items():
+            if config.test == test:
+                lines = outputs.metric_inputs(task.evaluation.test_metrics[config.metric or column])
+                is_text = lines is outputs.texts and test is None
+                values["lines"]["texts" if is_text else column] = list(lines)
     return values
 
 
-def read_test(result: ResultConfig, recipe: Recipe) -> tuple[list[Any], list[tuple[str, ...]]]:
-    """Return sources and references of the test set."""
-    examples = recipe.task.data.read_examples(recipe.data.test)
+def read_test(
+    result: ResultConfig, recipe: Recipe, test: str | None = None
+) -> tuple[list[Any], list[tuple[str, ...]]]:
+    """Return sources and references of the test set, or of the additional one of this name."""
+    source = recipe.data.additional_tests[test] if test else recipe.data.test
+    examples = recipe.task.data.read_examples(source)
     if not recipe.task.evaluation.has_references:
         labels = [(str(example.label),) for example in examples if hasattr(example, "label")]
         return [], labels[: result.max_examples]

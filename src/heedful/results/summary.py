@@ -73,7 +73,12 @@ class Scores:
         if self.config.references is not None:
             lines = read_lines(self.plan.fill_in(self.config.references))
             return as_multi_reference(list(lines)[: self.plan.result.max_examples])
-        return list(read_test(self.plan.result, self.recipe)[1]) if self.recipe else []
+        return list(self._test[1])
+
+    @cached_property
+    def _test(self) -> tuple[list[Any], list[tuple[str, ...]]]:
+        recipe, test = self.recipe, self.config.test
+        return read_test(self.plan.result, recipe, test) if recipe else ([], [])
 
     @cached_property
     def statistics(self) -> dict[str, list[Array]]:
@@ -92,7 +97,11 @@ class Scores:
         lines = lines[: self.plan.result.max_examples]
         if self.config.outputs == "moses lower case":
             lines = moses_lowercase(lines, self.config.references or "")
-        return metric.sentence_statistics(lines, self.references)
+        rows = metric.sentence_statistics(lines, self.references)
+        if self.config.words is not None:
+            low, high = self.config.words
+            rows = rows[[low <= len(source.split()) <= high for source in self._test[0]]]
+        return rows
 
     @property
     def direction(self) -> str:
@@ -108,6 +117,8 @@ class Scores:
         if self.metric is None or not self.statistics:
             return ""
         text = f"{self.metric.name}|{self.metric.signature(self.references)}"
+        if self.config.words is not None:
+            text += f"|words:{self.config.words[0]}-{self.config.words[1]}"
         text += "" if self.config.outputs == "as they are" else f"|outputs:{self.config.outputs}"
         return f"100 - {text}" if self.config.complement else text
 

@@ -41,7 +41,7 @@ def test_arithmetic_result_needs_no_training(call, tmp_path):
     ended = call("--collect", ".")
     assert [Path(line).name for line in ended.out.split()] == ["results.md", "results.html"]
     assert "| Transformer base | 3.28e+18 | 3.3e+18 | agrees |" in Path("results.md").read_text()
-    assert "http" not in Path("results.html").read_text().split("<main>")[0]
+    assert "http://" not in Path("results.html").read_text()
 
 
 @pytest.mark.wide
