@@ -20,9 +20,13 @@ Names = Annotated[list[str] | None, Argument(help="results; without any, all are
 NumSeeds = Annotated[
     int | None, Option("--seeds", min=1, help="seeds of each system", show_default="the result's")
 ]
-Minutes = Annotated[
-    float | None,
-    Option(help="limit of each training in minutes", show_default="the result's, in steps"),
+Limit = Annotated[
+    str | None,
+    Option(
+        metavar="MINUTES",
+        help="limit of each training in minutes, or as in `heedful compare`: 500steps, 1e15flops",
+        show_default="the result's",
+    ),
 ]
 DataFolder = Annotated[
     Path | None, Option(help="folder of the data folders", show_default="$HEEDFUL_DATA")
@@ -43,7 +47,7 @@ def reproduce(
     names: Names = None,
     *,
     seeds: NumSeeds = None,
-    budget: Minutes = None,
+    budget: Limit = None,
     data: DataFolder = None,
     systems: SystemNames = None,
     jobs: Jobs = 1,
@@ -89,7 +93,7 @@ def _plan(
     out: Path,
     *,
     seeds: int | None,
-    budget: float | None,
+    budget: str | None,
     systems: str | None,
     miniature: bool,
 ) -> Plan:
@@ -124,7 +128,7 @@ def _plan(
             check(system in result.systems, "--systems", f"no system {system!r}", f"has: {known}")
         changes["systems"] = {n: s for n, s in result.systems.items() if n in chosen}
     if budget is not None:
-        budget_text = f"{budget:g}m"
+        budget_text = f"{budget}m" if budget.replace(".", "", 1).isdecimal() else budget
     folder = (out / (f"{name}-miniature" if miniature else name)).absolute()
     changed = result.model_copy(update=changes)
     return Plan(folder.name, changed, folder, budget_text, state.folder, lines)
