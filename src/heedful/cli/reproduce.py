@@ -98,6 +98,7 @@ def _plan(
     miniature: bool,
 ) -> Plan:
     """Return the plan of a result, after its data are checked."""
+    from heedful.comparison.budget import Budget
     from heedful.results.config import load_result
     from heedful.results.preparation import check_data, data_root, find_data
     from heedful.results.runs import Plan
@@ -129,6 +130,7 @@ def _plan(
         changes["systems"] = {n: s for n, s in result.systems.items() if n in chosen}
     if budget is not None:
         budget_text = f"{budget}m" if budget.replace(".", "", 1).isdecimal() else budget
+    Budget.parse(budget_text)  # an error now, not in the first training
     folder = (out / (f"{name}-miniature" if miniature else name)).absolute()
     changed = result.model_copy(update=changes)
     return Plan(folder.name, changed, folder, budget_text, state.folder, lines)

@@ -56,10 +56,10 @@ def read_summaries(folder: Path | None = None) -> dict[str, Summary]:
     """Return the summaries by name: those of the package, replaced by those of a folder."""
     found: dict[str, Summary] = {}
     for name in result_names():
-        own = None if folder is None else folder / name / _SUMMARY
+        written = None if folder is None else folder / name / _SUMMARY
         packaged = resources.files("heedful.results").joinpath(f"{name}.json")
-        if own is not None and own.is_file():
-            found[name] = read_json(own)
+        if written is not None and written.is_file():
+            found[name] = read_json(written)
         elif packaged.is_file():
             found[name] = json.loads(packaged.read_text(encoding="utf-8"))
     return found

@@ -22,6 +22,7 @@ import torch
 from heedful.aligners.links import format_pharaoh, sort_links
 from heedful.aligners.training import AlignerConfig, align_corpus, number_words
 from heedful.comparison.budget import Budget, read_training_cost
+from heedful.comparison.results import Failure
 from heedful.comparison.test_sets import count_parameters
 from heedful.comparison.training import PlannedRun, check_unchanged, train_in_process
 from heedful.data.text.token_stream import LMBatch, concatenate_lines
@@ -71,19 +72,19 @@ class Plan(NamedTuple):
         """Return the run folder of a trial."""
         return self.folder / "runs" / f"{system}-{seed}"
 
-    def trials(self) -> Iterator["Trial"]:
+    def trials(self) -> Iterator["SystemTrial"]:
         """Yield all trials: those of the first seed first, ensembles last."""
         trained = {name: s for name, s in self.result.systems.items() if not s.ensemble_of}
         for seed in self.result.seeds:
             for name, system in trained.items():
                 if system.aligner is None or seed == self.result.seeds[0]:
-                    yield Trial(self, name, seed)
+                    yield SystemTrial(self, name, seed)
         for name, system in self.result.systems.items():
             if system.ensemble_of:
-                yield Trial(self, name, self.result.seeds[0])
+                yield SystemTrial(self, name, self.result.seeds[0])
 
 
-class Trial(NamedTuple):
+class SystemTrial(NamedTuple):
     """A system with a seed, or an ensemble of all seeds."""
 
     plan: Plan
@@ -131,12 +132,12 @@ class TrialJob(NamedTuple):
 
     device: str
 
-    def setup(self, *, is_shared: bool) -> Callable[[Trial], str]:
+    def setup(self, *, is_shared: bool) -> Callable[[SystemTrial], str]:
         """Return the function that runs a trial and returns its error message."""
         del is_shared
         return self._run
 
-    def _run(self, trial: Trial) -> str:
+    def _run(self, trial: SystemTrial) -> str:
         """Run a trial; messages of the training go to a file beside the run."""
         folder = trial.plan.folder / "logs"
         folder.mkdir(parents=True, exist_ok=True)
@@ -145,7 +146,7 @@ class TrialJob(NamedTuple):
         return run_trial(trial, self.device)
 
 
-def run_trial(trial: Trial, device: str) -> str:
+def run_trial(trial: SystemTrial, device: str) -> str:
     """Train, score the test set and write the record; return an error message, or ""."""
     if trial.config.aligner is not None:
         write_record(trial, _align(trial))
@@ -161,7 +162,7 @@ def run_trial(trial: Trial, device: str) -> str:
     return ""
 
 
-def write_record(trial: Trial, values: Mapping[str, Any]) -> None:
+def write_record(trial: SystemTrial, values: Mapping[str, Any]) -> None:
     """Write the record of a trial."""
     facts = environment_info(resolve_device("cpu"), SINGLE_PROCESS)
     record = {
@@ -187,7 +188,7 @@ def _commit() -> str | None:
     return os.environ.get("HEEDFUL_COMMIT")
 
 
-def _evaluate(trial: Trial, recipe: Recipe, device: str) -> dict[str, Any]:
+def _evaluate(trial: SystemTrial, recipe: Recipe, device: str) -> dict[str, Any]:
     first, *others = trial.folders
     predictor = load(first, device=device, ensemble_with=others)
     costs = [read_training_cost(folder) for folder in trial.folders]
@@ -231,8 +232,8 @@ def read_test(
     source = recipe.data.additional_tests[test] if test else recipe.data.test
     examples = recipe.task.data.read_examples(source)
     if not recipe.task.evaluation.has_references:
-        labels = [(str(example.label),) for example in examples if hasattr(example, "label")]
-        return [], labels[: result.max_examples]
+        labels = [str(example.label) for example in examples if hasattr(example, "label")]
+        return [], [(label,) for label in labels[: result.max_examples]]
     pairs = [(example.source, tuple(example.references)) for example in examples]
     if result.group_references:
         groups: dict[Any, list[str]] = {}
@@ -261,7 +262,7 @@ def random_window_loss(predictor: Any, lines: Sequence[str], num_batches: int) -
     return total / num_batches
 
 
-def _align(trial: Trial) -> dict[str, Any]:
+def _align(trial: SystemTrial) -> dict[str, Any]:
     """Return the links of a word aligner and their gold links."""
     from pydantic import TypeAdapter
 
@@ -277,13 +278,6 @@ def _align(trial: Trial) -> dict[str, Any]:
 
 
 # ----- all trials -----
-
-
-class Failure(NamedTuple):
-    """A trial that failed."""
-
-    trial: Trial
-    message: str
 
 
 def run_trials(
@@ -307,7 +301,7 @@ def run_trials(
     return failures
 
 
-def _is_done(trial: Trial) -> bool:
+def _is_done(trial: SystemTrial) -> bool:
     if not trial.record.exists():
         return False
     budget = read_json(trial.record)["budget"]
@@ -322,10 +316,10 @@ class _TrialPool:
 
     def __init__(self, device: str, jobs: int, log_message: LogMessage) -> None:
         self.device, self.jobs, self.log_message = device, jobs, log_message
-        self.workers: set[WorkerProcess[Trial, str]] = set()
+        self.workers: set[WorkerProcess[SystemTrial, str]] = set()
         self.lock, self.is_interrupted = Lock(), False
 
-    def run(self, trials: Sequence[Trial]) -> list[Failure]:
+    def run(self, trials: Sequence[SystemTrial]) -> list[Failure]:
         """Run trials; return those that failed."""
         with (
             handle_stop_signals(on_stop=self._stop) as was_stopped,
@@ -334,14 +328,14 @@ class _TrialPool:
             messages = list(threads.map(self._run, trials))
             self.is_interrupted = self.is_interrupted or was_stopped()
         pairs = zip(trials, messages, strict=True)
-        return [Failure(trial, message) for trial, message in pairs if message]
+        return [Failure(trial.system, str(trial), message) for trial, message in pairs if message]
 
     def _stop(self) -> None:
         self.is_interrupted = True
         for worker in list(self.workers):
             worker.terminate()
 
-    def _run(self, trial: Trial) -> str:
+    def _run(self, trial: SystemTrial) -> str:
         if self.is_interrupted:
             return ""
         self.log_message(f"{trial}, for {Budget.parse(trial.plan.budget).text}")

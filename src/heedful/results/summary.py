@@ -34,7 +34,7 @@ from heedful.results.config import (
     ResultConfig,
     names_of,
 )
-from heedful.results.runs import Plan, Trial, read_test
+from heedful.results.runs import Plan, SystemTrial, read_test
 
 Record = Mapping[str, Any]
 Summary = dict[str, Any]
@@ -58,14 +58,16 @@ class Scores:
     def metric(self) -> Metric | None:
         """The metric of texts, if it is one."""
         name, recipe = self.config.metric or self.column, self.recipe
-        own = recipe.task.evaluation.test_metrics if recipe else {}
-        return own.get(name) or ALL_METRICS.get(name)
+        registry = recipe.task.evaluation.test_metrics if recipe else {}
+        return registry.get(name) or ALL_METRICS.get(name)
 
     @cached_property
     def recipe(self) -> Recipe | None:
         """The recipe of the first system that has one."""
         names = [name for name, system in self.plan.result.systems.items() if system.recipe]
-        return Trial(self.plan, names[0], self.plan.result.seeds[0]).recipe() if names else None
+        return (
+            SystemTrial(self.plan, names[0], self.plan.result.seeds[0]).recipe() if names else None
+        )
 
     @cached_property
     def references(self) -> list[Sequence[str]]:
@@ -194,8 +196,8 @@ def summarize(plan: Plan, records: Sequence[Record], *, is_miniature: bool) -> S
         "miniature": is_miniature,
         "seeds": sorted({record["seed"] for record in records}),
         "systems": {name: _system(name, scores, records) for name in result.systems},
-        "directions": {column: each.direction for column, each in scores.items()},
-        "signatures": {column: each.signature for column, each in scores.items()},
+        "directions": {column: table.direction for column, table in scores.items()},
+        "signatures": {column: table.signature for column, table in scores.items()},
         "cells": list(cells),
         **_curves(records),
     }
@@ -223,26 +225,26 @@ def _curves(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def _system(name: str, scores: Mapping[str, Scores], records: Sequence[Record]) -> dict[str, Any]:
-    own = [record for record in records if record["system"] == name]
+    records_of_system = [record for record in records if record["system"] == name]
     metrics = {}
-    for column, each in scores.items():
-        if values := each.values(name):
+    for column, table in scores.items():
+        if values := table.values(name):
             metrics[column] = {
                 "mean": mean(values),
                 "sd": stdev(values) if len(values) > 1 else None,
                 "values": values,
                 "interval": t_interval(values),
-                "bootstrap": each.bootstrap(name),
+                "bootstrap": table.bootstrap(name),
             }
 
     def cost(field: str) -> float | None:
-        numbers = [record.get(field) for record in own]
+        numbers = [record.get(field) for record in records_of_system]
         known = [number for number in numbers if number]
         return mean(known) if known else None
 
     return {
         "metrics": metrics,
-        "runs": len(own),
+        "runs": len(records_of_system),
         "minutes": (cost("seconds") or 0) / 60 or None,
         **{field: cost(field) for field in ("flops", "steps", "parameters")},
     }
