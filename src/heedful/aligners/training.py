@@ -1,7 +1,7 @@
 """Training of word aligners in one direction or both, and the links that they predict."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -27,6 +27,22 @@ class ParallelTokens(NamedTuple):
     def reversed(self) -> "ParallelTokens":
         """Return the same pairs with source and target exchanged."""
         return ParallelTokens(self.target, self.source)
+
+
+def number_words(corpora: Iterable[Sequence[Sequence[Sequence[str]]]]) -> list[ParallelTokens]:
+    """Replace the words of both sides by numbers, which are the same in all corpora."""
+    ids: tuple[dict[str, int], dict[str, int]] = ({}, {})
+    return [
+        ParallelTokens(
+            *(
+                RaggedArray.from_sequences(
+                    [numbers.setdefault(word, len(numbers)) for word in words] for words in side
+                )
+                for numbers, side in zip(ids, corpus, strict=True)
+            )
+        )
+        for corpus in corpora
+    ]
 
 
 class EMProgress(NamedTuple):

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from typer import Option
 
 from heedful.errors import DataError, check, format_count
 from heedful.tasks.command_line import COLUMN_OPTIONS, PARALLEL_FILES, Delimiter, EncodingName
 from heedful.terminal import Quiet, echo, handle_stdout_errors, stderr_console
-
-if TYPE_CHECKING:
-    from heedful.aligners.training import ParallelTokens
 
 ModelName = Literal["ibm1", "fast-align", "hmm"]
 DirectionName = Literal["forward", "reverse"]
@@ -140,11 +137,16 @@ def _align_words(
     from pydantic import TypeAdapter
 
     from heedful.aligners.links import format_pharaoh, sort_links
-    from heedful.aligners.training import AlignerConfig, AlignerConfigBase, align_corpus
+    from heedful.aligners.training import (
+        AlignerConfig,
+        AlignerConfigBase,
+        align_corpus,
+        number_words,
+    )
 
     config: AlignerConfigBase = TypeAdapter[Any](AlignerConfig).validate_python(settings)
     console = stderr_console(quiet=quiet)
-    first, *others = _number_words(corpora)
+    first, *others = number_words(corpora)
     links = align_corpus(
         config,
         first,
@@ -153,25 +155,6 @@ def _align_words(
         **directions,
     )
     return [format_pharaoh(sort_links(row)) for row in links]
-
-
-def _number_words(corpora: Sequence[tuple[Words, Words]]) -> list[ParallelTokens]:
-    """Replace words by numbers, which are the same in all corpora."""
-    from heedful.aligners.training import ParallelTokens
-    from heedful.tokenization.ragged_array import RaggedArray
-
-    ids: tuple[dict[str, int], dict[str, int]] = ({}, {})
-    return [
-        ParallelTokens(
-            *(
-                RaggedArray.from_sequences(
-                    [numbers.setdefault(word, len(numbers)) for word in words] for words in side
-                )
-                for numbers, side in zip(ids, corpus, strict=True)
-            )
-        )
-        for corpus in corpora
-    ]
 
 
 def _read_gold(path: str, sources: Words, targets: Words) -> list[str]:

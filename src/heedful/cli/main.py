@@ -27,6 +27,7 @@ from heedful.cli.data import data, features
 from heedful.cli.demos import demo
 from heedful.cli.evaluate import evaluate
 from heedful.cli.options import with_run
+from heedful.cli.reproduce import reproduce
 from heedful.cli.runs import recipes, runs
 from heedful.cli.serve import serve
 from heedful.cli.show import report, show
@@ -94,7 +95,19 @@ app = typer.Typer(
 )
 _COMMANDS: list[Callable[..., None]] = [demo, train]
 _COMMANDS += [with_run(command, task) for task, command in task_commands()]
-_COMMANDS += [evaluate, compare, show, report, runs, bench, average, prepare, align, features]
+_COMMANDS += [
+    evaluate,
+    compare,
+    reproduce,
+    show,
+    report,
+    runs,
+    bench,
+    average,
+    prepare,
+    align,
+    features,
+]
 _COMMANDS += [serve, import_, export, compress, distill, recipes, data]
 
 

@@ -56,7 +56,7 @@ class DevForecaster(DevEvaluator):
 
     @override
     def sample_predictions(self, count: int) -> list[LoggedSample]:
-        return [_to_sample(forecast) for forecast in self._forecast(count)[:count] if count]
+        return [_to_sample(forecast) for forecast in self._forecast(count)[:count]] if count else []
 
 
 def _to_sample(forecast: Forecast) -> LoggedSample:

@@ -108,8 +108,27 @@ class GridLocationPolicyConfig(BaseConfig):
         return GridLocationPolicy(hidden_size, self.num_rows, self.num_columns)
 
 
+class RandomLocationPolicy(LocationPolicy):
+    """l is uniform over the image and learns nothing: the baseline of Mnih et al. 2014, table 2."""
+
+    @override
+    def forward(self, hidden: Hidden, uniform: Float[Tensor, "B 2"] | None) -> LocationAction:
+        locations = hidden.new_zeros(len(hidden), 2) if uniform is None else 2 * uniform - 1
+        return LocationAction(locations, hidden.new_zeros(len(hidden)))
+
+
+class RandomLocationPolicyConfig(BaseConfig):
+    """Locations that are uniform over the image, whatever was seen; the middle without samples."""
+
+    type: Literal["random"] = "random"
+
+    def build(self, *, hidden_size: int) -> LocationPolicy:
+        del hidden_size
+        return RandomLocationPolicy()
+
+
 LocationPolicyConfig = Annotated[
-    GaussianLocationPolicyConfig | GridLocationPolicyConfig,
+    GaussianLocationPolicyConfig | GridLocationPolicyConfig | RandomLocationPolicyConfig,
     Field(discriminator="type"),
     with_default_type("gaussian"),
 ]

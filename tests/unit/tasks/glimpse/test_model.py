@@ -10,7 +10,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from heedful.data.images.labeled_images import LabeledImageBatch
 from heedful.tasks.glimpse.draw_window import DrawWindowConfig
 from heedful.tasks.glimpse.model import RecurrentAttentionConfig
-from heedful.tasks.glimpse.policies import GaussianLocationPolicy, GridLocationPolicy
+from heedful.tasks.glimpse.policies import (
+    GaussianLocationPolicy,
+    GridLocationPolicy,
+    RandomLocationPolicy,
+)
 from heedful.tasks.glimpse.task import GlimpseObjective
 
 GRID = {"type": "grid", "num_rows": 2, "num_columns": 2}
@@ -162,6 +166,15 @@ def test_grid_policy_samples_cells_with_probabilities():
         chosen = (locations - torch.tensor(center).double()).abs().sum(1) < 1e-6
         assert chosen.double().mean().item() == pytest.approx(probability, abs=1e-4)
         assert log_probs[chosen].exp().unique().tolist() == pytest.approx([probability])
+
+
+def test_random_policy_is_uniform_over_the_image_and_has_nothing_to_learn():
+    policy, uniform = RandomLocationPolicy(), torch.tensor([[0.0, 0.5], [0.25, 1.0]])
+    locations, log_probs = policy(torch.randn(2, 3), uniform)
+    assert locations.tolist() == [[-1.0, 0.0], [-0.5, 1.0]]
+    assert log_probs.tolist() == [0.0, 0.0]
+    assert list(policy.parameters()) == []
+    assert policy(torch.randn(2, 3), None).locations.tolist() == [[0.0, 0.0], [0.0, 0.0]]
 
 
 def test_policies_send_no_gradient_into_the_core():

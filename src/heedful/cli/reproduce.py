@@ -1,0 +1,211 @@
+"""`heedful reproduce`: published results, from their data to the row beside the published one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from heedful import terminal
+from heedful.errors import DataError, check
+
+if TYPE_CHECKING:
+    from heedful.results.runs import Plan
+
+Names = Annotated[list[str] | None, Argument(help="results; without any, all are listed")]
+NumSeeds = Annotated[
+    int | None, Option("--seeds", min=1, help="seeds of each system", show_default="the result's")
+]
+Limit = Annotated[
+    str | None,
+    Option(
+        metavar="MINUTES",
+        help="limit of each training in minutes, or as in `heedful compare`: 500steps, 1e15flops",
+        show_default="the result's",
+    ),
+]
+DataFolder = Annotated[
+    Path | None, Option(help="folder of the data folders", show_default="$HEEDFUL_DATA")
+]
+Miniature = Annotated[bool, Option("--miniature", help="the same in seconds, without a verdict")]
+SystemNames = Annotated[
+    str | None, Option("--systems", help="only these systems, comma-separated", show_default="all")
+]
+Jobs = Annotated[int, Option(min=1, help="trainings at a time, each in a process of its own")]
+Out = Annotated[Path, Option("--out", "-o", help="folder for runs, records and summaries")]
+Collect = Annotated[
+    Path | None,
+    Option(metavar="FOLDER", help="write results.md and results.html of all results there"),
+]
+
+
+def reproduce(
+    names: Names = None,
+    *,
+    seeds: NumSeeds = None,
+    budget: Limit = None,
+    data: DataFolder = None,
+    systems: SystemNames = None,
+    jobs: Jobs = 1,
+    miniature: Miniature = False,
+    collect: Collect = None,
+    out: Out = Path("reproductions"),
+    as_json: terminal.AsJSON = False,
+    device: terminal.Device = "auto",
+) -> None:
+    """Reproduce published results: train, choose by dev, read the test set once, compare.
+
+    Each result names its data with checksums, its systems, metrics and published values. Without
+    names, the results are listed with what they need and what was measured before. The same
+    command resumes what was interrupted. The exit code is 1 if a training fails, or a claim that
+    the result asserts does not hold.
+
+    Example: heedful reproduce
+    Example: heedful reproduce deck-flops
+    Example: heedful reproduce g2p-cmudict --data ../data --seeds 3
+    Example: heedful reproduce multi30k-en-de trec --jobs 6 --budget 4 --out results
+    Example: heedful reproduce latin-attention --miniature
+    """
+    if collect is not None:
+        from heedful.results.pages import write_pages
+
+        for path in write_pages(collect, out / "records"):
+            terminal.echo(path)
+        return
+    if not names:
+        _print_list(data, as_json=as_json)
+        return
+    check(len({*names}) == len(names), "NAME", "a result is named twice", "name each once")
+    plans = [
+        _plan(name, data, out, seeds=seeds, budget=budget, systems=systems, miniature=miniature)
+        for name in names
+    ]
+    _run(plans, device, jobs, miniature=miniature, as_json=as_json)
+
+
+def _plan(
+    name: str,
+    data: Path | None,
+    out: Path,
+    *,
+    seeds: int | None,
+    budget: str | None,
+    systems: str | None,
+    miniature: bool,
+) -> Plan:
+    """Return the plan of a result, after its data are checked."""
+    from heedful.comparison.budget import Budget
+    from heedful.results.config import load_result
+    from heedful.results.preparation import check_data, data_root, find_data
+    from heedful.results.runs import Plan
+
+    result = load_result(name)
+    root = data_root(data)
+    state = find_data(result, root)
+    check_data(result, state, root)
+    mini = result.miniature
+    changes: dict[str, Any] = {}
+    if miniature:
+        budget_text, lines = mini.budget, mini.lines
+        changes = {
+            "settings": {**result.settings, **mini.settings},
+            "seeds": result.seeds[:1],
+            "max_examples": mini.max_examples,
+        }
+    else:
+        budget_text, lines = result.budget, None
+    if seeds is not None:
+        first = result.seeds[0]
+        more = range(first + len(result.seeds), first + seeds)
+        changes["seeds"] = [*result.seeds, *more][:seeds]
+    chosen = systems.split(",") if systems else mini.systems if miniature else None
+    if chosen is not None:
+        for system in chosen:
+            known = ", ".join(result.systems)
+            check(system in result.systems, "--systems", f"no system {system!r}", f"has: {known}")
+        changes["systems"] = {n: s for n, s in result.systems.items() if n in chosen}
+    if budget is not None:
+        budget_text = f"{budget}m" if budget.replace(".", "", 1).isdecimal() else budget
+    Budget.parse(budget_text)  # an error now, not in the first training
+    folder = (out / (f"{name}-miniature" if miniature else name)).absolute()
+    changed = result.model_copy(update=changes)
+    return Plan(folder.name, changed, folder, budget_text, state.folder, lines)
+
+
+def _run(plans: Sequence[Plan], device: str, jobs: int, *, miniature: bool, as_json: bool) -> None:
+    from heedful.results import pages, runs
+    from heedful.results.summary import failed_claims, summarize
+
+    console = terminal.stderr_console()
+    log = partial(terminal.print_message, console)
+    failures = runs.run_trials(plans, device=device, jobs=jobs, log_message=log)
+    if failures is None:
+        terminal.echo("interrupted; the same command resumes", err=True)
+        return
+    records, has_failed = runs.read_records(plans), bool(failures)
+    for plan in plans:
+        if not (records[plan.name] or plan.result.cells):
+            continue
+        try:
+            summary = summarize(plan, records[plan.name], is_miniature=miniature)
+        except DataError as error:  # the records are kept, and the others are still to be printed
+            terminal.echo(f"{plan.name}: {error}", err=True)
+            has_failed = True
+            continue
+        pages.write_summary(plan.records, summary)
+        lines = pages.format_summary(plan.result, summary)
+        with terminal.handle_stdout_errors():
+            text = pages.to_json(summary) if as_json else "".join(f"{line}\n" for line in lines)
+            terminal.echo(text)
+        for claim in failed_claims(summary):
+            terminal.echo(f"does not hold: {claim}", err=True)
+            has_failed = True
+    if has_failed:
+        raise typer.Exit(1)
+
+
+def _print_list(data: Path | None, *, as_json: bool) -> None:
+    from heedful.results import pages
+
+    with terminal.handle_stdout_errors():
+        if as_json:
+            terminal.echo(pages.to_json(pages.read_summaries()), nl=False)
+            return
+        header = ("name", "result", "data", "minutes", "measured")
+        for line in pages.format_table(pages.Table(header, list(_list_rows(data)))):
+            terminal.echo(line)
+
+
+def _list_rows(data: Path | None) -> Iterator[tuple[str, ...]]:
+    from heedful.results.config import load_result, result_names
+    from heedful.results.pages import read_summaries
+    from heedful.results.preparation import data_root, find_data
+
+    known, root = read_summaries(), data_root(data)
+    for name in result_names():
+        result = load_result(name)
+        state = find_data(result, root, with_hashes=False)
+        needed = "none" if result.data is None else result.data.folder
+        found = "" if result.data is None else " (found)" if state.is_complete else " (missing)"
+        minutes = f"{result.minutes:g}" if result.minutes else ""
+        yield name, result.title, needed + found, minutes, _measured(known.get(name))
+
+
+def _measured(summary: dict[str, Any] | None) -> str:
+    """Return the best value of the first metric that was measured before."""
+    if not summary:
+        return ""
+    column, direction = next(iter(summary["directions"].items()), ("", ""))
+    means = {
+        name: system["metrics"][column]["mean"]
+        for name, system in summary["systems"].items()
+        if column in system["metrics"]
+    }
+    if not means:
+        return "yes" if summary["cells"] else ""
+    best = (min if direction == "lower" else max)(means, key=means.__getitem__)
+    return f"{best}: {column} {means[best]:.2f}"
