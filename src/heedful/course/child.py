@@ -6,8 +6,10 @@ process that started it does.
 """
 
 import json
+import math
 import os
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,13 +18,15 @@ MEMORY = 8 * 2**30  # bytes of addresses, of which importing torch takes two
 FILE_SIZE = 64 * 2**20
 
 
-def limit_resources() -> None:
-    """Limit memory and files, where the system can."""
+def limit_resources(seconds: int) -> None:
+    """Limit memory, files and the time of the processor from here on, where the system can."""
     with suppress(ImportError):
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_SIZE, FILE_SIZE))
+        end = math.ceil(time.process_time()) + seconds
+        resource.setrlimit(resource.RLIMIT_CPU, (end, end + 2))
 
 
 def pack(value: Any, tensors: dict[str, Any]) -> Any:
@@ -92,7 +96,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
     exercise, instances = registry.find(number), read_values(folder, "inputs")
-    limit_resources()
+    limit_resources(exercise.seconds)
     try:
         answer: Any = load_text((folder / "answer.py").read_text(encoding="utf-8"))
     except Exception as error:

@@ -47,7 +47,8 @@ class Exercise:
     accept: Callable[[Any, Inputs], str | None] | None = None
     """Says what is wrong with outputs, where more than one answer is right."""
     tolerance: float = 1e-8
-    seconds: int = 60
+    seconds: int = 10
+    """Time of the processor that an answer may take."""
     num_instances: int = 20
 
     @property

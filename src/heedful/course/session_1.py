@@ -16,7 +16,7 @@ def integers(generator: torch.Generator, low: int, high: int, count: int) -> lis
 
 def normal(generator: torch.Generator, *sizes: int) -> Tensor:
     """Return a random tensor in float64."""
-    return torch.randn(*sizes, generator=generator, dtype=torch.float64)
+    return torch.randn(sizes, generator=generator, dtype=torch.float64)
 
 
 def _draw_weights(generator: torch.Generator, index: int) -> Inputs:
@@ -130,7 +130,7 @@ SESSION: list[Exercise] = [
         _draw_step,
         (
             Mutant("softmax(-1)", "softmax(0)", "which axis are the words? softmax runs over sentences: rows do not sum to 1"),
-            Mutant("[..., None] * H)", "[..., None] * (H @ W_h.T))", "the values are the raw states h_i; W_h is for the score alone"),
+            Mutant("[..., None] * H,", "[..., None] * (H @ W_h.T),", "the values are the raw states h_i; W_h is for the score alone"),
             Mutant("[x, s, c]", "[x, 0 * s, c]", "the new state does not depend on s: the context is added to [x; s], it replaces nothing"),
             Mutant("torch.tanh(torch", "(torch", "the step of a SimpleRNN ends in tanh"),
         ),
