@@ -27,7 +27,9 @@ def course(
     output_dir: Annotated[
         Path, Option("--output-dir", "-o", help="start: folder of the exercises")
     ] = Path("course"),
-    user: Annotated[str, Option("--id", help="start: your name; decides the numbers on paper")] = "",
+    user: Annotated[
+        str, Option("--id", help="start: your name; decides the numbers on paper")
+    ] = "",
     exercise: Annotated[str | None, Option(help="check: only this one, such as 1.2")] = None,
     seed: Annotated[int | None, Option(help="check: seed of the inputs, to repeat a check")] = None,
     print_json: Annotated[bool, Option("--json", help="check: print JSON")] = False,
@@ -63,5 +65,7 @@ def course(
 def _session(text: str | None) -> int:
     if text is None or not text.isdigit() or not 1 <= int(text) <= 5:
         given = "none" if text is None else repr(text)
-        raise ConfigError("course", f"the session must be 1 to 5, but is {given}", "heedful course prepare 1")
+        raise ConfigError(
+            "course", f"the session must be 1 to 5, but is {given}", "heedful course prepare 1"
+        )
     return int(text)

@@ -53,7 +53,9 @@ def check_file(path: Path, *, number: str | None = None, seed: int | None = None
         text = _notebook_program(json.loads(text)) if path.suffix == ".ipynb" else text
         tree = ast.parse(text)
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise DataError(str(path), f"cannot be read: {error}", "give a .py file or a notebook") from error
+        raise DataError(
+            str(path), f"cannot be read: {error}", "give a .py file or a notebook"
+        ) from error
     except SyntaxError as error:
         raise DataError(f"{path}:{error.lineno}", str(error.msg), "correct the syntax") from error
     numbers = [number] if number else list(dict.fromkeys(_numbers(text, tree)))

@@ -81,7 +81,9 @@ def call(exercise: Any, answer: Any, inputs: Any) -> Any:
     try:
         return exercise.run(answer, inputs)
     except Exception as error:
-        return {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"}
+        return {
+            "error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        }
 
 
 def main() -> None:

@@ -113,6 +113,5 @@ def load_text(text: str, name: str = "answer") -> SimpleNamespace:
     return SimpleNamespace(**namespace)
 
 
-
 def _copy(value: Any) -> Any:
     return value.clone() if isinstance(value, torch.Tensor) else value

@@ -73,7 +73,9 @@ def check_runs(scores: list[float], better: int, worse: int, margin: float) -> s
     """Say whether one score is above another one."""
     if scores[better] - scores[worse] >= margin:
         return None
-    return f"run {better + 1} should be at least {margin} above run {worse + 1}: train both to the end"
+    return (
+        f"run {better + 1} should be at least {margin} above run {worse + 1}: train both to the end"
+    )
 
 
 SESSION: list[Exercise] = [
@@ -129,9 +131,21 @@ SESSION: list[Exercise] = [
         "step",
         _draw_step,
         (
-            Mutant("softmax(-1)", "softmax(0)", "which axis are the words? softmax runs over sentences: rows do not sum to 1"),
-            Mutant("[..., None] * H,", "[..., None] * (H @ W_h.T),", "the values are the raw states h_i; W_h is for the score alone"),
-            Mutant("[x, s, c]", "[x, 0 * s, c]", "the new state does not depend on s: the context is added to [x; s], it replaces nothing"),
+            Mutant(
+                "softmax(-1)",
+                "softmax(0)",
+                "which axis are the words? softmax runs over sentences: rows do not sum to 1",
+            ),
+            Mutant(
+                "[..., None] * H,",
+                "[..., None] * (H @ W_h.T),",
+                "the values are the raw states h_i; W_h is for the score alone",
+            ),
+            Mutant(
+                "[x, s, c]",
+                "[x, 0 * s, c]",
+                "the new state does not depend on s: the context is added to [x; s], it replaces nothing",
+            ),
             Mutant("torch.tanh(torch", "(torch", "the step of a SimpleRNN ends in tanh"),
         ),
     ),
@@ -163,9 +177,21 @@ SESSION: list[Exercise] = [
         "exponents",
         _draw_lengths,
         (
-            Mutant("scores += length", "scores += 1", "a call of the batched score is counted once: count the pairs that it compares"),
-            Mutant("cells += 1  # decoder", "cells += length", "one step of the decoder is one call of its cell, however long the source is"),
-            Mutant("math.log(pairs[-1] / pairs[0])", "pairs[-1] / pairs[0]", "an exponent is the slope of logarithms: both axes need a logarithm"),
+            Mutant(
+                "scores += length",
+                "scores += 1",
+                "a call of the batched score is counted once: count the pairs that it compares",
+            ),
+            Mutant(
+                "cells += 1  # decoder",
+                "cells += length",
+                "one step of the decoder is one call of its cell, however long the source is",
+            ),
+            Mutant(
+                "math.log(pairs[-1] / pairs[0])",
+                "pairs[-1] / pairs[0]",
+                "an exponent is the slope of logarithms: both axes need a logarithm",
+            ),
         ),
         tolerance=0.02,
     ),

@@ -48,7 +48,9 @@ def _accept_language_model(outputs: Any, inputs: Inputs) -> str | None:
     if unmasked > 1.0:
         return f"without the mask the loss is {unmasked:.3f}: the model cannot see the next token"
     if sampled < 1.5 * entropy:
-        return f"-log P of the samples of the cheating model is {sampled:.3f}: too good to be its own"
+        return (
+            f"-log P of the samples of the cheating model is {sampled:.3f}: too good to be its own"
+        )
     return None
 
 
@@ -66,7 +68,9 @@ def _accept_lengths(outputs: Any, inputs: Inputs) -> str | None:
 
 def _accept_heads(outputs: Any, inputs: Inputs) -> str | None:
     if outputs["one"] > 0.6:
-        return f"one head explains {outputs['one']:.2f} of the variance: do the keys see the values?"
+        return (
+            f"one head explains {outputs['one']:.2f} of the variance: do the keys see the values?"
+        )
     if outputs["two"] < 0.9:
         return f"two heads explain {outputs['two']:.2f} of the variance"
     return None
@@ -78,9 +82,21 @@ SESSION: list[Exercise] = [
         "stats",
         _draw_stats,
         (
-            Mutant("scores / d**0.5", "scores / d", "divided by d instead of its root: the spread falls with d, and d=1024 attends to nothing"),
-            Mutant("if scaled else scores", "if not scaled else scores", "scaled and unscaled are exchanged"),
-            Mutant("a * (1 - a)", "a", "the derivative of softmax with respect to its own score is a (1 - a)"),
+            Mutant(
+                "scores / d**0.5",
+                "scores / d",
+                "divided by d instead of its root: the spread falls with d, and d=1024 attends to nothing",
+            ),
+            Mutant(
+                "if scaled else scores",
+                "if not scaled else scores",
+                "scaled and unscaled are exchanged",
+            ),
+            Mutant(
+                "a * (1 - a)",
+                "a",
+                "the derivative of softmax with respect to its own score is a (1 - a)",
+            ),
         ),
         probe=lambda answer, q, k, scaled: answer.stats(q, k, scaled=scaled),
     ),
@@ -89,14 +105,26 @@ SESSION: list[Exercise] = [
         "safe_softmax",
         _draw_masked,
         (
-            Mutant("torch.finfo(scores.dtype).min", "-torch.inf", "a fully masked row is softmax of -inf alone: NaN"),
+            Mutant(
+                "torch.finfo(scores.dtype).min",
+                "-torch.inf",
+                "a fully masked row is softmax of -inf alone: NaN",
+            ),
             Mutant(
                 "filled.softmax(-1) * mask",
                 "(scores + (0 * scores).masked_fill(~mask, -torch.inf)).softmax(-1).nan_to_num()",
                 "nan_to_num repairs the forward pass; the gradient of the masked row is still NaN",
             ),
-            Mutant("filled.softmax(-1) * mask", "filled.softmax(-1)", "a fully masked row gives 1/n to each padding position: multiply by the mask"),
-            Mutant("filled.softmax(-1) * mask", "scores.softmax(-1) * mask", "the mask comes after softmax: rows no longer sum to 1"),
+            Mutant(
+                "filled.softmax(-1) * mask",
+                "filled.softmax(-1)",
+                "a fully masked row gives 1/n to each padding position: multiply by the mask",
+            ),
+            Mutant(
+                "filled.softmax(-1) * mask",
+                "scores.softmax(-1) * mask",
+                "the mask comes after softmax: rows no longer sum to 1",
+            ),
         ),
         probe=_probe_masked,
         tolerance=1e-3,
@@ -106,7 +134,11 @@ SESSION: list[Exercise] = [
         "rotation",
         _draw_positions,
         (
-            Mutant("[[cos, sin], [-sin, cos]]", "[[cos, -sin], [sin, cos]]", "this turns by -k: it maps p(t) to p(t - k). Check it at t = 0"),
+            Mutant(
+                "[[cos, sin], [-sin, cos]]",
+                "[[cos, -sin], [sin, cos]]",
+                "this turns by -k: it maps p(t) to p(t - k). Check it at t = 0",
+            ),
             Mutant("block(k * frequency)", "block(frequency)", "the angle does not depend on k"),
             Mutant("2 * i / size", "i / size", "pair i has the frequency 10000^(-2 i / size)"),
         ),
@@ -117,8 +149,18 @@ SESSION: list[Exercise] = [
         "cheating",
         lambda generator, index: {"seed": int(torch.randint(3, (), generator=generator))},
         (
-            Mutant("torch.ones(T, T).tril().bool()", "torch.ones(T, T).triu().bool()", "the mask is transposed: rows are queries, and query t may see keys up to t", lambda o: o[4] > 0 and o[1] < 1.2),
-            Mutant("-1].exp(), 1", "-1].exp().argmax(-1)[:, None].eq(torch.arange(SIZE)) * 1.0, 1", "the samples are the likeliest tokens: draw them", lambda o: o[4] == 0 and o[3] < 1.5 * o[0]),
+            Mutant(
+                "torch.ones(T, T).tril().bool()",
+                "torch.ones(T, T).triu().bool()",
+                "the mask is transposed: rows are queries, and query t may see keys up to t",
+                lambda o: o[4] > 0 and o[1] < 1.2,
+            ),
+            Mutant(
+                "-1].exp(), 1",
+                "-1].exp().argmax(-1)[:, None].eq(torch.arange(SIZE)) * 1.0, 1",
+                "the samples are the likeliest tokens: draw them",
+                lambda o: o[4] == 0 and o[3] < 1.5 * o[0],
+            ),
         ),
         accept=_accept_language_model,
         seconds=300,
@@ -129,8 +171,18 @@ SESSION: list[Exercise] = [
         "compare_positions",
         lambda generator, index: {"seed": int(torch.randint(3, (), generator=generator))},
         (
-            Mutant("-(t - s).abs()", "(t - s).abs()", "ALiBi takes away from the score with distance: the sign is wrong", lambda o: o["inside"]["alibi"] < 0.9 or o["beyond"]["alibi"] < 0.8),
-            Mutant("sample(200, 24)", "sample(200, 12)", "the tests are not longer than the training: ask for positions 13 to 24", lambda o: o["beyond"]["sin"] > 0.4),
+            Mutant(
+                "-(t - s).abs()",
+                "(t - s).abs()",
+                "ALiBi takes away from the score with distance: the sign is wrong",
+                lambda o: o["inside"]["alibi"] < 0.9 or o["beyond"]["alibi"] < 0.8,
+            ),
+            Mutant(
+                "sample(200, 24)",
+                "sample(200, 12)",
+                "the tests are not longer than the training: ask for positions 13 to 24",
+                lambda o: o["beyond"]["sin"] > 0.4,
+            ),
         ),
         accept=_accept_lengths,
         seconds=300,
@@ -141,8 +193,18 @@ SESSION: list[Exercise] = [
         "explained",
         lambda generator, index: {"seed": int(torch.randint(3, (), generator=generator))},
         (
-            Mutant("self.keys(marks)", "self.keys(torch.cat([marks, 0 * values], -1)[..., :2] + values[..., :2])", "the keys see the values, so the scores depend on more than the marks", lambda o: o["one"] < 0.4),
-            Mutant("num_heads=2", "num_heads=1", "the second model has one head, too", lambda o: 0.4 <= o["one"] <= 0.6 and o["two"] < 0.9),
+            Mutant(
+                "self.keys(marks)",
+                "self.keys(torch.cat([marks, 0 * values], -1)[..., :2] + values[..., :2])",
+                "the keys see the values, so the scores depend on more than the marks",
+                lambda o: o["one"] < 0.4,
+            ),
+            Mutant(
+                "num_heads=2",
+                "num_heads=1",
+                "the second model has one head, too",
+                lambda o: 0.4 <= o["one"] <= 0.6 and o["two"] < 0.9,
+            ),
         ),
         accept=_accept_heads,
         seconds=300,

@@ -53,7 +53,9 @@ def _accept_forward(outputs: Any, inputs: Inputs) -> str | None:
     if outputs["forward"]["filtered"] > 0.02:
         return f"KL of the forward RNN to the filtered posterior is {outputs['forward']['filtered']:.3f}"
     if outputs["both"]["smoothed"] > 0.02:
-        return f"KL of the bidirectional RNN to the smoothed one is {outputs['both']['smoothed']:.3f}"
+        return (
+            f"KL of the bidirectional RNN to the smoothed one is {outputs['both']['smoothed']:.3f}"
+        )
     if min(outputs["forward"]["smoothed"], outputs["both"]["filtered"]) < 0.03:
         return "both posteriors fit equally well: are they different at all?"
     return None
@@ -69,9 +71,21 @@ SESSION: list[Exercise] = [
         "ANSWER",
         _draw_chain,
         (
-            Mutant("predicted = [sum(", "predicted = first if stay else [sum(", "the transition is missing: predict before you multiply by the second observation"),
-            Mutant('"smoothed_1": smoothed', '"smoothed_1": first', "the second observation also speaks about t=1: smoothed is not filtered"),
-            Mutant("emission(observed[1])", "emission(observed[0])", "the second observation is 0: its probability is 1 - p"),
+            Mutant(
+                "predicted = [sum(",
+                "predicted = first if stay else [sum(",
+                "the transition is missing: predict before you multiply by the second observation",
+            ),
+            Mutant(
+                '"smoothed_1": smoothed',
+                '"smoothed_1": first',
+                "the second observation also speaks about t=1: smoothed is not filtered",
+            ),
+            Mutant(
+                "emission(observed[1])",
+                "emission(observed[0])",
+                "the second observation is 0: its probability is 1 - p",
+            ),
         ),
         tolerance=3e-3,
         num_instances=1,
@@ -81,9 +95,22 @@ SESSION: list[Exercise] = [
         "norms",
         _draw_recurrence,
         (
-            Mutant("(1 - h**2)[:, None] * W", "W + 0 * h", "the derivative of tanh is missing; for small h alone it is 1", None),
-            Mutant("(1 - h**2)[:, None] * W @ jacobian", "jacobian @ ((1 - h**2)[:, None] * W) + torch.eye(len(W), dtype=W.dtype)", "a sum over all steps hides what vanishes: take the derivative of the last state alone"),
-            Mutant("sum(jacobians) / len(jacobians)", "sum(jacobians)", "the gradient through attention carries the weight 1 / (n + 1)"),
+            Mutant(
+                "(1 - h**2)[:, None] * W",
+                "W + 0 * h",
+                "the derivative of tanh is missing; for small h alone it is 1",
+                None,
+            ),
+            Mutant(
+                "(1 - h**2)[:, None] * W @ jacobian",
+                "jacobian @ ((1 - h**2)[:, None] * W) + torch.eye(len(W), dtype=W.dtype)",
+                "a sum over all steps hides what vanishes: take the derivative of the last state alone",
+            ),
+            Mutant(
+                "sum(jacobians) / len(jacobians)",
+                "sum(jacobians)",
+                "the gradient through attention carries the weight 1 / (n + 1)",
+            ),
         ),
         tolerance=1e-9,
     ),
@@ -92,9 +119,21 @@ SESSION: list[Exercise] = [
         "mix",
         _draw_copy,
         (
-            Mutant("out.index_add(0, source_ids, copied)", "out.index_copy(0, source_ids, copied)", "a word that is twice in the source gets the weight of one place: add them"),
-            Mutant("out.index_add(0, source_ids, copied)", "out.index_add(0, source_ids, copied * (source_ids < len(p_gen)))", "unknown words of the source are dropped: the distribution no longer sums to 1"),
-            Mutant("(1 - gate) * weights", "weights", "the gate shares one unit of probability: copies have 1 - gate of it"),
+            Mutant(
+                "out.index_add(0, source_ids, copied)",
+                "out.index_copy(0, source_ids, copied)",
+                "a word that is twice in the source gets the weight of one place: add them",
+            ),
+            Mutant(
+                "out.index_add(0, source_ids, copied)",
+                "out.index_add(0, source_ids, copied * (source_ids < len(p_gen)))",
+                "unknown words of the source are dropped: the distribution no longer sums to 1",
+            ),
+            Mutant(
+                "(1 - gate) * weights",
+                "weights",
+                "the gate shares one unit of probability: copies have 1 - gate of it",
+            ),
         ),
     ),
     Exercise(
@@ -102,9 +141,21 @@ SESSION: list[Exercise] = [
         "estimators",
         _draw_hard,
         (
-            Mutant("(losses[i] - baseline) * score", "(losses[i] - baseline * losses[i]) * score", "the baseline depends on the sampled position, so the mean is no longer the gradient"),
-            Mutant("one_hot[i] - p", "one_hot[p.argmax()] - p", "log p of the likeliest position; it has to be that of the sample"),
-            Mutant("2 * (values[i] - target) * jacobian @ values", "losses[i] * (one_hot[i] - p)", "straight-through is not REINFORCE: it passes the gradient of the context through softmax"),
+            Mutant(
+                "(losses[i] - baseline) * score",
+                "(losses[i] - baseline * losses[i]) * score",
+                "the baseline depends on the sampled position, so the mean is no longer the gradient",
+            ),
+            Mutant(
+                "one_hot[i] - p",
+                "one_hot[p.argmax()] - p",
+                "log p of the likeliest position; it has to be that of the sample",
+            ),
+            Mutant(
+                "2 * (values[i] - target) * jacobian @ values",
+                "losses[i] * (one_hot[i] - p)",
+                "straight-through is not REINFORCE: it passes the gradient of the context through softmax",
+            ),
         ),
     ),
     Exercise(
@@ -112,12 +163,21 @@ SESSION: list[Exercise] = [
         "posteriors",
         lambda generator, index: {"seed": int(torch.randint(3, (), generator=generator))},
         (
-            Mutant("bidirectional=False", "bidirectional=True", "the first RNN reads the future, too: it learns the smoothed posterior", lambda o: not _forward_is_own(o) and o["forward"]["smoothed"] < 0.02),
-            Mutant("alpha * beta", "alpha * 1", "smoothed posteriors need the messages from the right", lambda o: _forward_is_own(o) and o["both"]["smoothed"] > 0.02),
+            Mutant(
+                "bidirectional=False",
+                "bidirectional=True",
+                "the first RNN reads the future, too: it learns the smoothed posterior",
+                lambda o: not _forward_is_own(o) and o["forward"]["smoothed"] < 0.02,
+            ),
+            Mutant(
+                "alpha * beta",
+                "alpha * 1",
+                "smoothed posteriors need the messages from the right",
+                lambda o: _forward_is_own(o) and o["both"]["smoothed"] > 0.02,
+            ),
         ),
         accept=_accept_forward,
         seconds=300,
         num_instances=1,
     ),
 ]
-

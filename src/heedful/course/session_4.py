@@ -22,14 +22,17 @@ def _draw_orders(generator: torch.Generator, index: int) -> Inputs:
     return {name: normal(generator, *shape) for name, shape in shapes.items()}
 
 
-def _probe_orders(answer: Any, y: Tensor, s: Tensor, H: Tensor, W: Tensor, A: Tensor, C: Tensor) -> Any:
+def _probe_orders(
+    answer: Any, y: Tensor, s: Tensor, H: Tensor, W: Tensor, A: Tensor, C: Tensor
+) -> Any:
     y.requires_grad_()
     outputs: list[Tensor] = []
     for state, weights in (answer.bahdanau_step(y, s, H, W, C), answer.luong_step(y, s, H, W, A)):
         outputs += [state, weights]
-        depends = weights.requires_grad and torch.autograd.grad(
-            weights[0], y, retain_graph=True, allow_unused=True
-        )[0]
+        depends = (
+            weights.requires_grad
+            and torch.autograd.grad(weights[0], y, retain_graph=True, allow_unused=True)[0]
+        )
         is_used = isinstance(depends, Tensor) and bool(depends.abs().sum() > 0)
         outputs.append(torch.tensor(float(is_used)))  # whether the weights depend on y
     return outputs
@@ -92,7 +95,11 @@ def _is_negative(outputs: Any) -> bool:
 
 
 def _is_short(outputs: Any) -> bool:
-    return isinstance(outputs, Tensor) and math.isclose(outputs.sum().item(), 1) and not _is_negative(outputs)
+    return (
+        isinstance(outputs, Tensor)
+        and math.isclose(outputs.sum().item(), 1)
+        and not _is_negative(outputs)
+    )
 
 
 SESSION: list[Exercise] = [
@@ -101,8 +108,16 @@ SESSION: list[Exercise] = [
         "ANSWER",
         _draw_paper_weights,
         (
-            Mutant("- mean for", "for", "these are logarithms of the weights, and right up to a constant: make their sum 0"),
-            Mutant("factor * scores[0], *scores[1:]", "math.log(factor) + scores[0], *scores[1:]", "the weight is doubled, and the others shrink; scaling a state doubles the score"),
+            Mutant(
+                "- mean for",
+                "for",
+                "these are logarithms of the weights, and right up to a constant: make their sum 0",
+            ),
+            Mutant(
+                "factor * scores[0], *scores[1:]",
+                "math.log(factor) + scores[0], *scores[1:]",
+                "the weight is doubled, and the others shrink; scaling a state doubles the score",
+            ),
         ),
         tolerance=0.015,
         num_instances=1,
@@ -112,9 +127,21 @@ SESSION: list[Exercise] = [
         "bahdanau_step",
         _draw_orders,
         (
-            Mutant("attend(s, H, W)  # before", "attend(torch.tanh(C[:, :-4] @ torch.cat([y, s])), H, W)", "Bahdanau attends with the state before the step: the weights must not depend on y"),
-            Mutant("attend(s_new, H, W)", "attend(s, H, W)", "Luong attends with the state after the step: y enters it first"),
-            Mutant("torch.cat([y, s, c])", "torch.cat([y, s, 0 * c])", "in Bahdanau's step the context is an input of the cell"),
+            Mutant(
+                "attend(s, H, W)  # before",
+                "attend(torch.tanh(C[:, :-4] @ torch.cat([y, s])), H, W)",
+                "Bahdanau attends with the state before the step: the weights must not depend on y",
+            ),
+            Mutant(
+                "attend(s_new, H, W)",
+                "attend(s, H, W)",
+                "Luong attends with the state after the step: y enters it first",
+            ),
+            Mutant(
+                "torch.cat([y, s, c])",
+                "torch.cat([y, s, 0 * c])",
+                "in Bahdanau's step the context is an input of the cell",
+            ),
         ),
         probe=_probe_orders,
     ),
@@ -123,8 +150,14 @@ SESSION: list[Exercise] = [
         "bilinear",
         _draw_scores,
         (
-            Mutant("h @ s.mT", "h @ s", "h @ s needs S = D: keys stand in rows, so transpose the last two axes"),
-            Mutant("h @ W @ s.mT", "s @ W.mT @ h.mT", "rows are queries (B, T, S); this is (B, S, T)"),
+            Mutant(
+                "h @ s.mT",
+                "h @ s",
+                "h @ s needs S = D: keys stand in rows, so transpose the last two axes",
+            ),
+            Mutant(
+                "h @ W @ s.mT", "s @ W.mT @ h.mT", "rows are queries (B, T, S); this is (B, S, T)"
+            ),
             Mutant("[h_pairs, s_pairs]", "[s_pairs, h_pairs]", "W_1 [h; s] has h first"),
         ),
         probe=_probe_scores,
@@ -134,8 +167,18 @@ SESSION: list[Exercise] = [
         "forcing",
         lambda generator, index: {"seed": int(torch.randint(3, (), generator=generator))},
         (
-            Mutant("inputs = chosen", "inputs = tokens[:, t + 1]", "free running is fed with gold tokens: is y or the own output the next input?", lambda o: abs(o["free"] - o["forced"]) < 0.05),
-            Mutant("model(inputs[:, None], state)", "model(inputs[:, None])", "the state is lost between the steps: pass it on", lambda o: o["free"] < 0.15),
+            Mutant(
+                "inputs = chosen",
+                "inputs = tokens[:, t + 1]",
+                "free running is fed with gold tokens: is y or the own output the next input?",
+                lambda o: abs(o["free"] - o["forced"]) < 0.05,
+            ),
+            Mutant(
+                "model(inputs[:, None], state)",
+                "model(inputs[:, None])",
+                "the state is lost between the steps: pass it on",
+                lambda o: o["free"] < 0.15,
+            ),
         ),
         accept=_accept_forcing,
         seconds=300,
@@ -146,9 +189,21 @@ SESSION: list[Exercise] = [
         "best_length",
         _draw_penalty,
         (
-            Mutant("log_p / (n + 1) ** alpha", "log_p", "the penalty is missing: without it the empty output wins"),
-            Mutant("(n + 1) ** alpha", "max(n, 1) ** alpha", "the end is a token, too: n words are n + 1 tokens"),
-            Mutant("(n + 1) ** alpha", "(n + 1) * alpha if alpha else log_p", "the penalty is a power of the length"),
+            Mutant(
+                "log_p / (n + 1) ** alpha",
+                "log_p",
+                "the penalty is missing: without it the empty output wins",
+            ),
+            Mutant(
+                "(n + 1) ** alpha",
+                "max(n, 1) ** alpha",
+                "the end is a token, too: n words are n + 1 tokens",
+            ),
+            Mutant(
+                "(n + 1) ** alpha",
+                "(n + 1) * alpha if alpha else log_p",
+                "the penalty is a power of the length",
+            ),
         ),
     ),
     Exercise(
@@ -156,8 +211,18 @@ SESSION: list[Exercise] = [
         "other_weights",
         _draw_other_weights,
         (
-            Mutant("return b  # done", "return b + 3 * direction * step", "weights must not be negative: walk until the first one is 0", _is_negative),
-            Mutant("return b  # done", "c = (a + 3 * direction * step).clamp(min=0); return c / c.sum()", "clipping and normalizing again moves the context: stay in the null space", _is_short),
+            Mutant(
+                "return b  # done",
+                "return b + 3 * direction * step",
+                "weights must not be negative: walk until the first one is 0",
+                _is_negative,
+            ),
+            Mutant(
+                "return b  # done",
+                "c = (a + 3 * direction * step).clamp(min=0); return c / c.sum()",
+                "clipping and normalizing again moves the context: stay in the null space",
+                _is_short,
+            ),
         ),
         accept=_accept_other_weights,
     ),

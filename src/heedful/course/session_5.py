@@ -18,7 +18,12 @@ def _draw_points(generator: torch.Generator, index: int) -> Inputs:
     n = 10 + 2 * index
     x = torch.rand(n, generator=generator, dtype=torch.float64)
     y = torch.sin(6 * x) + 0.3 * normal(generator, n)
-    return {"x": x, "y": y, "at": torch.linspace(0, 1, 7, dtype=torch.float64), "h": 0.02 * (1 + index % 5)}
+    return {
+        "x": x,
+        "y": y,
+        "at": torch.linspace(0, 1, 7, dtype=torch.float64),
+        "h": 0.02 * (1 + index % 5),
+    }
 
 
 def _draw_rotation(generator: torch.Generator, index: int) -> Inputs:
@@ -46,8 +51,16 @@ SESSION: list[Exercise] = [
         "ANSWER",
         _draw_keys,
         (
-            Mutant("math.hypot(*query) * math.hypot(*key)", "1", "the cosine is divided by both lengths: the rankings differ"),
-            Mutant("dots = [sum(", "dots = [0.5 * sum(", "the dot product is not scaled: 1 * 1 + 1 * 1 = 2"),
+            Mutant(
+                "math.hypot(*query) * math.hypot(*key)",
+                "1",
+                "the cosine is divided by both lengths: the rankings differ",
+            ),
+            Mutant(
+                "dots = [sum(",
+                "dots = [0.5 * sum(",
+                "the dot product is not scaled: 1 * 1 + 1 * 1 = 2",
+            ),
         ),
         tolerance=3e-3,
         num_instances=1,
@@ -58,8 +71,14 @@ SESSION: list[Exercise] = [
         _draw_points,
         (
             Mutant("(2 * h**2)", "(2 * h)", "the exponent is -(x - x_i)^2 / (2 h^2): h is squared"),
-            Mutant("scores.softmax(-1)", "scores.exp()", "the weights of a query sum to 1: normalize"),
-            Mutant("scores.softmax(-1)", "scores.softmax(0)", "softmax runs over the known points, not over the queries"),
+            Mutant(
+                "scores.softmax(-1)", "scores.exp()", "the weights of a query sum to 1: normalize"
+            ),
+            Mutant(
+                "scores.softmax(-1)",
+                "scores.softmax(0)",
+                "softmax runs over the known points, not over the queries",
+            ),
         ),
     ),
     Exercise(
@@ -67,8 +86,16 @@ SESSION: list[Exercise] = [
         "repair",
         _draw_rotation,
         (
-            Mutant("return Q  #", "return Q.T  #", "W = Q^T turns the wrong way: q W h with q = Q h needs Q^T W = 1"),
-            Mutant("return Q  #", "return torch.eye(len(Q), dtype=Q.dtype)  #", "this is the dot product of two spaces: as good as chance"),
+            Mutant(
+                "return Q  #",
+                "return Q.T  #",
+                "W = Q^T turns the wrong way: q W h with q = Q h needs Q^T W = 1",
+            ),
+            Mutant(
+                "return Q  #",
+                "return torch.eye(len(Q), dtype=Q.dtype)  #",
+                "this is the dot product of two spaces: as good as chance",
+            ),
         ),
         probe=_probe_rotation,
     ),
@@ -77,9 +104,21 @@ SESSION: list[Exercise] = [
         "glimpse",
         _draw_image,
         (
-            Mutant("pad(image[None, None], (margin,) * 4)", "pad(image[None, None], (margin,) * 4, mode='replicate')", "outside the image is zero; here the border is repeated"),
-            Mutant("avg_pool2d(window, 2**scale)", "window[..., :: 2**scale, :: 2**scale]", "larger windows are averaged, not sampled: every pixel counts"),
-            Mutant("y + margin - side // 2", "y + margin - side // 2 + 1", "the window is one pixel too low: (y, x) is the pixel below and right of its center"),
+            Mutant(
+                "pad(image[None, None], (margin,) * 4)",
+                "pad(image[None, None], (margin,) * 4, mode='replicate')",
+                "outside the image is zero; here the border is repeated",
+            ),
+            Mutant(
+                "avg_pool2d(window, 2**scale)",
+                "window[..., :: 2**scale, :: 2**scale]",
+                "larger windows are averaged, not sampled: every pixel counts",
+            ),
+            Mutant(
+                "y + margin - side // 2",
+                "y + margin - side // 2 + 1",
+                "the window is one pixel too low: (y, x) is the pixel below and right of its center",
+            ),
         ),
         tolerance=1e-5,
     ),
