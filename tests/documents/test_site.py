@@ -1,13 +1,13 @@
 """The site: built from docs/ alone, without anything remote, read and searched from file://."""
 
 import re
+import shutil
 import subprocess
 import sys
 from urllib.parse import quote
 
 import pytest
 
-from tests.browser.conftest import chromium  # noqa: F401  a fixture
 from tests.documents.markdown import DOCUMENTS, ROOT, blocks, name_of
 
 FIRST_PAGES = re.findall(
@@ -56,10 +56,22 @@ def site(tmp_path_factory):
     return out
 
 
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield opened
+        opened.close()
+
+
 @pytest.fixture
-def browse(chromium):
-    """Open pages of one browser; at the end nothing was logged, and nothing remote was read."""
-    context, errors, remote = chromium.new_context(), [], []
+def browse(browser):
+    """Open pages; at the end nothing was logged, and nothing remote was read."""
+    context, errors, remote = browser.new_context(), [], []
 
     def open_page(address, **options):
         page = context.new_page()

@@ -1,8 +1,8 @@
-"""Show, attend and tell, soft (Xu et al. 2015), as heedful's recipe show-attend-tell-2015-soft-small.
+"""Show, attend and tell, soft (Xu et al. 2015): heedful's show-attend-tell-2015-soft-small.
 
-A small convolutional network makes 8 x 8 cells; each word attends to all cells before the LSTM steps.
-The gate beta and the doubly stochastic loss of the paper are not on the lecture's slide; the loss is
-left out here. Numbers of equations are the paper's.
+A small convolutional network makes 8 x 8 cells; each word attends to all cells before the LSTM
+steps. The gate beta and the doubly stochastic loss of the paper are not on the lecture's slide; the
+loss is left out here. Numbers of equations are the paper's.
 """
 
 import torch

@@ -3,7 +3,6 @@
 Two layers of LSTM read the source; the decoder starts from their last states and sees nothing else.
 """
 
-import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 

@@ -1,7 +1,7 @@
 """Train a model of this folder from scratch, in about a minute: python train.py seq2seq
 
-The text models learn to reverse words of letters, the captioner to name what is in which corner of an
-image. The programs of Bahdanau and the Transformer stand on pages; their blocks are read from there.
+The text models learn to reverse words of letters, the captioner to name the colors of two squares.
+The models of Bahdanau and the Transformer stand on pages; their blocks are read from there.
 """
 
 import importlib.util

@@ -24,6 +24,7 @@ def course(
     target: Annotated[
         str | None, Argument(help="prepare, start: a session, 1 to 5; check: a file or folder")
     ] = None,
+    *,
     output_dir: Annotated[
         Path, Option("--output-dir", "-o", help="start: folder of the exercises")
     ] = Path("course"),

@@ -25,7 +25,10 @@ import torch
 from heedful.course import child
 from heedful.course.exercise import Exercise, Inputs, load_text, paper_seed
 from heedful.course.registry import exercises, find
-from heedful.errors import ConfigError, DataError
+from heedful.errors import ConfigError, DataError, HeedfulError
+from heedful.experiment.evaluation import evaluate
+from heedful.recipes import load_recipe
+from heedful.runs import Run
 
 MAX_OUTPUT = 64 * 2**10
 _OUT_OF_TIME = {-signal.SIGKILL, -getattr(signal, "SIGXCPU", signal.SIGKILL)}
@@ -79,7 +82,10 @@ def _check(exercise: Exercise, text: str, seed: int) -> str | None:
     blanks = list(_blank_lines(text))
     if blanks and exercise.num_instances:
         return f"line {blanks[0]} is still ___"
-    if exercise.is_paper:
+    if exercise.runs:
+        instances = exercise.instances(seed)
+        outputs = [_measure_runs(exercise, _literal(text, "ANSWER"))]
+    elif exercise.is_paper:
         user, answer = _literal(text, "ID"), _literal(text, "ANSWER")
         instances = exercise.instances(paper_seed(str(user)))
         outputs = [answer]
@@ -230,6 +236,26 @@ def _kill_group(process: "subprocess.Popen[bytes]") -> None:
     except ProcessLookupError:
         pass
     process.wait()
+
+
+def _measure_runs(exercise: Exercise, answer: Any) -> Inputs:
+    """Verify runs, compare their recipes, and evaluate them again."""
+    count = len(exercise.runs)
+    lists = [answer.get(key) for key in ("runs", "scores")] if isinstance(answer, dict) else []
+    if not all(isinstance(one, list) and len(one) == count for one in lists) or not lists:
+        raise CannotRunError(f"ANSWER has two lists, runs and scores, of {count} entries each")
+    measured = []
+    for folder, (recipe, settings) in zip(lists[0], exercise.runs, strict=True):
+        try:
+            run = Run.open(folder)
+            run.verify()
+            found, expected = run.read_recipe(), load_recipe(recipe, settings)
+            if (found.model, found.data) != (expected.model, expected.data):
+                raise CannotRunError(f"{folder} is no run of {' --set '.join((recipe, *settings))}")
+            measured.append(evaluate(folder, metrics=[exercise.metric], device="cpu")[0].value)
+        except HeedfulError as error:
+            raise CannotRunError(str(error).splitlines()[0]) from None
+    return {"given": lists[1], "measured": measured}
 
 
 def _blank_lines(text: str) -> Iterator[int]:

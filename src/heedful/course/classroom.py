@@ -1,4 +1,4 @@
-"""The commands of the course: models trained before class, files of exercises, a table of verdicts."""
+"""The commands of the course: models trained before class, files of exercises, verdicts."""
 
 import json
 import subprocess

@@ -50,6 +50,10 @@ class Exercise:
     seconds: int = 10
     """Time of the processor that an answer may take."""
     num_instances: int = 20
+    runs: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Recipes and settings of the runs whose scores are the answer."""
+    metric: str = "exact-match"
+    """Which score of the runs."""
 
     @property
     def is_paper(self) -> bool:
@@ -93,6 +97,11 @@ class Exercise:
         """Return what a student begins with; numbers on paper depend on the name of the user."""
         if not self.is_paper:
             return f"# exercise {self.number}\n" + _BLANK.sub(r"\1 ___", self.solution)
+        if self.runs:
+            blanks = ", ".join(["___"] * len(self.runs))
+            answer = f'ANSWER = {{"runs": [{blanks}], "scores": [{blanks}]}}'
+            docstring = ast.get_docstring(ast.parse(self.solution))
+            return f'# exercise {self.number}\n"""{docstring}\n"""\n{answer}\n'
         inputs = self.instances(paper_seed(user))[0]
         keys = ", ".join(f'"{key}": ___' for key in self.run(load_text(self.solution), inputs))
         docstring = ast.get_docstring(ast.parse(self.solution))

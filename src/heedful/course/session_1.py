@@ -1,5 +1,6 @@
 """Exercises of session 1: attention in simple RNNs."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -69,12 +70,58 @@ def _draw_lengths(generator: torch.Generator, index: int) -> Inputs:
     return {"lengths": sorted(integers(generator, 5, 30, 3 + index % 3))}
 
 
-def check_runs(scores: list[float], better: int, worse: int, margin: float) -> str | None:
-    """Say whether one score is above another one."""
-    if scores[better] - scores[worse] >= margin:
-        return None
-    return (
-        f"run {better + 1} should be at least {margin} above run {worse + 1}: train both to the end"
+def accept_scores(margin: float) -> Callable[[Any, Inputs], str | None]:
+    """Return a check: given scores are the measured ones, and the second is above the first."""
+
+    def accept(outputs: Any, inputs: Inputs) -> str | None:
+        for place, pair in enumerate(zip(outputs["given"], outputs["measured"], strict=True), 1):
+            if abs(pair[0] - pair[1]) > 0.6:
+                return f"score {place} is {pair[0]}, but heedful evaluate gives another one"
+        first, second = outputs["measured"]
+        is_enough = second - first >= margin
+        return None if is_enough else f"the scores differ by less than {margin}: train to the end"
+
+    return accept
+
+
+def is_close(first: list[float], second: list[float]) -> bool:
+    """Whether scores are equal but for rounding."""
+    return all(abs(a - b) < 0.6 for a, b in zip(first, second, strict=True))
+
+
+MIXED_UP = (  # of exercises whose answers are scores of runs
+    Mutant(
+        '"given": MEASURED',
+        '"given": MEASURED[::-1]',
+        "the scores are in the wrong order: the first belongs to the first run",
+        lambda o: is_close(o["given"], o["measured"][::-1]),
+    ),
+    Mutant(
+        '"given": MEASURED',
+        '"given": [score / 100 for score in MEASURED]',
+        "scores are percent, not fractions",
+        lambda o: is_close([100 * one for one in o["given"]], o["measured"]),
+    ),
+)
+
+
+def run_exercise(
+    number: str,
+    runs: tuple[tuple[str, tuple[str, ...]], ...],
+    margin: float,
+    metric: str = "exact-match",
+) -> Exercise:
+    """Return an exercise whose answer is the scores of two runs."""
+    return Exercise(
+        number,
+        "ANSWER",
+        lambda generator, index: {},
+        MIXED_UP,
+        accept=accept_scores(margin),
+        seconds=300,
+        num_instances=1,
+        runs=runs,
+        metric=metric,
     )
 
 
@@ -144,7 +191,8 @@ SESSION: list[Exercise] = [
             Mutant(
                 "[x, s, c]",
                 "[x, 0 * s, c]",
-                "the new state does not depend on s: the context is added to [x; s], it replaces nothing",
+                "the new state does not depend on s: the context is added to [x; s], it replaces "
+                "nothing",
             ),
             Mutant("torch.tanh(torch", "(torch", "the step of a SimpleRNN ends in tanh"),
         ),
@@ -194,5 +242,8 @@ SESSION: list[Exercise] = [
             ),
         ),
         tolerance=0.02,
+    ),
+    run_exercise(
+        "1.5", (("seq2seq-2014-small", ()), ("simple-rnn-attention-small", ())), margin=10
     ),
 ]

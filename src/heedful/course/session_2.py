@@ -85,7 +85,8 @@ SESSION: list[Exercise] = [
             Mutant(
                 "scores / d**0.5",
                 "scores / d",
-                "divided by d instead of its root: the spread falls with d, and d=1024 attends to nothing",
+                "divided by d instead of its root: the spread falls with d, and d=1024 attends "
+                "to nothing",
             ),
             Mutant(
                 "if scaled else scores",

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from heedful.course.exercise import Exercise, Inputs, Mutant
-from heedful.course.session_1 import normal
+from heedful.course.session_1 import normal, run_exercise
 
 
 def _draw_chain(generator: torch.Generator, index: int) -> Inputs:
@@ -51,7 +51,8 @@ def _draw_hard(generator: torch.Generator, index: int) -> Inputs:
 
 def _accept_forward(outputs: Any, inputs: Inputs) -> str | None:
     if outputs["forward"]["filtered"] > 0.02:
-        return f"KL of the forward RNN to the filtered posterior is {outputs['forward']['filtered']:.3f}"
+        found = outputs["forward"]["filtered"]
+        return f"KL of the forward RNN to the filtered posterior is {found:.3f}"
     if outputs["both"]["smoothed"] > 0.02:
         return (
             f"KL of the bidirectional RNN to the smoothed one is {outputs['both']['smoothed']:.3f}"
@@ -104,7 +105,8 @@ SESSION: list[Exercise] = [
             Mutant(
                 "(1 - h**2)[:, None] * W @ jacobian",
                 "jacobian @ ((1 - h**2)[:, None] * W) + torch.eye(len(W), dtype=W.dtype)",
-                "a sum over all steps hides what vanishes: take the derivative of the last state alone",
+                "a sum over all steps hides what vanishes: take the derivative of the last state "
+                "alone",
             ),
             Mutant(
                 "sum(jacobians) / len(jacobians)",
@@ -144,7 +146,8 @@ SESSION: list[Exercise] = [
             Mutant(
                 "(losses[i] - baseline) * score",
                 "(losses[i] - baseline * losses[i]) * score",
-                "the baseline depends on the sampled position, so the mean is no longer the gradient",
+                "the baseline depends on the sampled position, so the mean is no longer the "
+                "gradient",
             ),
             Mutant(
                 "one_hot[i] - p",
@@ -154,7 +157,8 @@ SESSION: list[Exercise] = [
             Mutant(
                 "2 * (values[i] - target) * jacobian @ values",
                 "losses[i] * (one_hot[i] - p)",
-                "straight-through is not REINFORCE: it passes the gradient of the context through softmax",
+                "straight-through is not REINFORCE: it passes the gradient of the context "
+                "through softmax",
             ),
         ),
     ),
@@ -179,5 +183,19 @@ SESSION: list[Exercise] = [
         accept=_accept_forward,
         seconds=300,
         num_instances=1,
+    ),
+    run_exercise(
+        "3.6",
+        (
+            (
+                "simple-rnn-attention-small",
+                (
+                    "model.decoder.attention.alignment.type=fixed",
+                    "model.decoder.attention.alignment.pattern=diagonal",
+                ),
+            ),
+            ("simple-rnn-attention-small", ()),
+        ),
+        margin=30,
     ),
 ]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from heedful.course.exercise import Exercise, Inputs, Mutant
-from heedful.course.session_1 import integers, normal
+from heedful.course.session_1 import integers, normal, run_exercise
 
 
 def _draw_keys(generator: torch.Generator, index: int) -> Inputs:
@@ -43,6 +43,17 @@ def _draw_image(generator: torch.Generator, index: int) -> Inputs:
     corner = [(0, 0), (size - 1, size - 1), (0, size - 1), (size // 2, size // 3)][index % 4]
     image = torch.rand(size, size, generator=generator)
     return {"image": image, "y": corner[0], "x": corner[1], "patch": 4, "num_scales": 3}
+
+
+def _accept_sizes(outputs: Any, inputs: Inputs) -> str | None:
+    small, large = outputs["small"], outputs["large"]
+    if large["train"] > small["train"]:
+        return f"the large vector has a training loss of {large['train']:.3f}, above the small one"
+    if large["last"] < 1.1 * large["best"]:
+        return (
+            f"dev loss {large['last']:.3f} at the end, {large['best']:.3f} at best: no overfitting"
+        )
+    return None
 
 
 SESSION: list[Exercise] = [
@@ -117,9 +128,38 @@ SESSION: list[Exercise] = [
             Mutant(
                 "y + margin - side // 2",
                 "y + margin - side // 2 + 1",
-                "the window is one pixel too low: (y, x) is the pixel below and right of its center",
+                "the window is one pixel too low: (y, x) is the pixel below and right of its "
+                "center",
             ),
         ),
         tolerance=1e-5,
+    ),
+    Exercise(
+        "5.5",
+        "compare_sizes",
+        lambda generator, index: {"seed": int(torch.randint(3, (), generator=generator))},
+        (
+            Mutant(
+                "min(dev_losses)",
+                "dev_losses[-1]",
+                "the best dev loss is the smallest one, not the last",
+                lambda o: o["large"]["best"] == o["large"]["last"],
+            ),
+            Mutant(
+                "loss_of(model, *dev)",
+                "loss_of(model, *train)",
+                "dev loss is measured on the training set: it cannot show overfitting",
+                lambda o: o["large"]["last"] < 0.1,
+            ),
+        ),
+        accept=_accept_sizes,
+        seconds=300,
+        num_instances=1,
+    ),
+    run_exercise(
+        "5.6",
+        (("ram-2014-small", ("model.num_glimpses=1",)), ("ram-2014-small", ())),
+        margin=2,
+        metric="accuracy",
     ),
 ]
