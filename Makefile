@@ -8,6 +8,7 @@ PORT ?= 8000
 BIN := .venv/bin
 READY := .venv/.ready
 EXTRAS := .venv/.extras
+SITE := .venv/.docs
 QUICK := not learning and not diagonal and not wide and not slow and not faults and not extras and not gpu
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal
 # Only the files that have such tests: to collect all of them takes half a minute.
@@ -19,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE := # compiled modules are kept: tests start hundreds of processes
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo studio test test-learning test-wide test-faults test-more test-extras test-all check bench constraints clean
+.PHONY: help setup demo studio site test test-learning test-wide test-faults test-more test-extras test-all check bench constraints clean
 
 help: ## List the targets
 	@echo "make TARGET, where TARGET is one of:"
@@ -46,6 +47,15 @@ demo: setup ## Train a small Latin-English model, translate with it, draw its at
 studio: setup ## Open a page on which the attention of a model can be edited; RUN=runs/demo names another
 	@$(BIN)/heedful serve $(RUN) --port $(PORT) --open
 
+site: $(SITE) ## Write the documents as a site that works without a network: site/index.html
+	@echo "Building the site (about a minute) ..."
+	@$(BIN)/python -m tools.site
+
+$(SITE): $(READY)
+	@echo "Installing Sphinx ..."
+	@$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev,docs,onnx]'
+	@touch $@
+
 test: setup ## Run the tests, except those that train a model, kill processes or need a GPU
 	@echo "Running the tests on $(JOBS) processes ..."
 	@$(if $(COVERAGE),$(COVERED),$(PYTEST)) -m "$(QUICK)"
@@ -71,8 +81,8 @@ test-extras: $(EXTRAS) ## Install the optional packages and Triton, and run thei
 	@$(PYTEST) $(call MARKED,extras, and not slow)
 
 $(EXTRAS): $(READY)
-	@echo "Installing TensorBoard, MLflow, wandb, pyarrow, CTranslate2, ONNX, image weights and Triton ..."
-	@$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev,dev-serve,dev-triton,dev-vision,track,parquet,argos,hf,onnx]'
+	@echo "Installing TensorBoard, MLflow, wandb, pyarrow, CTranslate2, ONNX, image weights, Sphinx and Triton ..."
+	@$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev,dev-serve,dev-triton,dev-vision,track,parquet,argos,docs,hf,onnx]'
 	@touch $@
 
 test-all: setup $(EXTRAS) ## Run every test; GPU tests are skipped without a GPU
@@ -104,12 +114,12 @@ constraints: setup ## Resolve newer versions of everything but torch and write c
 	@mkdir -p .setup
 	@$(BIN)/python -m pip install --isolated --quiet --dry-run --ignore-installed \
 	  --report .setup/resolved.json "$$(grep '^torch==' constraints.txt)" \
-	  hatchling editables setuptools '.[dev,dev-serve,dev-triton,dev-vision,track,parquet,argos,hf,onnx]'
+	  hatchling editables setuptools '.[dev,dev-serve,dev-triton,dev-vision,track,parquet,argos,docs,hf,onnx]'
 	@$(BIN)/python tools/write_constraints.py .setup/resolved.json
 	@echo "Wrote constraints.txt. Now: make check test"
 
 clean: ## Remove the environment and all caches, never runs/
-	rm -rf .venv .setup dist htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .setup .site .site-cache site dist htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -rf .import_linter_cache .coverage .coverage.*
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 	@echo "Removed the environment and the caches; runs/ is unchanged."

@@ -114,7 +114,7 @@ def test_page_has_all_parts_in_order(page):
     text = text_of(page)
     parts = [
         r"# \w",
-        "```text",
+        "```math",
         r"!\[",
         r"\*\*Strengths\*\*",
         r"\*\*Weaknesses\*\*",

@@ -71,12 +71,13 @@ def test_yaml_in_document_is_a_valid_recipe(document, tmp_path):
             assert model.build(source_vocab_size=9, target_vocab_size=9)
 
 
-def test_readme_table_of_data_is_that_of_the_tasks():
+def test_table_of_data_is_that_of_the_tasks():
+    page = (ROOT / "docs" / "start" / "first-model.md").read_text(encoding="utf-8")
     rows = [
         f"| {data} | `{options}` | {model} | `heedful {command}` |"
         for data, options, model, command in data_table()
     ]
-    assert "\n".join(rows) in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [row for row in rows if row not in page] == []
 
 
 def test_readme_has_commands():

@@ -1,4 +1,4 @@
-"""Every command of docs/lectures.md runs, in the order of the page.
+"""Every command of docs/lectures.md, docs/start and docs/course runs, in the order of the pages.
 
 The rule by which commands are cut: trainings take two steps on the first examples of a built-in
 corpus, parameters of experiments have the smallest values that make sense (`SMALLEST`), and tests
@@ -26,6 +26,7 @@ from experiments import question_answering
 from heedful.comparison import training as comparison_training
 from heedful.comparison.training import SPLITS, find_dataset
 from heedful.config import to_overrides
+from heedful.course.classroom import RUNS
 from heedful.data.images.labeled_images import write_idx
 from heedful.data.synthetic.digits import BuiltInDigitsConfig
 from heedful.recipes import load_recipe
@@ -36,9 +37,15 @@ from tests.labeled_texts import labeled_lines
 from tests.shape_checking import unchecked
 from tests.tagged_words import conll_text, tagged_sentences
 
-TEXT = (ROOT / "docs" / "lectures.md").read_text(encoding="utf-8")
-IN_TABLES = re.findall(r"`((?:heedful|python) [^`]+)` \|$", TEXT, re.MULTILINE)
-COMMANDS = [*dict.fromkeys([*shell_lines(TEXT), *IN_TABLES])]
+SITE_ORDER = re.findall(
+    r"^start/[\w-]+$", (ROOT / "docs/index.md").read_text("utf-8"), re.MULTILINE
+)
+SESSIONS = [f"course/session-{number}" for number in range(1, 6)]
+PAGES = {
+    "lectures": ["lectures"],
+    "start": SITE_ORDER,
+    "course": ["course/index", *SESSIONS, "course/gallery", "course/scratch"],
+}
 BUDGETS = ("--minutes", "--steps", "--budget")
 NUM_EXAMPLES = {"train": 60, "dev": 4, "test": 4}
 SMALLEST = {
@@ -54,11 +61,27 @@ SMALLEST = {
 }
 
 
+def commands_of(pages):
+    """Return the commands of heedful and its modules on some pages, each once."""
+    lines = []
+    for page in pages:
+        text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        lines += [*shell_lines(text), *re.findall(r"`((?:heedful|python) [^`]+)` \|$", text, re.M)]
+    piped = [line.removeprefix("echo ").split(" | ") for line in lines if line.startswith("echo ")]
+    given = {f"echo {text} | {command}": (command, text) for text, command in piped}
+    own = [given.get(line, (line, "")) for line in dict.fromkeys(lines)]
+    return [(line, stdin) for line, stdin in own if re.match(r"heedful|python -m [bet]", line)]
+
+
 def write_files(folder):
     """Write the files that commands read: texts, labels, tags, images and digits."""
     (folder / "train.de").write_text("ein Haus\nzwei Katzen\n" * 30)
     (folder / "train.en").write_text("a house\ntwo cats\n" * 30)
     (folder / "test.la").write_text("Servum puella in via videt.\n")
+    (folder / "test.de").write_text("ein Haus\nzwei Katzen\n")
+    (folder / "test.en").write_text("a house\ntwo cats\n")
+    (folder / "train.csv").write_text("fr,en\n" + "une maison,a house\n" * 60)
+    (folder / "book.txt").write_text("It was a house.\nIt was a cat.\n" * 40)
     (folder / "train.tsv").write_text("\n".join(labeled_lines(60)) + "\n")
     vector = " ".join(["0.1"] * 300)
     (folder / "vectors.txt").write_text(f"cat {vector}\nrose {vector}\n")
@@ -83,6 +106,14 @@ def small_answers(folder):
     return answers
 
 
+def in_steps(words):
+    """Return the commands for a command: those of the models that `course prepare` trains."""
+    if words[:2] != ["course", "prepare"]:
+        return [words]
+    models = [model for session in RUNS.values() for model in session.items()]
+    return [["train", recipe, "--run", f"runs/{name}"] for name, recipe in models]
+
+
 def smaller_data(settings):
     """Return options that leave the first examples of the built-in corpora of a `data` section."""
     has_size = [split for split in SPLITS if "num_examples" in (settings.get(split) or {})]
@@ -98,9 +129,11 @@ def cut(words):
     parameters = commands()[name].make_context(name, list(options)).params
     overrides = parameters["overrides"] or ()
     if name == "train":
-        is_file = any(parameters[file] for file in ("source", "labeled", "conll"))
-        recipe = load_recipe(parameters["recipe"], () if is_file else overrides)
-        data = {} if is_file else recipe.data.model_dump(mode="json")
+        is_file = any(parameters[file] for file in ("source", "pairs", "text", "labeled", "conll"))
+        recipe = None if is_file else load_recipe(parameters["recipe"], overrides)
+        data = recipe.data.model_dump(mode="json") if recipe else {}
+    elif not parameters["recipes"]:
+        return words
     else:
         task = load_recipe(parameters["recipes"].split(",")[0]).task
         data = find_dataset(parameters["data"], task).data
@@ -149,7 +182,8 @@ def collect_tests(paths):
 
 
 @pytest.mark.wide
-def test_commands_run_in_the_order_of_the_page(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("pages", PAGES.values(), ids=PAGES)
+def test_commands_run_in_the_order_of_the_pages(pages, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_files(tmp_path)
     in_process = partial(
@@ -162,7 +196,7 @@ def test_commands_run_in_the_order_of_the_page(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(question_answering, "FOLDER", small_answers(tmp_path))
     monkeypatch.setattr(Path, "write_text", write_outside(ROOT, Path.write_text))
     failures, test_files = [], []
-    for command in COMMANDS:
+    for command, stdin in commands_of(pages):
         program, *words = shlex.split(command)
         if program == "python" and words[1] == "pytest":
             test_files += words[2:]
@@ -171,13 +205,22 @@ def test_commands_run_in_the_order_of_the_page(tmp_path, capsys, monkeypatch):
             if program == "python":
                 error = run_module(words[1], words[2:], tmp_path, monkeypatch)
             else:
-                options = ["--device", "cpu"] if takes_device(words) else []
-                ended = heedful(capsys, monkeypatch, *cut(list(words)), *options)
-                error = ended.err[-1500:] if ended.code else ""
+                error = run_heedful(words, stdin, capsys, monkeypatch)
         if error:
             failures.append((command, error))
     assert failures == []
     assert collect_tests(test_files) == []
+
+
+def run_heedful(words, stdin, capsys, monkeypatch):
+    """Run a command, cut; return an error message, or nothing."""
+    for step in in_steps(words):
+        options = ["--device", "cpu"] if takes_device(step) else []
+        ended = heedful(capsys, monkeypatch, *cut(list(step)), *options, stdin=stdin)
+        is_starter = words[:2] == ["course", "check"] and "is still ___" in ended.out
+        if ended.code and not is_starter:
+            return f"{step}: {ended.err[-1500:]}"
+    return ""
 
 
 def takes_device(words):

@@ -23,6 +23,7 @@ from typing_extensions import override
 from heedful.cli.align import align
 from heedful.cli.compare import compare
 from heedful.cli.conversion import compress, distill, export, import_
+from heedful.cli.course import course
 from heedful.cli.data import data, features
 from heedful.cli.demos import demo
 from heedful.cli.evaluate import evaluate
@@ -95,20 +96,9 @@ app = typer.Typer(
 )
 _COMMANDS: list[Callable[..., None]] = [demo, train]
 _COMMANDS += [with_run(command, task) for task, command in task_commands()]
-_COMMANDS += [
-    evaluate,
-    compare,
-    reproduce,
-    show,
-    report,
-    runs,
-    bench,
-    average,
-    prepare,
-    align,
-    features,
-]
-_COMMANDS += [serve, import_, export, compress, distill, recipes, data]
+_COMMANDS += [evaluate, compare, reproduce, show, report, runs, bench]
+_COMMANDS += [average, prepare, align, features]
+_COMMANDS += [serve, import_, export, compress, distill, recipes, data, course]
 
 
 def _command_help(text: str) -> tuple[str, str]:

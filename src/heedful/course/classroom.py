@@ -1,0 +1,79 @@
+"""The commands of the course: models trained before class, files of exercises, verdicts."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from heedful.course.checker import Verdict, check_file
+from heedful.course.registry import exercises
+from heedful.errors import ConfigError, DataError, RunError
+from heedful.runs import Run
+from heedful.storage.atomic import write_text
+from heedful.terminal import echo
+
+RUNS = {  # of each session: run, then recipe; docs/course has the commands that use them
+    1: {"simple-rnn": "simple-rnn-attention-small", "self-attentive": "selfattentive-rnn-small"},
+    2: {"demo": "latin-demo", "captions": "show-attend-tell-2015-soft-small"}
+    | {"transformer": "transformer-2017-tiny"},
+    3: {"lm": "gpt-tiny", "copynet": "copynet-2016-small"},
+    4: {"bahdanau": "bahdanau-2015-small", "luong": "luong-2015-dot-small"},
+    5: {"glimpses": "ram-2014-small"},
+}
+
+
+def prepare(session: int, folder: Path = Path("runs"), options: tuple[str, ...] = ()) -> None:
+    """Train the models of a session, two at a time; those that are trained stay."""
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [
+            pool.submit(_train, recipe, folder / name, options)
+            for name, recipe in RUNS[session].items()
+        ]
+        for job in jobs:
+            echo(job.result())
+
+
+def _train(recipe: str, run: Path, options: tuple[str, ...]) -> str:
+    started = time.monotonic()
+    command = [sys.executable, "-m", "heedful", "train", recipe, "--run", str(run), "--quiet"]
+    ended = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+    if ended.returncode:
+        last = (ended.stderr.strip().splitlines() or ["no message"])[-1]
+        raise RunError(str(run), f"training failed: {last}", f"heedful train {recipe} --run {run}")
+    steps = Run(run).verify()["step"]
+    return f"{run}: ready, {steps} steps of {recipe} ({time.monotonic() - started:.0f} s)"
+
+
+def start(folder: Path, *, user: str, session: int | None = None) -> Iterator[Path]:
+    """Write the starters of a session or of all; files that are there already stay."""
+    if not user:
+        raise ConfigError("course start", "--id is missing", "heedful course start --id YOUR-NAME")
+    for number, exercise in exercises().items():
+        path = folder / f"{exercise.name}.py"
+        if session in (None, int(number[0])) and not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(path, exercise.starter(user))
+            yield path
+
+
+def check_answers(path: Path, *, number: str | None, seed: int | None) -> list[Verdict]:
+    """Check a file, or all files of a folder."""
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    if not files:
+        raise DataError(str(path), "the folder has no .py files", "heedful course start --id NAME")
+    return [verdict for file in files for verdict in check_file(file, number=number, seed=seed)]
+
+
+def format_verdicts(verdicts: list[Verdict], *, as_json: bool) -> str:
+    """Return verdicts as lines or as JSON."""
+    if as_json:
+        return json.dumps([verdict._asdict() for verdict in verdicts])
+    rows = [
+        f"{one.exercise}  {'right' if one.passed else f'wrong  {one.message} (--seed {one.seed})'}"
+        for one in verdicts
+    ]
+    passed = sum(verdict.passed for verdict in verdicts)
+    return "\n".join([*rows, f"{passed} of {len(verdicts)} right"])
