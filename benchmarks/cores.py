@@ -29,7 +29,8 @@ def train_once(arguments: dict[str, Any]) -> dict[str, Any]:
     from rich.console import Console
 
     from benchmarks.gpu.endtoend import StepTimes, speed_of
-    from heedful.experiment import evaluate, train
+    from heedful.experiment import train
+    from heedful.experiment.evaluation import evaluate
     from heedful.runs import Run
 
     record, start = StepTimes(), time.perf_counter()
@@ -50,7 +51,7 @@ def train_once(arguments: dict[str, Any]) -> dict[str, Any]:
         bleu = None
         if test := arguments["test"]:
             scores = evaluate(run.folder, data=dict(zip(("source", "target"), test, strict=True)))
-            bleu = next(score.value for score in scores if score.name == "bleu")
+            bleu = next(score.value for score in scores if score.name.lower() == "bleu")
         (ranks,) = {line["ranks"] for line in lines if line["type"] == "environment"}
     return {
         "ranks": ranks,
