@@ -34,6 +34,7 @@ def main() -> None:
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
     parser.add_argument("--quick", action="store_true", help="half a second per system and row")
     parser.add_argument("--small", action="store_true", help="tiny sizes, to try the script")
+    parser.add_argument("--no-compile", action="store_true", help="leave out torch.compile")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--only", default="", metavar="TEXT", help="rows whose title contains it")
     parser.add_argument("--source", type=Path, metavar="FILE", help="endtoend: source sentences")
@@ -55,6 +56,7 @@ def main() -> None:
         is_small=arguments.small,
         only=arguments.only,
         files=(arguments.source, arguments.target) if arguments.source else None,
+        compiles=not arguments.no_compile,
     )
     for name in arguments.sections or SECTIONS:
         SECTIONS[name](settings)

@@ -1,7 +1,10 @@
 """Whole training steps and whole searches on batches of one shape, beside other systems."""
 
+import copy
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
@@ -25,9 +28,11 @@ from benchmarks.gpu.workload import (
     vocab_sizes,
 )
 from benchmarks.harness import Table, Times, Work, add_rows, seconds_of, take_turns
+from heedful.acceleration.ct2 import convert, is_installed
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.data.text.batching import Batch, SourceBatch
 from heedful.experiment.trainer_setup import build_model, build_trainer
+from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.search import BeamSearchOptions, LengthPenalty
 from heedful.search.logits_processors import MinLength
 from heedful.tokenization.vocabulary import EOS
@@ -35,6 +40,7 @@ from heedful.tokenization.vocabulary import EOS
 LENGTH, SOURCE_LENGTH, OUTPUT_LENGTH = 32, 16, 20
 NUM_PAIRS = {"Transformer base": 400, "Bahdanau": 256}
 SEARCHES = [(1, 1), (64, 1), (512, 1), (64, 5)]  # sentences, beam size
+MODES = ("eager", "reduce-overhead")  # of references: the latter is torch.compile with CUDA graphs
 NUM_WARMUP = 4  # a shape is captured when it occurs for the second time
 
 
@@ -84,9 +90,10 @@ def training_systems(
         "nn.Transformer": lambda: PlainTransformer(sizes)
     }
     if has_transformers():
-        references["Hugging Face Marian, SDPA"] = lambda: MarianLoss(build_marian(sizes))
+        references["Hugging Face Marian"] = lambda: MarianLoss(build_marian(sizes))
     if name == "Bahdanau":
         references = {"nn.LSTMCell in a loop": lambda: PlainBahdanau(size, vocab_size)}
+    modes = MODES if name != "Bahdanau" and settings.compiles else MODES[:1]
 
     def build_ours(graphs: str) -> TrainingStep:
         overrides = [f"training.precision={precision}", f"training.cuda_graphs={graphs}"]
@@ -97,14 +104,21 @@ def training_systems(
         trainer.model.train()
         return TrainingStep(trainer.model, partial(trainer.train_step, [batch]))
 
-    def build_reference(build: Callable[[], nn.Module]) -> TrainingStep:
-        model = build().to(settings.device).train()
-        return TrainingStep(model, plain_step(model, batch, precision, settings.device))
+    def build_reference(build: Callable[[], nn.Module], mode: str) -> TrainingStep:
+        model = called = build().to(settings.device).train()
+        if mode != "eager":
+            torch.compiler.reset()  # a mode has its own code for equal functions
+            called = torch.compile(model, mode=mode)
+        return TrainingStep(model, plain_step(called, batch, precision, settings.device))
 
     return {
         "heedful": partial(build_ours, "true"),
         "heedful, eager": partial(build_ours, "false"),
-        **{label: partial(build_reference, build) for label, build in references.items()},
+        **{
+            f"{label}, {mode}": partial(build_reference, build, mode)
+            for label, build in references.items()
+            for mode in modes
+        },
     }
 
 
@@ -164,10 +178,49 @@ def decoding_systems(
         "heedful": partial(_search, fast),
         "heedful, without acceleration": partial(_search, plain),
     }
-    if model == "Transformer base" and has_transformers():
+    if model != "Transformer base":
+        return systems
+    if has_transformers():
         marian = build_marian(transformer_sizes(settings)).to(settings.device, dtype).eval()
-        systems["Hugging Face generate"] = partial(_generate, marian)
+        systems["Hugging Face generate, eager"] = partial(_generate, marian)
+        if settings.compiles:  # which `generate` does by itself with a static cache
+            static = partial(_generate, marian, cache_implementation="static")
+            systems["Hugging Face generate, static cache, compiled"] = static
+    if is_installed():
+        systems |= _ctranslate2_systems(copy.deepcopy(plain).float().cpu(), settings.device)
     return systems
+
+
+def _ctranslate2_systems(
+    model: EncoderDecoderModel, device: str
+) -> dict[str, Callable[[torch.Tensor, int], Any]]:
+    """Return CTranslate2 with each data type, if its library can be loaded on this device."""
+    import ctranslate2
+
+    systems: dict[str, Callable[[torch.Tensor, int], Any]] = {}
+    with TemporaryDirectory() as folder:
+        convert(model, Path(folder))
+        for dtype in ("float16", "bfloat16") if device == "cuda" else ("float32",):
+            try:
+                translator = ctranslate2.Translator(folder, device=device, compute_type=dtype)
+                _translate(translator, random_tokens(1, 4, device=device, vocab_size=50), 1)
+            except (RuntimeError, ValueError) as error:
+                print(f"left out: CTranslate2 {dtype}: {str(error).splitlines()[0][:120]}")
+                continue
+            systems[f"CTranslate2 {ctranslate2.__version__}, {dtype}"] = partial(
+                _translate, translator
+            )
+    return systems
+
+
+def _translate(translator: Any, tokens: torch.Tensor, beam_size: int) -> list[int]:
+    results = translator.translate_batch(
+        [list(map(str, row)) for row in tokens.tolist()],
+        beam_size=beam_size,
+        max_decoding_length=OUTPUT_LENGTH,
+        min_decoding_length=OUTPUT_LENGTH,
+    )
+    return check_lengths([len(result.hypotheses[0]) for result in results])
 
 
 def _search(model: Any, tokens: torch.Tensor, beam_size: int) -> list[int]:
@@ -184,7 +237,7 @@ def _search(model: Any, tokens: torch.Tensor, beam_size: int) -> list[int]:
     return check_lengths([len(hypotheses[0].tokens) + 1 for hypotheses in found])
 
 
-def _generate(model: Any, tokens: torch.Tensor, beam_size: int) -> list[int]:
+def _generate(model: Any, tokens: torch.Tensor, beam_size: int, **options: str) -> list[int]:
     outputs = model.generate(
         input_ids=tokens,
         attention_mask=torch.ones_like(tokens),
@@ -192,6 +245,7 @@ def _generate(model: Any, tokens: torch.Tensor, beam_size: int) -> list[int]:
         do_sample=False,
         min_new_tokens=OUTPUT_LENGTH - 1,
         max_new_tokens=OUTPUT_LENGTH,
+        **options,
     )
     return check_lengths([len(output) - 1 for output in outputs.tolist()])  # without BOS
 

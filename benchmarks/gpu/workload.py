@@ -49,6 +49,7 @@ class Settings(NamedTuple):
     is_small: bool  # sizes for a try without a GPU
     only: str = ""  # part of the titles of rows
     files: tuple[Path, Path] | None = None  # source and target sentences
+    compiles: bool = True  # whether other systems are also measured with torch.compile
 
     @property
     def vocab_size(self) -> int:

@@ -30,6 +30,7 @@ Result_co = TypeVar("Result_co", covariant=True)
 
 _STREAM_END: Any = object()
 _TASKS_PER_WORKER = 2  # in flight: one that is computed, one that waits
+_IS_WORKER = "HEEDFUL_WORKER"  # in the environment of a worker and of what it starts
 _COMMAND = [sys.executable, "-P", "-c", "from heedful.parallel import serve; serve()"]
 
 
@@ -115,14 +116,15 @@ class WorkerProcess(Generic[Task, Result]):
         name: str = "worker",
         is_shared: bool = False,
         argv: Sequence[str] = (),
+        descriptors: Sequence[int] = (),
     ) -> None:
-        """`argv` becomes `sys.argv` of the child."""
+        """`argv` becomes `sys.argv` of the child, which inherits `descriptors` (not on Windows)."""
         self.name = name
         self._connection, child_connection = Pipe()
         with child_connection:
             handle = child_connection.fileno()
             command = [*_COMMAND, str(handle), *argv]
-            options = _inherit_handle(handle)
+            options = _inherit_handle(handle, descriptors)
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, **options)
         with suppress(OSError):  # the first `run` will say that the process died
             self._connection.send(sys.path)
@@ -187,19 +189,20 @@ class WorkerProcess(Generic[Task, Result]):
         self.stop()
 
 
-def _inherit_handle(handle: int) -> dict[str, Any]:
+def _inherit_handle(handle: int, descriptors: Sequence[int]) -> dict[str, Any]:
     """Return options for a child that has this handle, and no Ctrl-C, which is for the parent."""
     if sys.platform == "win32":
         os.set_handle_inheritable(handle, True)
         startup = subprocess.STARTUPINFO(lpAttributeList={"handle_list": [handle]})
         return {"startupinfo": startup, "creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
-    return {"pass_fds": [handle], "start_new_session": True}
+    return {"pass_fds": [handle, *descriptors], "start_new_session": True}
 
 
 def serve() -> None:
     """Run the tasks of a `WorkerProcess`: the main function of the child."""
     connection = _WorkerConnection(int(sys.argv[1]))
     sys.argv[:2] = []
+    os.environ[_IS_WORKER] = "1"
     os.dup2(2, 1)  # what libraries print is no output of the program
     tasks: SimpleQueue[Any] = SimpleQueue()
     Thread(target=_receive_tasks, args=(connection, tasks), daemon=True).start()
@@ -253,6 +256,11 @@ def _catch_errors(function: Callable[[], Result]) -> Result | _Failure:
         return _Failure(type(error), (error.location, error.message, error.hint))
     except Exception:
         return _Failure(None, tuple(traceback.format_exc().splitlines(keepends=True)))
+
+
+def is_worker() -> bool:
+    """Return whether this process was started by another one that shares out the cores."""
+    return _IS_WORKER in os.environ
 
 
 def available_cores() -> int:

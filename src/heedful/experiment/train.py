@@ -25,7 +25,7 @@ from heedful.config import (
     to_overrides,
 )
 from heedful.data.shuffling import DataCursor
-from heedful.errors import ConfigError, RunError, StorageError, check
+from heedful.errors import ConfigError, RunError, StorageError, check, format_count
 from heedful.experiment.batch_size import with_largest_batch_size, with_saved_batch_size
 from heedful.experiment.data_modules import load_data
 from heedful.experiment.environment import (
@@ -44,14 +44,14 @@ from heedful.experiment.plan import (
     load_recipe_with_data,
     run_folder,
 )
+from heedful.experiment.ranks import join_ranks
 from heedful.recipes.recipe import RecipeArgument
 from heedful.runs import Run, resolve_device
 from heedful.storage.atomic import clean_up_interrupted, lock_folder
 from heedful.training.callbacks import Callback
 from heedful.training.checkpoints import CheckpointManager, Snapshot
 from heedful.training.config import TrainingConfig
-from heedful.training.data_parallel import init_distributed
-from heedful.training.distributed import SINGLE_PROCESS, DistributedContext, is_distributed
+from heedful.training.distributed import DistributedContext
 from heedful.training.prefetching import prefetch
 from heedful.training.progress import log_line, log_to_file
 from heedful.training.state import (
@@ -136,17 +136,23 @@ train_or_interrupt = _interrupting(train)
 
 
 def run_plan(plan: TrainingPlan) -> TrainingResult:
-    """Start, resume, extend or finish the run of a plan; with multiple ranks, each calls it."""
+    """Start, resume, extend or finish the run of a plan; with a launcher, each rank calls it."""
     plan = plan.checked()
+    with restore_stop_signals(), join_ranks(plan, train_rank) as (dist_context, device):
+        return train_rank(plan, dist_context, device)
+
+
+def train_rank(
+    plan: TrainingPlan, dist_context: DistributedContext, device: torch.device
+) -> TrainingResult:
+    """Train a plan that was checked; with multiple ranks, each calls it."""
     with ExitStack() as stack:
-        stack.enter_context(restore_stop_signals())
-        dist_context, device = SINGLE_PROCESS, plan.device
-        if is_distributed():
-            ranks = init_distributed(plan.device, plan.config.distributed_strategy)
-            dist_context, device = stack.enter_context(ranks)
         console = stack.enter_context(_open_run(plan, dist_context))
         plan = replace(plan, device=device, console=console)
         _warn_if_threads_spin(device, plan.log)
+        if dist_context.shares_parameters:
+            threads = format_count(torch.get_num_threads(), "thread")
+            plan.log(f"training in {dist_context.world_size} processes of {threads} each")
         if plan.auto_find_batch_size:
             plan = with_saved_batch_size(plan)
         checkpoints = CheckpointManager(plan.run.checkpoints, plan.config.checkpoints, plan.log)
@@ -169,6 +175,7 @@ def run_plan(plan: TrainingPlan) -> TrainingResult:
             job.start()
         else:
             job.resume(snapshot)
+        dist_context.barrier()  # ranks may share parameters, which are all there now
         if is_changed:  # not before: it may fail above
             plan.run.replace_recipe(plan.recipe)
         return _run_job(job, notice)

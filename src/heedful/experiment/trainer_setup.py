@@ -65,7 +65,7 @@ def build_trainer(
     trainer = Trainer(
         model,
         objective,
-        config.optimizer.build(model),
+        dist_context.shard_optimizer(config.optimizer.build(model)),
         learning_rate,
         clipping=GradientClipper(config.max_grad_norm, config.max_grad_value),
         precision=MixedPrecision(precision, device.type),

@@ -114,6 +114,7 @@ class PairData(TaskData):
         PreparedDataConfig,
     )
     batch_size_setting = "training.batching.max_tokens"
+    min_rank_batch_size = 384
     batch_size_unit = "tokens"
     data_module: ClassVar[type[DataModule]] = PairDataModule
 

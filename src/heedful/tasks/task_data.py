@@ -142,6 +142,8 @@ class TaskData(ABC):
     batch_size_setting: ClassVar[str]
     """The setting that --auto-find-batch-size changes."""
     batch_size_unit: ClassVar[str]
+    min_rank_batch_size: ClassVar[int] = 4
+    """Of `batch_size_setting`, below which another process on a CPU brings nothing."""
     data_module: ClassVar[type[DataModule]] = RowDataModule
 
     @property
@@ -238,6 +240,10 @@ class TaskData(ABC):
     def batch_size(self, config: ExperimentConfig) -> int:
         """Return the value of `batch_size_setting`."""
         return attrgetter(self.batch_size_setting)(config)
+
+    def max_ranks(self, config: ExperimentConfig) -> int:
+        """Return the number of processes among which a batch may be divided on a CPU."""
+        return max(1, self.batch_size(config) // self.min_rank_batch_size)
 
 
 class NumericData(TaskData):

@@ -73,6 +73,9 @@ class TrainingConfig(BaseConfig):
     """Micro-batches per optimizer step."""
     distributed_strategy: Annotated[Literal["ddp", "fsdp"], "execution"] = "ddp"
     """With several processes: each holds all parameters (DDP) or a shard of them (FSDP2)."""
+    cpu_processes: Annotated[PositiveInt | None, Field(le=256), "execution"] = None
+    """Processes that share a training on a CPU, each on cores of its own; 1 for threads alone. If
+    null, one for every two cores, if there are four or more and batches are large enough."""
     precision: PrecisionName | None = None
     """Data type of matrix products; parameters are always fp32. If null, it is fp32; for
     translation on a GPU that has it, bf16."""

@@ -32,7 +32,6 @@ from heedful.layers.self_attention import SelfAttention
 from heedful.layers.sublayers import PositionwiseLayer
 from heedful.models.base import ModelOutput
 from heedful.models.scheduled_sampling import InputSampler
-from heedful.pytree import map_tensors, tensors_of
 from heedful.storage.state_dict import unique_weights
 from heedful.training.distributed import (
     FAILURE_KEY,
@@ -42,6 +41,7 @@ from heedful.training.distributed import (
     DistributedStrategy,
     get_rng_states,
     set_rng_states,
+    shard_rows,
 )
 
 _POLL_INTERVAL = 0.05  # seconds
@@ -138,6 +138,7 @@ class DDPContext(DistributedContext):
     def __init__(self, rank: int, world_size: int, store: Store) -> None:
         self.rank = rank
         self.world_size = world_size
+        self.loss_factor = float(world_size)  # DDP and FSDP average gradients
         self._store = store
         self._barrier_count = 0
 
@@ -157,11 +158,7 @@ class DDPContext(DistributedContext):
 
     @override
     def shard_batch(self, batch: Any) -> BatchShard:
-        """Return every `world_size`-th row; without one, the first row with weight 0."""
-        num_rows = len(next(tensors_of(batch)))
-        rows = slice(self.rank, None, self.world_size) if self.rank < num_rows else slice(0, 1)
-        shard = map_tensors(lambda tensor: tensor[rows], batch)
-        return BatchShard(shard, 1.0 if self.rank < num_rows else 0.0)
+        return shard_rows(batch, self.rank, self.world_size)
 
     @override
     def all_reduce(self, tensor: Tensor) -> Tensor:

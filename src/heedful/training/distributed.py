@@ -5,16 +5,19 @@ number of ranks; if one rank dies or fails, the others end with an error instead
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import get_total_norm
+from torch.optim import Optimizer
 
 from heedful.errors import HeedfulError
-from heedful.storage.state_dict import unique_weights
+from heedful.pytree import map_tensors, tensors_of
+from heedful.storage.state_dict import gather_shards, shard_like, unique_weights
 
 DistributedStrategy = Literal["ddp", "fsdp"]
 Result = TypeVar("Result")
@@ -41,6 +44,10 @@ class DistributedContext:
     rank = 0
     world_size = 1
     is_sharded = False
+    shares_parameters = False
+    """Whether the ranks have the same parameters in the same memory."""
+    loss_factor = 1.0
+    """By which a loss is multiplied, so that its gradients are summed over ranks."""
 
     @property
     def is_main_process(self) -> bool:
@@ -59,6 +66,20 @@ class DistributedContext:
         """Accumulate gradients without all-reducing them (DDP's `no_sync`)."""
         del wrapped_model
         return nullcontext()
+
+    def shard_optimizer(self, optimizer: Optimizer) -> Optimizer:
+        """Let a new optimizer update the part of the parameters that is for this rank."""
+        return optimizer
+
+    def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> Sequence[nn.Parameter]:
+        """Sum gradients over ranks, if that is still to be done; return what is updated here."""
+        return parameters
+
+    @torch.no_grad()
+    def total_norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Return the norm of all gradients, of which a rank may have a part."""
+        norm = get_total_norm(list(gradients))
+        return gather_shards(norm)
 
     def inference_model(self, model: nn.Module) -> nn.Module:
         """Return the module to validate and decode with."""
@@ -89,6 +110,16 @@ class DistributedContext:
         """Return the unsharded parameters as they are saved; a collective operation."""
         return unique_weights(model)
 
+    def full_optimizer_state(self, optimizer: Optimizer) -> dict[int, dict[str, Any]]:
+        """Return the state by the index of a parameter, as it is saved; a collective operation."""
+        state: dict[int, dict[str, Any]] = optimizer.state_dict()["state"]
+        return state
+
+    def shard_like(self, full_tensor: Tensor, reference: Tensor) -> Tensor:
+        """Return the part of a saved tensor that belongs to a parameter as the optimizer has it."""
+        is_alike = full_tensor.shape == reference.shape
+        return shard_like(full_tensor, reference) if is_alike else full_tensor
+
     def barrier(self) -> None:
         """Wait for all ranks, without a time limit."""
 
@@ -103,6 +134,14 @@ class DistributedContext:
 
 
 SINGLE_PROCESS = DistributedContext()
+
+
+def shard_rows(batch: Any, rank: int, world_size: int) -> BatchShard:
+    """Return every `world_size`-th row; without one, the first row with weight 0."""
+    num_rows = len(next(tensors_of(batch)))
+    rows = slice(rank, None, world_size) if rank < num_rows else slice(0, 1)
+    shard = map_tensors(lambda tensor: tensor[rows], batch)
+    return BatchShard(shard, 1.0 if rank < num_rows else 0.0)
 
 
 def is_distributed() -> bool:

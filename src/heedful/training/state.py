@@ -19,7 +19,7 @@ from torch import Tensor
 from heedful.data.shuffling import DataCursor
 from heedful.errors import DiskFullError, HeedfulError, RunError, check
 from heedful.storage.atomic import check_free_space, explain_os_errors, remove_path
-from heedful.storage.state_dict import is_sharded, load_into_model, shard_like
+from heedful.storage.state_dict import is_sharded, load_into_model
 from heedful.training.checkpoints import Snapshot
 from heedful.training.config import TrainingConfig
 from heedful.training.distributed import DistributedContext, get_rng_states, set_rng_states
@@ -140,7 +140,7 @@ def take_snapshot(trainer: Trainer, progress: TrainingProgress, temporary_folder
     dist_context = trainer.dist_context
     tensors = {
         f"{_OPTIMIZER}{index}.{name}": tensor
-        for index, state in trainer.optimizer.state_dict()["state"].items()
+        for index, state in dist_context.full_optimizer_state(trainer.optimizer).items()
         for name, tensor in state.items()
         if tensor is not None  # the momentum of plain SGD
     }
@@ -208,13 +208,12 @@ def _reshard(trainer: Trainer, snapshot: Snapshot) -> dict[str, Tensor]:
     def parameter_of(name: str) -> Tensor:
         if name.startswith(_EMA):
             return averages[name.removeprefix(_EMA)]
-        return parameters[int(name.removeprefix(_OPTIMIZER).partition(".")[0])].detach()
+        return parameters[int(name.removeprefix(_OPTIMIZER).partition(".")[0])]
 
     def shard(name: str, tensor: Tensor) -> Tensor:
         if name.startswith(_RNG):
             return tensor
-        parameter = parameter_of(name)
-        return shard_like(tensor, parameter) if tensor.shape == parameter.shape else tensor
+        return trainer.dist_context.shard_like(tensor, parameter_of(name))
 
     tensors = {name: shard(name, tensor) for name, tensor in snapshot.training_tensors.items()}
     folder = snapshot.extra_folders.get(_SHARDS)
@@ -266,7 +265,7 @@ def load_sharded_tensors(folder: Path, reference_for: Callable[[str], Tensor]) -
     from torch.distributed.checkpoint.state_dict_loader import load
 
     names = FileSystemReader(folder).read_metadata().state_dict_metadata
-    tensors = {name: torch.empty_like(reference_for(name)) for name in names}
+    tensors = {name: torch.empty_like(reference_for(name).detach()) for name in names}
     is_single_process = not any(map(is_sharded, tensors.values()))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")

@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple, Self
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
 from heedful.acceleration.registry import accelerate_for_training
@@ -51,14 +50,18 @@ class ExponentialMovingAverage:
                 self._shadow[name].copy_(tensor)
 
     @contextmanager
-    def average_parameters(self) -> Iterator[None]:
-        """Give the model the averaged parameters inside the context."""
+    def average_parameters(self, barrier: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Give the model the averaged parameters inside the context; ranks may share them."""
         saved = {name: tensor.detach().clone() for name, tensor in self._parameters.items()}
+        barrier()
         self._copy_into_model(self._shadow)
+        barrier()
         try:
             yield
         finally:
+            barrier()
             self._copy_into_model(saved)
+            barrier()
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the average by parameter name; the tensors are not copied."""
@@ -96,10 +99,14 @@ class GradientClipper(NamedTuple):
     max_norm: float | None = None
     max_value: float | None = None
 
-    def __call__(self, parameters: Sequence[nn.Parameter]) -> Float[Tensor, ""]:
+    def __call__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        total_norm: Callable[[Sequence[Tensor]], Tensor] = SINGLE_PROCESS.total_norm,
+    ) -> Float[Tensor, ""]:
         """Clip the gradients in place and return their norm before clipping."""
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        norm = _gradient_norm(gradients)
+        norm = total_norm(gradients)
         # No synchronization with the GPU: an infinite limit changes nothing.
         is_finite = norm.isfinite()
         if self.max_value is not None:
@@ -107,17 +114,10 @@ class GradientClipper(NamedTuple):
             for gradient in gradients:
                 gradient.clamp_(-limit, limit)
         if self.max_norm is not None and gradients:
-            clamped_norm = norm if self.max_value is None else _gradient_norm(gradients)
+            clamped_norm = norm if self.max_value is None else total_norm(gradients)
             factor = torch.where(is_finite, (self.max_norm / clamped_norm).clamp(max=1), 1)
             torch._foreach_mul_(gradients, factor)
         return norm
-
-
-@torch.no_grad()
-def _gradient_norm(gradients: Sequence[Tensor]) -> Float[Tensor, ""]:
-    norm = get_total_norm(list(gradients))
-    # The norm of sharded gradients is a DTensor.
-    return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
 
 
 PrecisionName = Literal["fp32", "bf16", "fp16"]
@@ -316,7 +316,8 @@ class Trainer:
 
     def averaged_parameters(self) -> AbstractContextManager[None]:
         """Give the model the parameters it is evaluated with: their average, if there is one."""
-        return self.ema.average_parameters() if self.ema is not None else nullcontext()
+        barrier = self.dist_context.barrier
+        return self.ema.average_parameters(barrier) if self.ema is not None else nullcontext()
 
     def _update_at_once(
         self, micro_batches: Sequence[Any], learning_rate: float
@@ -334,8 +335,13 @@ class Trainer:
             for group in self.optimizer.param_groups:
                 group["lr"] = learning_rate * group.get("lr_scale", 1.0)
             self.precision.optimizer_step(self.optimizer)
-        self.optimizer.zero_grad(set_to_none=True)
+        self._clear_gradients()
         return losses, skip_reason
+
+    def _clear_gradients(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        for parameter in self._trainable_parameters:  # where ranks share them, it has others
+            parameter.grad = None
 
     def compute_gradients(
         self, micro_batches: Sequence[Any], normalizer: float | Tensor
@@ -352,8 +358,9 @@ class Trainer:
             with nullcontext() if is_last else self.dist_context.no_sync(self._wrapped_model):
                 losses = self._backward_micro_batch(batch, normalizer)
             names, values = list(losses), [*values, torch.stack(list(losses.values()))]
+        parameters = self.dist_context.sum_gradients(self._trainable_parameters)
         self.precision.unscale_gradients(self.optimizer)
-        norm = self.gradient_clipper(self._trainable_parameters)
+        norm = self.gradient_clipper(parameters, self.dist_context.total_norm)
         total = self.dist_context.all_reduce(torch.stack(values).sum(dim=0))
         return names[1:], torch.cat([total, norm.to(total).view(1)])
 
@@ -367,8 +374,7 @@ class Trainer:
             loss = self.objective(self._wrapped_model, rows, self.step, self._training_model)
         factor = weight / normalizer
         total = sum(loss.auxiliary_losses.values(), loss.main_loss) * factor
-        # DDP and FSDP average gradients over ranks; the sum is needed.
-        self.precision.backward(total * self.dist_context.world_size)
+        self.precision.backward(total * self.dist_context.loss_factor)
         losses = {"": loss.main_loss, **loss.auxiliary_losses}
         return {name: value.detach().float() * factor for name, value in losses.items()}
 
@@ -378,9 +384,11 @@ class Trainer:
             return ""
         if losses.are_finite and self.precision.handle_overflow():
             return "overflow"
-        nonfinite = (
-            f"first in {name}"
-            for name, parameter in self.model.named_parameters()
-            if parameter.grad is not None and not parameter.grad.isfinite().all()
+        named = dict(self.model.named_parameters())
+        flags = (
+            parameter.grad is not None and not bool(parameter.grad.isfinite().all())
+            for parameter in named.values()
         )
+        is_nonfinite = zip(named, self.dist_context.all_reduce_any(*flags), strict=True)
+        nonfinite = (f"first in {name}" for name, flag in is_nonfinite if flag)
         return f"{losses.describe()} ({next(nonfinite, 'all gradients are finite')})"

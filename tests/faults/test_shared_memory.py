@@ -1,0 +1,125 @@
+"""Ranks on the cores of one machine learn what one process learns, and end together."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import heedful
+from heedful.errors import HeedfulError
+from heedful.experiment import ranks
+from tests.commands import write_recipe
+from tests.equivalence.test_resuming import assert_same_end, wait_for
+from tests.faults.test_ranks import assert_alike, assert_no_step_is_told_twice, has_taken, metrics
+from tests.forking import ForkedCommand
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="ranks share memory on Linux"),
+]
+
+LONG = "training.max_steps=100000"
+MAX_SECONDS = 300
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    path = write_recipe(tmp_path, steps=20, every=10)
+    # However long it is meant to go on, it begins the same.
+    path.write_text(
+        path.read_text().replace("{type: linear, warmup_steps: 10}", "{type: constant}")
+    )
+    return path
+
+
+def train(recipe, run, *overrides, num_processes):
+    settings = [*overrides, f"training.cpu_processes={num_processes}"]
+    heedful.train(str(recipe), run, settings=settings)
+    return run
+
+
+@pytest.mark.parametrize(
+    "optimizer", ["adamw", "{type: sgd, momentum: 0.9}", "adagrad"], ids=lambda text: text[:12]
+)
+def test_processes_match_one(optimizer, recipe, tmp_path):
+    """Three batches of a row or two in each step, with an average of the weights."""
+    overrides = ["training.gradient_accumulation_steps=3", "training.batching.max_tokens=14"]
+    overrides += ["training.ema.decay=0.9", f"training.optimizer={optimizer}"]
+    if not optimizer.startswith("{"):
+        overrides[-1] = f"training.optimizer.type={optimizer}"
+    one = train(recipe, tmp_path / "one", *overrides, num_processes=1)
+    for count in (2, 4):
+        run = train(recipe, tmp_path / str(count), *overrides, num_processes=count)
+        assert_alike(one, run)
+        for mine, theirs in zip(metrics(one), metrics(run), strict=True):
+            for name in ("loss", "grad_norm", "num_tokens", "num_targets", "epoch"):
+                assert theirs[name] == pytest.approx(mine[name], rel=1e-4), name
+
+
+def test_resumed_processes_match_uninterrupted_bitwise(recipe, tmp_path):
+    how = ["training.ema.decay=0.9", "model.encoder.dropout=0.2", "model.decoder.dropout=0.2"]
+    whole = train(recipe, tmp_path / "whole", *how, num_processes=2)
+    run = train(recipe, tmp_path / "run", *how, "training.max_steps=10", num_processes=2)
+    train(recipe, run, *how, num_processes=2)
+    assert_same_end(whole, run)
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 3)])
+def test_run_resumes_with_another_number_of_processes(before, after, recipe, tmp_path):
+    whole = train(recipe, tmp_path / "whole", num_processes=1)
+    run = train(recipe, tmp_path / "run", "training.max_steps=10", num_processes=before)
+    train(recipe, run, num_processes=after)
+    assert_alike(whole, run)
+    assert_no_step_is_told_twice(run)
+
+
+def start(recipe, run, *overrides):
+    words = ["train", recipe, "--run", run]
+    for override in (*overrides, "training.cpu_processes=2"):
+        words += ["--set", override]
+    return ForkedCommand(*words, stdout=-1, stderr=-1)
+
+
+def children(process):
+    path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return [int(pid) for pid in path.read_text().split()]
+
+
+def test_killed_process_is_reported_and_nothing_is_lost(recipe, tmp_path):
+    run = tmp_path / "run"
+    process = start(recipe, run, LONG)
+    wait_for(has_taken(run, 20), process)
+    (child,) = children(process)
+    os.kill(child, signal.SIGKILL)
+    _, err = process.communicate(timeout=MAX_SECONDS)
+    assert process.returncode == 1
+    assert "rank 1 of 2: the process died (killed by SIGKILL)" in err
+    assert "run the same command to resume from the last checkpoint" in err
+    train(recipe, run, "training.max_steps=40", num_processes=2)
+    assert_same_end(
+        train(recipe, tmp_path / "whole", "training.max_steps=40", num_processes=2), run
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_processes_end_with_the_first(number, recipe, tmp_path):
+    run = tmp_path / "run"
+    process = start(recipe, run, LONG)
+    wait_for(has_taken(run, 10), process)
+    (child,) = children(process)
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=MAX_SECONDS)
+    assert process.returncode == (0 if number == signal.SIGINT else -number)
+    assert ("the same command resumes" in out) == (number == signal.SIGINT)
+    wait_for(lambda: not Path(f"/proc/{child}").exists(), process)
+
+
+def test_error_of_another_process_is_raised_here(recipe, tmp_path, monkeypatch):
+    class _FailingJob(ranks.RankJob):
+        def setup(self, *, is_shared):
+            raise HeedfulError("there", "it failed", "do something else")
+
+    monkeypatch.setattr(ranks, "RankJob", _FailingJob)
+    with pytest.raises(HeedfulError):
+        train(recipe, tmp_path / "run", num_processes=2)
