@@ -17,7 +17,7 @@ from heedful.attention.alignments import FixedAlignmentConfig, SoftmaxAlignmentC
 from heedful.attention.edits import AttentionEdit, find_attention
 from heedful.decoding.requests import RequestControl
 from heedful.errors import ArgumentError, ConfigError, DataError, RunError
-from heedful.inspection.attention_layers import AttentionSelection
+from heedful.inspection.attention_selection import AttentionSelection
 from heedful.inspection.figures import render_html, render_svg
 from heedful.models.ensembles import ensemble_members
 from heedful.parallel import cancelled
