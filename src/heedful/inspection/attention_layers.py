@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from heedful.inspection.attention_trace import TraceRecord
+from heedful.inspection.large_maps import DeferredWeights
 from heedful.inspection.mechanism_overlays import Overlays, overlays_to_json, select_overlays
 from heedful.models.base import Decoder
 from heedful.shapes import Float
@@ -93,6 +94,21 @@ class AttentionLayer(NamedTuple):
     """The largest weight that a query gives to positions which the mask hides: 0 but for bugs."""
     overlays: Overlays = MappingProxyType({})
     """What the mechanism knows beside its weights, (H, T) or (H, T, S): `OVERLAY_FIELDS`."""
+    deferred: DeferredWeights | None = None
+    """Computes rows where there are too many weights to hold: `weights` then are views of a NaN."""
+
+    def read_rows(self, head: int, start: int, stop: int) -> Float[np.ndarray, "R S"]:
+        """Return the weights of some queries."""
+        if self.deferred is not None:
+            return self.deferred.read_rows(head, start, stop)
+        return self.weights[head, start:stop]
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether no query gives weight to a position after its own."""
+        if self.deferred is not None:
+            return not self.read_rows(0, 0, 1)[0, self.first_step + 1 :].any()
+        return not np.triu(self.weights, 1 + self.first_step).any()
 
     @property
     def is_intra(self) -> bool:
@@ -103,8 +119,9 @@ class AttentionLayer(NamedTuple):
         """Return the overlays of one head, (T,) or (T, S)."""
         return {name: values[head] for name, values in self.overlays.items()}
 
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
+    def to_json(self, *, has_weights: bool = True) -> dict[str, Any]:
+        """Return JSON values; without weights, their shape."""
+        has_weights = has_weights and self.deferred is None
         return {
             "path": self.path,
             "type": self.kind,
@@ -112,7 +129,10 @@ class AttentionLayer(NamedTuple):
             "queries": list(self.queries.tokens),
             "keys": list(self.keys.tokens),
             "grid": self.keys.grid and list(self.keys.grid),
-            "weights": self.weights.astype("float64").round(_DIGITS).tolist(),
+            "shape": list(self.weights.shape),
+            "weights": self.weights.astype("float64").round(_DIGITS).tolist()
+            if has_weights
+            else None,
             "is_default": self.is_default,
             "is_intra": self.is_intra,
             "overlays": [
@@ -176,6 +196,12 @@ def collect_layers(
         if axes is None:
             continue
         kind, queries, keys = axes
+        if record.deferred is not None:
+            if record.deferred.shape[1:] == (len(queries.tokens), len(keys.tokens)):
+                layers.append(_defer_layer(record, record.deferred, axes))
+            else:
+                blocked_kinds.add(kind)
+            continue
         shape, is_intra = record.weights.shape, record.role == "intra"
         queries = keys if is_intra else queries
         num_queries, num_keys = len(queries.tokens), len(keys.tokens)
@@ -208,6 +234,14 @@ def collect_layers(
             )
             layers.append(_reversed(layer) if ".backward_cell." in record.module_path else layer)
     return [layer for layer in layers if layer.kind not in blocked_kinds]
+
+
+def _defer_layer(record: TraceRecord, deferred: DeferredWeights, axes: Axes) -> AttentionLayer:
+    weights = np.broadcast_to(np.float32(np.nan), deferred.shape)
+    first_step = deferred.shape[2] - deferred.shape[1] if axes[0] == "self" else 0
+    return AttentionLayer(
+        *axes, weights, path=record.module_path, first_step=first_step, deferred=deferred
+    )
 
 
 def _reversed(layer: AttentionLayer) -> AttentionLayer:

@@ -227,8 +227,10 @@ class Predictor(ABC, Generic[RequestT, ResultT]):
 
             effects = [
                 row_effects(plain, layer, log_probs[0], force, effect_seconds)
-                if layer.is_default and layer.queries.tokens[:1] != [BOS_LABEL]
-                else None  # where BOS has a row, row t is not of step t
+                if layer.is_default
+                and layer.deferred is None
+                and layer.queries.tokens[:1] != [BOS_LABEL]  # else row t is not of step t
+                else None
                 for layer in layers
             ]
             checks = [one._replace(effects=kl) for one, kl in zip(checks, effects, strict=True)]
