@@ -3,7 +3,8 @@
 A map of 8,192 x 8,192 weights is 256 MiB for each head. Within `deferring_weights`, traces keep the
 inputs of such calls instead; a map is shown from tiles of one byte a weight, in levels of which
 each cell is the largest of four of the level before, so that no large weight vanishes. Invariants:
-a row that is read is that of the call; a byte is 0 only where all weights below it are 0.
+a row that is read is that of the call; a byte is 0 only where all weights below it are 0, and grows
+with the largest of them.
 """
 
 from collections.abc import Callable, Iterator
@@ -91,8 +92,10 @@ class DeferredWeights(NamedTuple):
     def read_rows(self, head: int, start: int, stop: int) -> Float[np.ndarray, "R S"]:
         """Compute rows of a head."""
         queries, mask = self.queries[..., start:stop, :], self._read_mask(start, stop)
-        state = self.state and self.state._replace(num_queries=self.state.num_queries + start)
-        attention = self.attention
+        attention, state = self.attention, self.state
+        if state is None and attention.needs_positions:
+            state = attention.initial_state(self.memory)
+        state = state and state._replace(num_queries=state.num_queries + start)
         if isinstance(attention, MultiHeadAttention) and type(attention.score) in _ALIKE_HEADS:
             rows = self._compute_head(attention, head, queries, mask, state)
         else:
@@ -140,13 +143,23 @@ class MapPyramid(NamedTuple):
 
     @classmethod
     def build(
-        cls, read_rows: Callable[[int, int], NDArray[np.float32]], num_rows: int, num_columns: int
+        cls,
+        read_rows: Callable[[int, int], NDArray[np.float32]],
+        num_rows: int,
+        num_columns: int,
+        *,
+        is_faint: bool = False,
     ) -> "MapPyramid":
-        """Quantize a map by blocks of rows, and take the largest of each four cells."""
+        """Quantize a map by blocks of rows, and take the largest of each four cells.
+
+        A byte is 255 w; with `is_faint` 255 w^(1/4), which tells small weights apart.
+        """
         finest = np.empty((num_rows, num_columns), np.uint8)
         for start in range(0, num_rows, _BLOCK_ROWS):
             stop = min(start + _BLOCK_ROWS, num_rows)
-            scaled = np.ceil(255 * read_rows(start, stop))  # no weight above 0 is 0
+            rows = read_rows(start, stop)
+            shades = np.sqrt(np.sqrt(rows)) if is_faint else rows
+            scaled = np.ceil(255 * shades)  # no weight above 0 is 0
             finest[start:stop] = np.minimum(scaled, 255, out=scaled)
         levels = [finest]
         while max(levels[-1].shape) > TILE_SIDE:

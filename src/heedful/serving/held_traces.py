@@ -23,6 +23,7 @@ class _MapKey(NamedTuple):
     trace: str
     layer: int
     head: int
+    is_faint: bool
 
 
 class HeldTraces:
@@ -76,7 +77,7 @@ class HeldTraces:
         return {"content": self._pyramid(layer, call).tile(level, x, y)}
 
     def _pyramid(self, layer: AttentionLayer, call: TraceCall) -> MapPyramid:
-        key = _MapKey(call.trace, call.layer, call.head)
+        key = _MapKey(call.trace, call.layer, call.head, call.is_faint)
         if key not in self._pyramids:
             # Before the new one is built: both together would need twice as much.
             used = sum(pyramid.num_bytes for pyramid in self._pyramids.values())
@@ -86,6 +87,7 @@ class HeldTraces:
             self._pyramids[key] = MapPyramid.build(
                 lambda start, stop: layer.read_rows(call.head, start, stop),
                 *layer.weights.shape[1:],
+                is_faint=call.is_faint,
             )
         self._pyramids.move_to_end(key)
         return self._pyramids[key]

@@ -80,6 +80,7 @@ class _Tile(_Map):
     level: Index
     x: Index
     y: Index
+    faint: bool = False
 
 
 class _Row(_Map):
@@ -208,11 +209,12 @@ def _add_traces(router: APIRouter, explainer: Explainer) -> None:
     ) -> Response:
         """Read 256 x 256 weights of a large map, one byte each: 255 w, rounded up.
 
+        With `faint`, 255 w^(1/4), which tells small weights apart.
         Level 0 has all weights; a byte of the next is the largest of four. A map that ends within
         a tile is followed by zeros.
         """
         tile = place.level, place.x, place.y
-        call = TraceCall(trace, place.layer, place.head, tile=tile)
+        call = TraceCall(trace, place.layer, place.head, tile=tile, is_faint=place.faint)
         return await answer(call, if_none_match)
 
     @router.get("/v1/traces/{trace}/row", responses=responses, response_class=Response)

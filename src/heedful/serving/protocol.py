@@ -99,6 +99,8 @@ class TraceCall(NamedTuple):
     query: int = 0
     tile: tuple[int, int, int] | None = None
     """Level, column and row of a tile."""
+    is_faint: bool = False
+    """A byte is 255 w^(1/4) instead of 255 w."""
 
 
 class ItemError(NamedTuple):

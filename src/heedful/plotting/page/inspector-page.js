@@ -67,6 +67,7 @@ const panes = new Map(PANES.map((pane) => [pane, new pane.element()]));
 let editor = /** @type {any} */ (null);
 let isTyping = false;
 let timer = 0;
+let staleTrace = ""; // which the server holds no more
 
 async function explain() {
   const asked = state.value;
@@ -161,6 +162,8 @@ async function exampleOf(model) {
 async function renderFile(format, figure) {
   if (format === "json") return new Blob([JSON.stringify(explanations.get(state.value))]);
   const source = format === "png" ? "svg" : format;
+  const canvas = /** @type {any} */ (document.querySelector("attention-pane map-canvas canvas"));
+  if (format === "png" && canvas) return new Promise((resolve) => { canvas.toBlob(resolve, "image/png"); });
   const text = await models.render({ ...models.requestOf(state.value), ...figure, format: source });
   return format === "png" ? svgToPng(text) : new Blob([text]);
 }
@@ -209,6 +212,11 @@ inputPlace.addEventListener("change", changeInput);
 document.addEventListener("change", (/** @type {any} */ { detail }) => detail?.changes && change(detail.changes, detail.isEdit));
 document.addEventListener("undo", undo);
 document.addEventListener("export", (/** @type {any} */ { detail }) => exportFile(detail));
+document.addEventListener("stale", (/** @type {any} */ { detail: { trace, error } }) => {
+  if (error.status !== 404) statusLine.textContent = error.message;
+  else if (trace !== staleTrace) explain();
+  staleTrace = trace;
+});
 document.addEventListener("keydown", (event) => {
   const isPlain = !event.ctrlKey && !event.metaKey && !event.altKey;
   if (event.key === "u" && isPlain && !isTextField(event.target)) undo();
