@@ -27,6 +27,7 @@ from heedful.attention.edits import (
 from heedful.attention.memory import AttentionState, query_positions
 from heedful.errors import check
 from heedful.inspection.attention_layers import AttentionLayer, without_words
+from heedful.inspection.expert_routing import ExpertRouting
 from heedful.pytree import Module, ModuleChange, rebuild_modules
 from heedful.shapes import Bool, Float, Int, Mask, Queries, Scores, Weights
 
@@ -103,6 +104,8 @@ class Explanation(NamedTuple):
     top: Sequence[Sequence[TokenScore]]
     """The most probable tokens of each step; the last step predicts EOS where outputs end so."""
     checks: Sequence[LayerChecks]
+    experts: Sequence[ExpertRouting] = ()
+    """Of each mixture of experts."""
 
     def to_json(
         self, result: Mapping[str, Any] | None = None, *, max_weights: float = math.inf
@@ -128,6 +131,7 @@ class Explanation(NamedTuple):
                 for step in self.top
             ],
             "checks": [checks.to_json() for checks in self.checks],
+            "experts": [routing.to_json() for routing in self.experts],
         }
 
     @classmethod
@@ -139,6 +143,7 @@ class Explanation(NamedTuple):
             list(map(_read_layer, fields["layers"])),
             [[TokenScore(**score) for score in step] for step in fields["top"]],
             list(map(LayerChecks.from_json, fields["checks"])),
+            list(map(ExpertRouting.from_json, fields.get("experts", ()))),
         )
 
 

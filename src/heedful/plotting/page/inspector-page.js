@@ -15,6 +15,7 @@ import { ComparePane } from "./compare-pane.js";
 import { create, isTextField } from "./dom.js";
 import { EditPane } from "./edit-pane.js";
 import { download, ExportPane, svgToPng } from "./export-pane.js";
+import { ExpertPane } from "./expert-pane.js";
 import { ForecastPane } from "./forecast-pane.js";
 import { GlimpsePane } from "./glimpse-pane.js";
 import { ImageInput } from "./image-input.js";
@@ -38,6 +39,7 @@ const PANES = [
   { accepts: ({ result: { glimpses } }) => Boolean(glimpses), element: GlimpsePane },
   { accepts: hasImage, element: ImagePane },
   { accepts: ({ layers, result }) => layers.length > 0 || !result.glimpses, element: AttentionPane },
+  { accepts: ({ experts }) => experts?.some(({ tokens }) => tokens.length), element: ExpertPane },
   { accepts: ({ result }) => result.tree?.length > 1, element: TreePane },
   { accepts: () => true, element: ComparePane },
   { accepts: () => true, element: MoviePane },
