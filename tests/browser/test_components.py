@@ -144,3 +144,59 @@ def test_wheel_with_control_zooms_and_dragging_pans(show):
     assert panned_top - top == pytest.approx(50 * scale, rel=0.05)
     page.get_by_role("button", name="Whole map").click()
     assert page.locator("map-canvas").evaluate(view) == [1, 0, 0]
+
+
+# A beam of 8 over 40 steps, of which half of the candidates are pruned.
+TREE = """
+import { BeamTree } from "./beam-tree.js";
+const root = { parent: null, token: null, token_id: null, log_prob: 0, cumulative_log_prob: 0 };
+const nodes = [{ ...root, status: "continued" }];
+let beam = [0];
+for (let step = 0; step < 40; step += 1) {
+  const parents = beam;
+  beam = [];
+  for (let index = 0; index < 16; index += 1) {
+    const status = index < 8 ? "continued" : "pruned";
+    const node = { parent: parents[index % parents.length], token: `w${step}.${index}`, token_id: index };
+    if (index < 8) beam.push(nodes.length);
+    nodes.push({ ...node, log_prob: -1 - index / 4, cumulative_log_prob: -step - index, status });
+  }
+}
+const tree = new BeamTree();
+tree.data = { nodes, best: beam[0] };
+document.querySelector("main").append(tree);
+"""
+COUNT_FRAMES = """() => {
+  window.numFrames = 0;
+  const count = () => { window.numFrames += 1; requestAnimationFrame(count); };
+  requestAnimationFrame(count);
+}"""
+
+
+@pytest.mark.wide
+def test_panned_tree_is_not_laid_out_again_and_keeps_its_frame_rate(show):
+    page = show(script_page(TREE, ("attention_map.css",)))
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.setTimeDomain", {"timeDomain": "threadTicks"})  # of this page alone
+    session.send("Performance.enable")
+
+    def metrics():
+        values = session.send("Performance.getMetrics")["metrics"]
+        return {metric["name"]: metric["value"] for metric in values}
+
+    assert page.locator(".node").count() == 641
+    box = page.locator(".tree").bounding_box()
+    page.wait_for_timeout(500)
+    page.evaluate(COUNT_FRAMES)
+    before = metrics()
+    page.mouse.move(box["x"] + 600, box["y"] + 100)
+    page.mouse.down()
+    for index in range(40):
+        page.mouse.move(box["x"] + 600 - 10 * index, box["y"] + 100 - index)
+    page.mouse.up()
+    num_frames = page.evaluate("window.numFrames")
+    spent = {name: value - before[name] for name, value in metrics().items()}
+    assert spent["LayoutCount"] <= 1
+    assert spent["TaskDuration"] / num_frames < 1 / 20
+    view = page.locator("beam-tree").evaluate("tree => [tree.view.x, tree.view.y]")
+    assert view == pytest.approx([-390, -39], abs=15)

@@ -92,7 +92,7 @@ def test_tree_is_walked_zoomed_and_dragged(open_page):
     zoom = tree.evaluate(view)["zoom"]
     page.keyboard.press("+")
     assert tree.evaluate(view)["zoom"] == pytest.approx(1.25 * zoom)
-    box = page.locator("svg.tree").bounding_box()
+    box = page.locator(".tree").bounding_box()
     page.mouse.move(box["x"] + box["width"] - 5, box["y"] + 40)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] - 65, box["y"] + 30, steps=3)

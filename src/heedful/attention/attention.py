@@ -32,6 +32,9 @@ from heedful.ops import op
 from heedful.shapes import AnyMask, Context, Float, Losses, Queries, Scores, Values, Weights
 
 AttentionRole = Literal["cross", "self", "intra", "image"]
+MAX_HELD_WEIGHTS = 2**24
+"""Of a call that needs none and no gradient; of more, some queries attend at a time."""
+_BLOCK_WEIGHTS = 2**21
 
 
 class AttentionOutput(NamedTuple):
@@ -112,7 +115,7 @@ class Attention(nn.Module, ABC):
     ) -> AttentionOutput:
         """Attend to `memory` with each query.
 
-        Without a state and with `need_weights=False`, `weights` and `alignment` may be None.
+        With `need_weights=False`, `weights` and `alignment` may be None.
         """
 
     @abstractmethod
@@ -212,7 +215,30 @@ class SingleHeadAttention(Attention):
             return AttentionOutput(self.compute_context(queries, memory), None, None, None)
         if self.score.uses_history and queries.size(-2) > 1:
             return self._attend_steps(queries, memory, state)
+        needs_all = need_weights or torch.is_grad_enabled() or torch.compiler.is_compiling()
+        num_weights = queries.numel() // queries.size(-1) * memory.mask.size(-1)
+        is_large = num_weights > MAX_HELD_WEIGHTS and not self.readout.is_per_position
+        if is_large and not needs_all:
+            size = max(1, queries.size(-2) * _BLOCK_WEIGHTS // num_weights)
+            return self._attend_blocks(queries, memory, state, size)
         return attend(self, queries, memory, state)
+
+    def _attend_blocks(
+        self, queries: Queries, memory: Memory, state: AttentionState | None, size: int
+    ) -> AttentionOutput:
+        """Attend with some queries at a time, whose weights are not kept."""
+        next_state: AttentionState | None = state or self.initial_state(memory)
+        *batch, num_queries, _ = queries.shape
+        mask = broadcast_mask(memory.mask, batch, memory.values.size(-2), num_queries)
+        # In place: results between freed weights would keep the allocator from using these again.
+        context = memory.values.new_empty(*batch, num_queries, memory.values.size(-1))
+        for start in range(0, num_queries, size):
+            rows = slice(start, start + size)
+            of_block = memory._replace(mask=mask if mask.size(-2) == 1 else mask[..., rows, :])
+            output = attend(self, queries[..., rows, :], of_block, next_state)
+            context[..., rows, :] = output.context
+            next_state = output.state
+        return AttentionOutput(context, None, None, state and next_state)
 
     def _attend_steps(
         self, queries: Queries, memory: Memory, state: AttentionState | None

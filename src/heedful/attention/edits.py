@@ -293,17 +293,26 @@ class EditedAlignment(AlignmentFunction):
         chosen = [self._select_rows(edit, scores, mask, state) for edit in self._edits]
         visible = mask
         for edit, rows in zip(self._edits, chosen, strict=True):
+            if not edit.scale:
+                continue
             is_removed = _to_row(edit.scale or {}, scores, default=1.0) == 0
             visible = visible & ~(rows & is_removed)
         output = self.inner.align(scores, visible, queries, state)
         weights = output.weights
         for index, (edit, rows) in enumerate(zip(self._edits, chosen, strict=True)):
+            if not rows.any():  # which blocks of a long text have none of
+                continue
             if index in self._alignments:
                 edited = self._alignments[index].align(scores, visible, queries, state).weights
             else:
                 edited = self._edit(edit, weights, visible)
             weights = torch.where(rows, edited, weights)
         return output._replace(weights=weights)
+
+    def of_head(self, head: int) -> "EditedAlignment":
+        """Return the edits of one head, for its scores alone."""
+        edits = [edit for edit in self._edits if edit.head in (None, head)]
+        return EditedAlignment(self._site._replace(num_heads=1), edits).eval()
 
     def _select_rows(
         self, edit: AttentionEdit, scores: Scores, mask: Mask, state: AttentionState | None

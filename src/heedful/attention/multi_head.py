@@ -73,8 +73,8 @@ class MultiHeadAttention(AttentionWrapper):
         if state is None and not need_weights and self.inner.is_softmax_attention:
             context = self.inner.compute_context(head_queries, memory)
             return AttentionOutput(self._merge_heads(context), None, None, None)
-        output = self.inner(head_queries, self._repeat_kv(memory), state)
-        weights = output.weights.mean(dim=-3)  # (*B, T, S)
+        output = self.inner(head_queries, self._repeat_kv(memory), state, need_weights)
+        weights = None if output.weights is None else output.weights.mean(dim=-3)  # (*B, T, S)
         return output._replace(context=self._merge_heads(output.context), weights=weights)
 
     @override

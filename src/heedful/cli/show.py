@@ -25,7 +25,7 @@ from heedful.terminal import (
 
 if TYPE_CHECKING:
     from heedful.attention.edits import AttentionEdit
-    from heedful.inspection.attention_layers import AttentionSelection
+    from heedful.inspection.attention_selection import AttentionSelection
 
 FigureFiles = Annotated[list[Path] | None, figure_option("write a figure of the first text")]
 Kinds = Annotated[
@@ -85,7 +85,7 @@ def show(
     Example: heedful show runs/captions dog.jpg --words --html page.html
     Example: heedful show runs/demo "Puella ambulat." --edit "step=1, set=0" --json
     """
-    from heedful.inspection.attention_layers import AttentionSelection
+    from heedful.inspection.attention_selection import AttentionSelection
     from heedful.runs import load
 
     unused = {"--kind": kind, "--layer": layer, "--head": head, "--words": words, "--lines": lines}

@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from heedful.attention.alignments import AlignmentOutput
+from heedful.attention.alignments import AlignmentOutput, FixedAlignment, SoftAlignment
 from heedful.attention.attention import (
     Attention,
     AttentionOutput,
@@ -38,6 +38,7 @@ from heedful.attention.readouts import GatedReadout
 from heedful.attention.sentinel import SentinelAttention
 from heedful.data.text.batching import Batch, SourceBatch
 from heedful.errors import DataError, check
+from heedful.inspection.large_maps import DeferredWeights, defers
 from heedful.models.base import Seq2SeqModel
 from heedful.models.copying import CopyingHead
 from heedful.models.image_encoders import ImageEncoder
@@ -71,6 +72,8 @@ class TraceRecord:
     """Weights summed over all queries before this call and after it; None without a state."""
     grid: tuple[int, int] | None = None
     """Rows and columns of the memory, if its positions are the cells of an image."""
+    deferred: DeferredWeights | None = None
+    """Computes rows where there are too many weights to hold: `weights` then are views of a NaN."""
 
     @property
     def grid_weights(self) -> Float[Tensor, "B H T R C"]:
@@ -128,8 +131,9 @@ def trace_output(
     """Decode one output once more, with teacher forcing, and return its attention."""
     inputs, targets = torch.tensor([[BOS, *tokens[:-1]], tokens]).split(1)
     batch = map_tensors(lambda tensor: tensor.to(device), Batch(sources, inputs, targets))
+    is_large = defers(len(tokens) * max(len(tokens), int(sources.lengths.max())))
     with trace_attention(model, device="cpu") as records:
-        model(batch, need_weights=True)
+        model(batch, need_weights=not is_large)
     return records
 
 
@@ -153,6 +157,13 @@ def _make_hook(
         indices = [n for n in range(call.queries.size(-2)) if rows is None or first + n in rows]
         if not indices:
             return
+        if rows is None and (deferred := _defer(module, call, output)):
+            weights = torch.full((), math.nan).expand(1, *deferred.shape)
+            positions = tuple(range(first, first + len(indices)))
+            records.append(
+                TraceRecord(module_path, module.role, layer, positions, weights, deferred=deferred)
+            )
+            return
         named_tensors = _named_tensors(module, call, output, indices)
         tensors = {name: tensor.to(device) for name, tensor in named_tensors}
         weights, before = tensors.pop("weights"), tensors.pop("before", None)
@@ -166,6 +177,22 @@ def _make_hook(
         records.append(replace(record, grid=grid) if has_grid else record)
 
     return record_call
+
+
+def _defer(
+    module: Attention, call: _AttentionCall, output: AttentionOutput
+) -> DeferredWeights | None:
+    """Return the inputs of a call if its weights are too many to hold, and are not there yet."""
+    multi_head, function = _multi_head(module), module.alignment_function
+    function = function.inner if isinstance(function, EditedAlignment) else function
+    num_heads = 1 if multi_head is None else multi_head.num_heads
+    is_single = call.memory.mask[..., 0, 0].numel() == 1
+    is_large = defers(num_heads * call.queries.size(-2) * call.memory.mask.size(-1))
+    if output.alignment is not None or not (is_single and is_large):
+        return None
+    if not isinstance(function, SoftAlignment | FixedAlignment):  # a row depends on those before
+        return None
+    return DeferredWeights.from_call(module, call.queries, call.memory, call.state, num_heads)
 
 
 def _make_copy_hook(
@@ -186,14 +213,14 @@ def _named_tensors(
     module: Attention, call: _AttentionCall, output: AttentionOutput, query_indices: list[int]
 ) -> Iterator[tuple[str, Tensor]]:
     alignment = output.alignment
-    if alignment is None:
-        # A kernel without weights has no state either, so queries are independent.
+    if alignment is None and call.state is None:  # queries are independent
         mask = call.memory.mask
         mask = mask if mask.size(-2) == 1 else mask[..., query_indices, :]
         memory = call.memory._replace(mask=mask)
         call = _AttentionCall(call.queries[..., query_indices, :], memory)
-        alignment = module.compute_weights(call.queries, call.memory)
         query_indices = list(range(len(query_indices)))
+    if alignment is None:
+        alignment = module.compute_weights(call.queries, call.memory, call.state)
     query_dim, has_heads = alignment.weights.dim() - 2, _multi_head(module) is not None
 
     def to_rows_and_heads(tensor: Tensor) -> Tensor:

@@ -27,12 +27,15 @@ from heedful.attention.edits import (
 from heedful.attention.memory import AttentionState, query_positions
 from heedful.errors import check
 from heedful.inspection.attention_layers import AttentionLayer, without_words
+from heedful.inspection.expert_routing import ExpertRouting
 from heedful.pytree import Module, ModuleChange, rebuild_modules
 from heedful.shapes import Bool, Float, Int, Mask, Queries, Scores, Weights
 
 PERTURBATIONS = ("permuted", "uniform", "without_strongest")
 """What a row is replaced by: its weights, each moved to the next visible position; the same weight
 at all of them; its weights without the largest."""
+MAX_INLINE_CELLS = 20_000
+"""Of a map, where an explanation has too many weights to be sent as a whole."""
 _DIGITS = 6  # of numbers in JSON
 _TINY = 1e-30
 _MAX_LOG_PROBS = 2**26  # computed together
@@ -60,7 +63,10 @@ class LayerChecks(NamedTuple):
 
     @classmethod
     def from_layer(cls, layer: AttentionLayer) -> "LayerChecks":
-        """Return the checks of weights alone."""
+        """Return the checks of weights alone; none of weights that are not held."""
+        if layer.deferred is not None:
+            nothing = np.empty((len(layer.weights), 0), np.float32)
+            return cls(layer.path, nothing, nothing, layer.max_hidden_weight)
         sums = layer.weights.sum(axis=-1)
         shares = layer.weights / np.maximum(sums, _TINY)[..., None]
         entropies = -(shares * np.log(np.maximum(shares, _TINY))).sum(axis=-1)
@@ -98,24 +104,34 @@ class Explanation(NamedTuple):
     top: Sequence[Sequence[TokenScore]]
     """The most probable tokens of each step; the last step predicts EOS where outputs end so."""
     checks: Sequence[LayerChecks]
+    experts: Sequence[ExpertRouting] = ()
+    """Of each mixture of experts."""
 
-    def to_json(self, result: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def to_json(
+        self, result: Mapping[str, Any] | None = None, *, max_weights: float = math.inf
+    ) -> dict[str, Any]:
         """Return JSON values; `result` is the prediction as JSON, by default in its own words.
 
-        `token_ids` are those of the output: the step `num_prompt_steps` predicts the first.
+        `token_ids` are those of the output: the step `num_prompt_steps` predicts the first. If
+        there are more than `max_weights` in all, those of large maps are None.
         """
+        has_all = sum(layer.weights.size for layer in self.layers) <= max_weights
         num_prompt = getattr(self.result, "num_prompt_tokens", None) or 0
         return {
             "result": self.result.to_json() if result is None else dict(result),
             "token_ids": list(getattr(self.result, "token_ids", ()))[num_prompt:],
             "num_prompt_steps": max(num_prompt - 1, 0),  # the first token is predicted by none
             "edits": [edit.to_json() for edit in self.edits],
-            "layers": [layer.to_json() for layer in self.layers],
+            "layers": [
+                layer.to_json(has_weights=has_all or layer.weights[0].size <= MAX_INLINE_CELLS)
+                for layer in self.layers
+            ],
             "top": [
                 [{**score._asdict(), "log_prob": round(score.log_prob, _DIGITS)} for score in step]
                 for step in self.top
             ],
             "checks": [checks.to_json() for checks in self.checks],
+            "experts": [routing.to_json() for routing in self.experts],
         }
 
     @classmethod
@@ -127,6 +143,7 @@ class Explanation(NamedTuple):
             list(map(_read_layer, fields["layers"])),
             [[TokenScore(**score) for score in step] for step in fields["top"]],
             list(map(LayerChecks.from_json, fields["checks"])),
+            list(map(ExpertRouting.from_json, fields.get("experts", ()))),
         )
 
 
@@ -140,13 +157,19 @@ def _read_layer(fields: Mapping[str, Any]) -> AttentionLayer:
         fields["type"],
         without_words(fields["queries"])._replace(copy_probs=shares["copy_probs"]),
         keys,
-        np.array(fields["weights"], np.float32),
+        _read_weights(fields),
         fields["is_default"],
         None if shares["gates"] is None else arrays["gates"],
         fields["path"],
         fields["first_step"],
         overlays={name: values for name, values in arrays.items() if name not in shares},
     )
+
+
+def _read_weights(fields: Mapping[str, Any]) -> Float[np.ndarray, "H T S"]:
+    if fields["weights"] is None:  # too many to be written
+        return np.broadcast_to(np.float32(np.nan), fields["shape"])
+    return np.array(fields["weights"], np.float32)
 
 
 def _rounded(values: NDArray[Any]) -> Any:
@@ -330,7 +353,7 @@ def _check_positions(edit: AttentionEdit, layer: AttentionLayer, location: str) 
     removed = {position for position, factor in (edit.scale or {}).items() if factor == 0}
     message = f"all positions of {layer.path} are removed"
     check(len(removed) < num_keys, f"{location}.scale", message, "leave one of them")
-    is_causal = num_queries > 1 and not np.triu(layer.weights, 1 + layer.first_step).any()
+    is_causal = num_queries > 1 and layer.is_causal
     weights = edit.set or dict(enumerate(edit.row or ()))
     last = max((position for position, weight in weights.items() if weight > 0), default=0)
     is_hidden = is_causal and "self" in layer.kind and edit.step is not None and last > edit.step

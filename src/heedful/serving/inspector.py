@@ -6,11 +6,12 @@ for them; one that takes too long ends that process alone.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Header, Query
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
@@ -19,7 +20,7 @@ from heedful.plotting.html import list_assets, read_asset, render_served_page
 from heedful.plotting.svg import css_variables
 from heedful.serving.limits import check_inputs, check_options
 from heedful.serving.problems import ProblemError, describe_errors, to_problem
-from heedful.serving.protocol import ExplainCall, Item, ItemError
+from heedful.serving.protocol import ExplainCall, Item, ItemError, TraceCall
 from heedful.serving.service import Service
 from heedful.serving.settings import ServerSettings
 from heedful.serving.supervisor import Supervisor, WorkerLink, worker_lost
@@ -33,9 +34,12 @@ _POLICY = (
 )
 _PALETTE = "palette.css"
 _TYPES = {"js": "text/javascript", "css": "text/css"}
+_BYTES = "application/octet-stream"
 _FIGURES = {"svg": "image/svg+xml", "html": "text/html"}
 _MAX_SAMPLES = 3000  # of an answer
 _item_ids = count(1)
+Index = Annotated[int, Field(ge=0, lt=2**31)]
+Known = Annotated[str | None, Header(description="the ETag of what the client has")]
 
 
 class ExplainRequest(BaseModel):
@@ -65,6 +69,22 @@ class RenderRequest(ExplainRequest):
     layer: PositiveInt = 1
     """Number among the layers of its type."""
     head: PositiveInt = 1
+
+
+class _Map(BaseModel):
+    layer: Index = 0
+    head: Index = 0
+
+
+class _Tile(_Map):
+    level: Index
+    x: Index
+    y: Index
+    faint: bool = False
+
+
+class _Row(_Map):
+    query: Index
 
 
 class Explainer:
@@ -98,11 +118,17 @@ class Explainer:
 
         Raises ProblemError: 504 if it takes too long.
         """
+        item = Item(next(_item_ids), request.input)
+        fields = request.model, item, request.options, request.edits, figure, request.checkpoint
+        return await self._answer(ExplainCall(*fields))
+
+    async def read(self, call: TraceCall) -> bytes:
+        """Return weights of an explanation; raises ProblemError: 404 if it is held no more."""
+        content: bytes = (await self._answer(call))["content"]
+        return content
+
+    async def _answer(self, call: ExplainCall | TraceCall) -> Mapping[str, Any]:
         async with self._lock:
-            item = Item(next(_item_ids), request.input)
-            call = ExplainCall(
-                request.model, item, request.options, request.edits, figure, request.checkpoint
-            )
             try:
                 async with asyncio.timeout(self._settings.timeout):
                     await self._is_ready.wait()
@@ -165,11 +191,47 @@ def _add_runs(router: APIRouter, explainer: Explainer) -> None:
         return JSONResponse({"data": explainer.list_checkpoints(name)})
 
 
+def _add_traces(router: APIRouter, explainer: Explainer) -> None:
+    known = {200: {"content": {_BYTES: {}}}, 304: {"description": "what the client has is right"}}
+    responses = known | describe_errors()
+
+    async def answer(call: TraceCall, known: str | None) -> Response:
+        # Weights of a trace never change; its id is new for each explanation.
+        tag = f'"{sha256(repr(call).encode()).hexdigest()[:32]}"'
+        headers = {"etag": tag, "cache-control": "private, max-age=3600, immutable"}
+        if known == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(await explainer.read(call), media_type=_BYTES, headers=headers)
+
+    @router.get("/v1/traces/{trace}/tile", responses=responses, response_class=Response)
+    async def read_tile(
+        trace: str, place: Annotated[_Tile, Query()], if_none_match: Known = None
+    ) -> Response:
+        """Read 256 x 256 weights of a large map, one byte each: 255 w, rounded up.
+
+        With `faint`, 255 w^(1/4), which tells small weights apart.
+        Level 0 has all weights; a byte of the next is the largest of four. A map that ends within
+        a tile is followed by zeros.
+        """
+        tile = place.level, place.x, place.y
+        call = TraceCall(trace, place.layer, place.head, tile=tile, is_faint=place.faint)
+        return await answer(call, if_none_match)
+
+    @router.get("/v1/traces/{trace}/row", responses=responses, response_class=Response)
+    async def read_row(
+        trace: str, place: Annotated[_Row, Query()], if_none_match: Known = None
+    ) -> Response:
+        """Read the exact weights of a query in a large map, as 32-bit floats, little-endian."""
+        call = TraceCall(trace, place.layer, place.head, place.query)
+        return await answer(call, if_none_match)
+
+
 def build_router(service: Service, settings: ServerSettings, explainer: Explainer) -> APIRouter:
     """Return the page, its files, and the routes that explain, draw and list samples."""
     router = APIRouter(tags=["inspector"])
     _add_page(router)
     _add_runs(router, explainer)
+    _add_traces(router, explainer)
 
     def check_request(body: ExplainRequest) -> None:
         if body.model not in service.models:

@@ -86,6 +86,23 @@ class ExplainCall(NamedTuple):
     """Step of a checkpoint of the training, which predicts instead of the saved parameters."""
 
 
+class TraceCall(NamedTuple):
+    """Weights of an explanation that was too large to be sent, as {"content": bytes}.
+
+    Layers, heads and queries are indices from 0. Without a tile, a row.
+    """
+
+    trace: str
+    """`trace` of the explanation."""
+    layer: int
+    head: int
+    query: int = 0
+    tile: tuple[int, int, int] | None = None
+    """Level, column and row of a tile."""
+    is_faint: bool = False
+    """A byte is 255 w^(1/4) instead of 255 w."""
+
+
 class ItemError(NamedTuple):
     """Why there is no result for an item; `status` is that of HTTP."""
 
@@ -104,3 +121,4 @@ class StreamPart(NamedTuple):
 
 
 Result = Mapping[str, Any] | ItemError
+Call = PredictCall | StreamCall | ExplainCall | TraceCall

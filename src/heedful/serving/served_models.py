@@ -16,13 +16,17 @@ from torch import nn
 from heedful.attention.alignments import FixedAlignmentConfig, SoftmaxAlignmentConfig
 from heedful.attention.edits import AttentionEdit, find_attention
 from heedful.decoding.requests import RequestControl
-from heedful.errors import ArgumentError, ConfigError, DataError, RunError
-from heedful.inspection.attention_layers import AttentionSelection
+from heedful.errors import ArgumentError, ConfigError, DataError, RunError, check
+from heedful.inspection.attention_selection import AttentionSelection
+from heedful.inspection.explanation import Explanation
 from heedful.inspection.figures import render_html, render_svg
+from heedful.inspection.large_maps import deferring_weights
 from heedful.models.ensembles import ensemble_members
 from heedful.parallel import cancelled
 from heedful.runs import Run, load
+from heedful.serving.held_traces import HeldTraces
 from heedful.serving.protocol import (
+    Call,
     ExplainCall,
     Item,
     ItemError,
@@ -32,6 +36,7 @@ from heedful.serving.protocol import (
     ServedRun,
     StreamCall,
     StreamPart,
+    TraceCall,
 )
 from heedful.tasks.prediction import Predictor
 from heedful.tasks.registry import task_routes
@@ -40,6 +45,9 @@ _CANCELLED = ItemError(499, "cancelled")
 _INCOMPLETE_CHARACTERS = "\ufffd\ue000"  # the next token may complete them
 _MAX_EXAMPLE_LENGTH = 2_000  # characters of JSON
 _EFFECT_SECONDS = 3.0  # of an explanation, for each layer
+_MAX_HELD_WEIGHTS = 2**22  # of a call of attention
+_MAX_SENT_WEIGHTS = 2**20  # of an explanation: 9 MB of JSON
+_MAX_FIGURE_CELLS = 2**18
 _ALIGNMENTS = (SoftmaxAlignmentConfig(), FixedAlignmentConfig())
 
 
@@ -178,28 +186,38 @@ class ServedModel:
             self._checkpoint = (checkpoint, loaded)
         return self._checkpoint[1]
 
-    def explain(self, call: ExplainCall) -> list[Result]:
-        """Return a prediction with layers, the best tokens of each step and checks."""
+    def explain(self, call: ExplainCall, traces: HeldTraces) -> list[Result]:
+        """Return a prediction with layers, the best tokens of each step and checks.
+
+        What is too large to be sent is added to the traces.
+        """
         try:
-            predictor = self._predictor_of(call.checkpoint)
-            options = predictor.parse_options(call.options)
-            edits = [
-                AttentionEdit.from_json(edit, location=f"edits[{index}]")
-                for index, edit in enumerate(call.edits)
-            ]
-            request, needs_all = predictor.parse_json(call.item.input), call.figure is None
-            explained = predictor.explain(
-                request,
-                options,
-                edits=edits,
-                need_effects=needs_all,
-                effect_seconds=_EFFECT_SECONDS,
-            )
-            if call.figure is not None:
-                return [{"text": render_figure(explained.result, **call.figure)}]
-            return [explained.to_json(predictor.to_json(explained.result))]
+            with deferring_weights(_MAX_HELD_WEIGHTS):
+                return [self._explain(call, traces)]
         except Exception as error:
             return [to_item_error(error, "input")]
+
+    def _explain(self, call: ExplainCall, traces: HeldTraces) -> dict[str, Any]:
+        predictor = self._predictor_of(call.checkpoint)
+        options = predictor.parse_options(call.options)
+        edits = [
+            AttentionEdit.from_json(edit, location=f"edits[{index}]")
+            for index, edit in enumerate(call.edits)
+        ]
+        explained = predictor.explain(
+            predictor.parse_json(call.item.input),
+            options,
+            edits=edits,
+            need_effects=call.figure is None,
+            effect_seconds=_EFFECT_SECONDS,
+        )
+        if call.figure is not None:
+            return {"text": render_figure(explained, **call.figure)}
+        result = predictor.to_json(explained.result)
+        fields = explained.to_json(result, max_weights=_MAX_SENT_WEIGHTS)
+        if any(layer["weights"] is None for layer in fields["layers"]):
+            fields["trace"] = traces.add(explained.layers)
+        return fields
 
 
 class ServedModels:
@@ -208,16 +226,19 @@ class ServedModels:
     def __init__(self, runs: Sequence[ServedRun], options: Mapping[str, Any]) -> None:
         """`options` are those of `runs.load`."""
         self.models = {run.name: ServedModel(run, options) for run in runs}
+        self._traces = HeldTraces()
         for model in self.models.values():
             list(model.predictor.predict([model.predictor.parse_json(model.example)]))
 
-    def answer(self, call: PredictCall | StreamCall | ExplainCall | None) -> Any:
+    def answer(self, call: Call | None) -> Any:
         """Return the answer to a call; that to None are all models."""
         if call is None:
             return [model.info() for model in self.models.values()]
+        if isinstance(call, TraceCall):
+            return [self._traces.read(call)]
         model = self.models[call.model]
         if isinstance(call, ExplainCall):
-            return model.explain(call)
+            return model.explain(call, self._traces)
         return model.stream(call) if isinstance(call, StreamCall) else model.predict(call)
 
     def take_steps(self) -> int:
@@ -240,8 +261,13 @@ def to_item_error(error: Exception, field: str) -> ItemError:
     return ItemError(500, "the model failed on this input", "the log of the server says why")
 
 
-def render_figure(result: Any, *, format: str, kind: str, layer: int, head: int) -> str:
+def render_figure(explained: Explanation, *, format: str, kind: str, layer: int, head: int) -> str:
     """Return a map of a prediction as an SVG document, or a page of all of them."""
+    result = explained.result
+    num_cells = max((one.weights[0].size for one in explained.layers), default=0)
+    message = f"the map has {num_cells:,} weights, a figure at most {_MAX_FIGURE_CELLS:,}"
+    hint = "shorten the text, or save what is visible as PNG"
+    check(num_cells <= _MAX_FIGURE_CELLS, "figure", message, hint, ArgumentError)
     if format == "svg":
         selection = AttentionSelection([kind], [str(layer)], [str(head)])
         return render_svg(selection.select_of(result, "model"))

@@ -21,6 +21,7 @@ from heedful.serving.protocol import (
     Result,
     StreamCall,
     StreamPart,
+    TraceCall,
 )
 from heedful.serving.worker import ServingJob, ServingWorker
 
@@ -92,7 +93,9 @@ class WorkerLink:
         """Number of streams that have not ended."""
         return len(self._streams)
 
-    def predict(self, call: PredictCall | ExplainCall) -> asyncio.Future[Sequence[Result]]:
+    def predict(
+        self, call: PredictCall | ExplainCall | TraceCall
+    ) -> asyncio.Future[Sequence[Result]]:
         """Send a batch; the future raises the error of a worker that dies."""
         call_id, future = next(_call_ids), self._loop.create_future()
         self._calls[call_id] = future

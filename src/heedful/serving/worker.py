@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from heedful.errors import HeedfulError
 from heedful.parallel import Answer, WorkerDiedError, WorkerProcess
-from heedful.serving.protocol import ExplainCall, PredictCall, ServedRun, StreamCall
+from heedful.serving.protocol import Call, ServedRun
 
 _READY_ID = 0
-_Call = PredictCall | StreamCall | ExplainCall | None  # None asks for the models
+_Call = Call | None  # None asks for the models
 
 
 class _Counted(NamedTuple):
@@ -66,7 +66,7 @@ class ServingWorker:
     `on_message` is called in a thread with one of
     ("ready", [ModelInfo, ...]): the runs are loaded, and each has made a prediction;
     ("failed", HeedfulError): a run cannot be loaded; "died" follows after `kill`;
-    ("result", call_id, [Result, ...], cpu_seconds): the answer to a PredictCall or ExplainCall;
+    ("result", call_id, [Result, ...], cpu_seconds): the answer to a call but StreamCall;
     ("part", call_id, StreamPart | ItemError) and ("end", call_id): of a StreamCall;
     ("steps", count): hypotheses have made so many decoding steps since the last such message;
     ("died", WorkerDiedError): the last message.
@@ -91,7 +91,7 @@ class ServingWorker:
         """Id of the process."""
         return self._process.pid
 
-    def send(self, call_id: int, call: PredictCall | StreamCall | ExplainCall) -> None:
+    def send(self, call_id: int, call: Call) -> None:
         """Send a call, whose id is above 0; never blocks."""
         self._put(lambda: self._process.send(call_id, call))
 

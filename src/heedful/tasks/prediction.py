@@ -25,11 +25,12 @@ from heedful.acceleration.registry import restore_plain
 from heedful.attention.edits import AttentionEdit, edit_models
 from heedful.config import BaseConfig, validate_settings
 from heedful.data.text_files import read_lines
-from heedful.decoding.translation import BOS_LABEL
+from heedful.decoding.translation import BOS_LABEL, EOS_LABEL
 from heedful.errors import DataError, check
 from heedful.evaluation.base import Metric, MetricScore, compute_score
 from heedful.inspection.attention_layers import AttentionLayer
 from heedful.inspection.attention_map import AttentionMap
+from heedful.inspection.expert_routing import name_tokens, trace_experts
 from heedful.inspection.explanation import (
     Explanation,
     LayerChecks,
@@ -214,10 +215,12 @@ class Predictor(ABC, Generic[RequestT, ResultT]):
         result = edited.predict_with_layers(request, options)
         layers = result.attention_layers
         checks = [LayerChecks.from_layer(layer) for layer in layers]
-        log_probs = edited.force(request, result, 1)
+        with trace_experts(edited.models) as gates:
+            log_probs = edited.force(request, result, 1)
+        experts = name_tokens(gates, layers, eos_label=EOS_LABEL)
         check_reach(edits, self.models, layers, 0 if log_probs is None else log_probs.size(1))
         if log_probs is None:
-            return Explanation(result, tuple(edits), layers, [], checks)
+            return Explanation(result, tuple(edits), layers, [], checks, experts)
         top = best_tokens(log_probs[0], num_top, partial(edited.token_names, request))
         if need_effects and len(edited.models) == 1:
             (plain,) = map(restore_plain, edited.models.values())
@@ -227,12 +230,14 @@ class Predictor(ABC, Generic[RequestT, ResultT]):
 
             effects = [
                 row_effects(plain, layer, log_probs[0], force, effect_seconds)
-                if layer.is_default and layer.queries.tokens[:1] != [BOS_LABEL]
-                else None  # where BOS has a row, row t is not of step t
+                if layer.is_default
+                and layer.deferred is None
+                and layer.queries.tokens[:1] != [BOS_LABEL]  # else row t is not of step t
+                else None
                 for layer in layers
             ]
             checks = [one._replace(effects=kl) for one, kl in zip(checks, effects, strict=True)]
-        return Explanation(result, tuple(edits), layers, top, checks)
+        return Explanation(result, tuple(edits), layers, top, checks, experts)
 
     def predict_with_layers(self, request: RequestT, options: Any = None) -> ResultT:
         """Return a prediction with its attention layers."""

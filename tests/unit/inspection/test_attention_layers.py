@@ -7,14 +7,9 @@ import pytest
 
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import ConfigError
-from heedful.inspection.attention_layers import (
-    AttentionLayer,
-    AttentionSelection,
-    TokenAxis,
-    mark_default,
-    parse_numbers,
-)
+from heedful.inspection.attention_layers import AttentionLayer, TokenAxis, mark_default
 from heedful.inspection.attention_map import AttentionMap
+from heedful.inspection.attention_selection import AttentionSelection, parse_numbers
 from heedful.inspection.attention_trace import trace_attention
 from heedful.inspection.mechanism_overlays import OVERLAY_FIELDS
 from heedful.tasks.translation.translator import Translator

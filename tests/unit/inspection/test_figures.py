@@ -8,13 +8,9 @@ import numpy as np
 import pytest
 
 from heedful.inspection import attention_map, figures
-from heedful.inspection.attention_layers import (
-    AttentionLayer,
-    AttentionSelection,
-    TokenAxis,
-    without_words,
-)
+from heedful.inspection.attention_layers import AttentionLayer, TokenAxis, without_words
 from heedful.inspection.attention_map import AttentionMap
+from heedful.inspection.attention_selection import AttentionSelection
 from heedful.plotting.svg import NAMESPACE
 
 RNG = np.random.default_rng(0)

@@ -6,8 +6,9 @@ import torch
 
 from heedful.data.text.token_stream import LMBatchingConfig
 from heedful.inspection import attention_lines, attention_map
-from heedful.inspection.attention_layers import AttentionSelection, collect_layers, without_words
+from heedful.inspection.attention_layers import collect_layers, without_words
 from heedful.inspection.attention_map import AttentionMap
+from heedful.inspection.attention_selection import AttentionSelection
 from heedful.inspection.attention_trace import TraceRecord
 from heedful.models.language_model import LanguageModelConfig, RecurrentBackboneConfig
 from heedful.tasks.language_modeling.generator import TextGenerator

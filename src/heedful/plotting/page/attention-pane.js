@@ -1,8 +1,9 @@
 // The maps of all layers and heads, and the one that is chosen.
 
-import { chosenView, editedCells, forceEdit, listViews, matchingView, removeEdit } from "./attention-views.js";
+import { chosenView, editedCells, forceEdit, listViews, mapData, matchingView, removeEdit } from "./attention-views.js";
 import { AttentionView } from "./attention-view.js";
 import { create, emitChange, findAll } from "./dom.js";
+import { TiledAttention } from "./tiled-attention.js";
 import { ViewChooser } from "./view-chooser.js";
 
 const EDITS = { f: forceEdit, z: removeEdit };
@@ -14,9 +15,10 @@ function isInside(index, tokens) {
 /** Changes `view`, `row` and `column`; the keys f and z force a cell and remove a word. */
 export class AttentionPane extends HTMLElement {
   /** @param {import("./types").PaneData} data */
-  set data({ explanation, state, former }) {
+  set data({ explanation, state, former, models }) {
     this.state = state;
     this.former = former;
+    this.models = models;
     this.views = listViews(explanation);
     this.role = "region";
     this.ariaLabel = "attention";
@@ -41,14 +43,14 @@ export class AttentionPane extends HTMLElement {
     if (!view) return this.figure.replaceChildren(create("p", "empty", "no attention to show"));
     const { row, column } = this.state;
     const { queries, keys, is_intra, overlays } = view.layer;
-    const shown = new AttentionView();
+    const shown = view.weights ? new AttentionView() : new TiledAttention();
     shown.data = {
-      source: keys, target: queries, weights: view.weights, note: view.caption, is_intra, overlays: overlays[view.head ?? 0],
-      isEdited: editedCells(view, this.state.edits), former: this.former ? matchingView(view, this.former)?.weights : undefined,
+      ...mapData(view, this.state, this.models), is_intra, overlays: overlays[view.head ?? 0],
+      isEdited: editedCells(view, this.state.edits), former: this.former ? matchingView(view, this.former)?.weights ?? undefined : undefined,
     };
     this.figure.replaceChildren(shown);
     if (isInside(row, queries) && isInside(column, keys)) shown.keep({ row, column });
-    if (needsFocus) findAll(`.cell[data-row="${row}"][data-column="${column}"]`, shown)[0]?.focus();
+    if (needsFocus && row !== null) findAll(`.cell[data-row="${row}"][data-column="${column}"], map-canvas canvas`, shown)[0]?.focus();
     shown.addEventListener("keep", (/** @type {any} */ { detail }) => {
       const isKept = detail.row !== null || detail.column !== null; // else the focus may have moved to a button
       if (isKept && shown.isConnected) emitChange(this, detail);

@@ -1,15 +1,16 @@
 // The maps of an explanation, and edits of a chosen cell or word.
 
 /** The maps of all layers and heads; those that show how the output came about come first. @type {(explanation: any) => import("./types").LayerView[]} */
-export function listViews({ layers, checks }) {
+export function listViews({ layers, checks, trace }) {
   return layers
     .flatMap((layer, index) => {
       const alike = layers.filter(({ type }) => type === layer.type);
       const number = alike.length > 1 ? [`layer ${alike.indexOf(layer) + 1}`] : [];
-      return layer.weights.map((weights, head) => {
-        const isSingle = layer.weights.length === 1;
+      const isSingle = layer.overlays.length === 1;
+      return layer.overlays.map((_, head) => {
         const caption = [layer.type, ...number, ...(isSingle ? [] : [`head ${head + 1}`])].join(", ");
-        return { caption, layer, weights, checks: checks[index], head: isSingle ? undefined : head };
+        const weights = layer.weights?.[head] ?? null; // too many: they are read by tiles of the trace
+        return { caption, layer, index, trace, weights, checks: checks[index], head: isSingle ? undefined : head };
       });
     })
     .sort((one, two) => Number(two.layer.is_default) - Number(one.layer.is_default));
@@ -33,6 +34,22 @@ export function editedCells(view, edits) {
   const concerning = edits.filter((edit) => concerns(edit, view));
   return (row, column) => concerning.some(({ step, set, scale }) =>
     (step ?? view.layer.first_step + row) === view.layer.first_step + row && column in (set ?? scale ?? { [column]: 1 }));
+}
+
+/** The cells that edits of a step set. @type {(view: import("./types").LayerView, edits: import("./types").Edit[]) => number[][]} */
+function setCells(view, edits) {
+  const { first_step: first, queries } = view.layer;
+  return edits.filter((edit) => concerns(edit, view) && edit.set && edit.step !== undefined)
+    .flatMap(({ step, set }) => Object.keys(set).map((column) => [step - first, +column])).filter(([row]) => row < queries.length);
+}
+
+/** What a map draws of a view: its weights, or where it reads them. @type {(view: import("./types").LayerView, state: import("./types").InspectorState, models: any) => import("./types").MapData} */
+export function mapData(view, state, models) {
+  const { layer, caption: note, weights, trace, index, head = 0 } = view;
+  const data = { source: layer.keys, target: layer.queries, note };
+  if (weights) return { ...data, weights };
+  view.pyramid ??= models.pyramid(trace, index, head, layer.shape.slice(1));
+  return { ...data, pyramid: view.pyramid, readRow: (row) => view.pyramid.readRow(row), marks: setCells(view, state.edits) };
 }
 
 /** Whether two layers have the same words. @type {(one: any, other: any) => boolean} */

@@ -38,13 +38,14 @@ export class BeamTree extends HTMLElement {
     this.nodes = arrangeNodes(nodes);
     for (let node = this.nodes[best]; node; node = this.nodes[node.parent]) node.isBest = true;
     this.view = { zoom: 1, x: 0, y: 0 };
-    this.layer = createSvg("g", "");
-    this.svg = createSvg("svg", "tree", { role: "tree", "aria-label": "beam search" });
-    this.layer.append(...this.nodes.slice(1).map((node) => this.#createEdge(node)), ...this.nodes.map((node) => this.#createNode(node)));
-    this.svg.append(this.layer);
-    const lines = Math.max(0, ...this.nodes.map(({ line }) => line)) + 1;
-    this.svg.style.height = `${Math.min(HEIGHT, (lines + 0.5) * LINE)}px`;
-    this.replaceChildren(this.svg, create("p", "zoom",
+    const [steps, lines] = ["depth", "line"].map((name) => Math.max(0, ...this.nodes.map((node) => node[name])) + 1);
+    const layer = createSvg("g", "", { transform: `translate(4,${LINE / 2 + 4})` });
+    this.svg = createSvg("svg", "", { role: "tree", "aria-label": "beam search", width: steps * STEP + 8, height: lines * LINE + 8 });
+    layer.append(...this.nodes.slice(1).map((node) => this.#createEdge(node)), ...this.nodes.map((node) => this.#createNode(node)));
+    this.svg.append(layer);
+    this.frame = create("div", "tree", this.svg);
+    this.frame.style.height = `${Math.min(HEIGHT, (lines + 0.5) * LINE)}px`;
+    this.replaceChildren(this.frame, create("p", "zoom",
       createButton("+", "larger (+)", () => this.zoom(ZOOM)), createButton("\u2212", "smaller (-)", () => this.zoom(1 / ZOOM)),
       createButton("Whole tree", "all nodes", () => this.fit())));
     this.#listen();
@@ -81,7 +82,7 @@ export class BeamTree extends HTMLElement {
 
   #place() {
     const { zoom, x, y } = this.view;
-    this.layer.setAttribute("transform", `translate(${x + 4},${y + LINE / 2 + 4}) scale(${zoom})`);
+    this.svg.style.transform = `translate3d(${x}px, ${y}px, 0) scale(${zoom})`; // a layer of its own: panning paints nothing
   }
 
   /** Zooms about a point of the drawing. @param {number} factor */
@@ -93,7 +94,7 @@ export class BeamTree extends HTMLElement {
   }
 
   #wholeZoom() {
-    const { width, height } = this.svg.getBoundingClientRect();
+    const { width, height } = this.frame.getBoundingClientRect();
     const [depth, line] = ["depth", "line"].map((name) => Math.max(...this.nodes.map((node) => node[name])));
     return Math.min(1, width / ((depth + 1) * STEP), height / ((line + 1.5) * LINE));
   }
@@ -113,7 +114,7 @@ export class BeamTree extends HTMLElement {
   }
 
   #show({ depth, line }) { // scrolls a node that has the focus into view
-    const { width, height } = this.svg.getBoundingClientRect();
+    const { width, height } = this.frame.getBoundingClientRect();
     const { zoom } = this.view;
     const [left, top] = [depth * STEP * zoom, line * LINE * zoom];
     this.view.x = clamp(this.view.x, -left, Math.max(-left, width - left - STEP * zoom));
@@ -125,20 +126,20 @@ export class BeamTree extends HTMLElement {
     const nodeAt = ({ target }) => this.nodes[target.closest?.(".node")?.dataset.index];
     const choose = (node) => node && this.dispatchEvent(new CustomEvent("node", { detail: node.index }));
     let drag = /** @type {any} */ (null);
-    this.svg.addEventListener("pointerdown", ({ clientX, clientY }) => {
+    this.frame.addEventListener("pointerdown", ({ clientX, clientY }) => {
       drag = { fromX: clientX - this.view.x, fromY: clientY - this.view.y, startX: clientX, startY: clientY, isMoved: false };
     });
-    this.svg.addEventListener("pointermove", ({ clientX, clientY, buttons }) => {
+    this.frame.addEventListener("pointermove", ({ clientX, clientY, buttons }) => {
       if (!drag || !buttons) return;
       drag.isMoved ||= Math.hypot(clientX - drag.startX, clientY - drag.startY) > 4;
       Object.assign(this.view, { x: clientX - drag.fromX, y: clientY - drag.fromY });
       this.#place();
     });
     this.svg.addEventListener("click", (event) => !drag?.isMoved && choose(nodeAt(event)));
-    this.svg.addEventListener("wheel", (event) => {
+    this.frame.addEventListener("wheel", (event) => {
       if (!event.ctrlKey) return;
       event.preventDefault();
-      const { left, top } = this.svg.getBoundingClientRect();
+      const { left, top } = this.frame.getBoundingClientRect();
       this.zoom(2 ** (-event.deltaY / 200), [event.clientX - left, event.clientY - top]);
     }, { passive: false });
     this.svg.addEventListener("keydown", (event) => {

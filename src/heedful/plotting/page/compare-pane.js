@@ -2,7 +2,7 @@
 // their difference where they have the same words.
 
 import { AttentionHeatmap } from "./attention-heatmap.js";
-import { chosenView, isSameMap, likeView, listViews } from "./attention-views.js";
+import { chosenView, isSameMap, likeView, listViews, mapData } from "./attention-views.js";
 import { create, emitChange, followPointer } from "./dom.js";
 import { formatValue, signedPercent } from "./numbers.js";
 import { describeResult } from "./output-pane.js";
@@ -34,6 +34,7 @@ function subtract(one, other) {
 
 /** Why two maps have no difference. */
 function whyDifferent(one, other) {
+  if (!one.weights || !other.weights) return "There is none to show: the maps are too large.";
   const parts = [["sources", "keys"], ["outputs", "queries"]];
   const names = parts.filter(([, axis]) => !isSameMap({ [axis]: one.layer[axis] }, { [axis]: other.layer[axis] })).map(([name]) => name);
   return `There is none to show: the ${names.join(" and the ")} have different words.`;
@@ -130,14 +131,14 @@ export class ComparePane extends HTMLElement {
     const line = Object.assign(create("p", "output", ...output), { dir: "auto" });
     const column = create("section", "", create("h3", "", name), line);
     if (!view) return column;
-    const { queries, keys } = view.layer;
-    column.append(Object.assign(new AttentionHeatmap(), { data: { source: keys, target: queries, weights: view.weights, note: view.caption } }));
+    const { state, models } = this.data_;
+    column.append(Object.assign(new AttentionHeatmap(), { data: mapData(view, state, models) }));
     return column;
   }
 
   #createDifference(view, other) {
     const heading = create("h3", "", "difference");
-    if (!isSameMap(view.layer, other.layer)) return create("section", "", heading, create("p", "checks", whyDifferent(view, other)));
+    if (!view.weights || !other.weights || !isSameMap(view.layer, other.layer)) return create("section", "", heading, create("p", "checks", whyDifferent(view, other)));
     const weights = subtract(other.weights, view.weights);
     const texts = weights.map((row) => Array.from(row, signedPercent));
     const note = "The second map less the first, in percentage points.";

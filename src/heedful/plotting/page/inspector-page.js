@@ -15,6 +15,7 @@ import { ComparePane } from "./compare-pane.js";
 import { create, isTextField } from "./dom.js";
 import { EditPane } from "./edit-pane.js";
 import { download, ExportPane, svgToPng } from "./export-pane.js";
+import { ExpertPane } from "./expert-pane.js";
 import { ForecastPane } from "./forecast-pane.js";
 import { GlimpsePane } from "./glimpse-pane.js";
 import { ImageInput } from "./image-input.js";
@@ -38,6 +39,7 @@ const PANES = [
   { accepts: ({ result: { glimpses } }) => Boolean(glimpses), element: GlimpsePane },
   { accepts: hasImage, element: ImagePane },
   { accepts: ({ layers, result }) => layers.length > 0 || !result.glimpses, element: AttentionPane },
+  { accepts: ({ experts }) => experts?.some(({ tokens }) => tokens.length), element: ExpertPane },
   { accepts: ({ result }) => result.tree?.length > 1, element: TreePane },
   { accepts: () => true, element: ComparePane },
   { accepts: () => true, element: MoviePane },
@@ -67,6 +69,7 @@ const panes = new Map(PANES.map((pane) => [pane, new pane.element()]));
 let editor = /** @type {any} */ (null);
 let isTyping = false;
 let timer = 0;
+let staleTrace = ""; // which the server holds no more
 
 async function explain() {
   const asked = state.value;
@@ -161,6 +164,8 @@ async function exampleOf(model) {
 async function renderFile(format, figure) {
   if (format === "json") return new Blob([JSON.stringify(explanations.get(state.value))]);
   const source = format === "png" ? "svg" : format;
+  const canvas = /** @type {any} */ (document.querySelector("attention-pane map-canvas canvas"));
+  if (format === "png" && canvas) return new Promise((resolve) => { canvas.toBlob(resolve, "image/png"); });
   const text = await models.render({ ...models.requestOf(state.value), ...figure, format: source });
   return format === "png" ? svgToPng(text) : new Blob([text]);
 }
@@ -209,6 +214,11 @@ inputPlace.addEventListener("change", changeInput);
 document.addEventListener("change", (/** @type {any} */ { detail }) => detail?.changes && change(detail.changes, detail.isEdit));
 document.addEventListener("undo", undo);
 document.addEventListener("export", (/** @type {any} */ { detail }) => exportFile(detail));
+document.addEventListener("stale", (/** @type {any} */ { detail: { trace, error } }) => {
+  if (error.status !== 404) statusLine.textContent = error.message;
+  else if (trace !== staleTrace) explain();
+  staleTrace = trace;
+});
 document.addEventListener("keydown", (event) => {
   const isPlain = !event.ctrlKey && !event.metaKey && !event.altKey;
   if (event.key === "u" && isPlain && !isTextField(event.target)) undo();

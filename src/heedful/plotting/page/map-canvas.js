@@ -1,27 +1,28 @@
 // A map of more weights than a table can show, drawn on a canvas that is zoomed and panned.
 
 import { create, onSchemeChange } from "./dom.js";
-import { buildPyramid, paintPart } from "./map-pyramid.js";
+import { paintPart, WeightPyramid } from "./map-pyramid.js";
 import { clamp, formatNumber } from "./numbers.js";
 
 const [MIN_HEIGHT, MAX_SIDE] = [160, 720]; // pixels
 const MAX_CELL_SIDE = 24; // pixels of a cell at the closest zoom
+const MARK_SIDE = 9; // pixels of the frame around an edited cell, at least
 const MAX_TABLE_ROWS = 50; // of a row, the largest weights are listed
 
 /** Dispatches "cell" with { row, column } when the keyboard moves to another cell. */
 export class MapCanvas extends HTMLElement {
   /** @param {import("./types").MapData} data */
-  set data({ source, target, weights, note, readWeight = (row, column) => weights[row][column] }) {
+  set data({ source, target, weights, note = "", pyramid = new WeightPyramid(weights), readRow = (row) => weights[row], marks = [] }) {
     this.source = source;
     this.target = target;
-    this.weights = weights;
-    this.readWeight = readWeight;
+    this.marks = marks;
+    this.pyramid = pyramid;
+    this.readRow = readRow;
     this.chosen = { row: null, column: null };
     this.zoom = 1;
     this.top = 0; // the first row and column that are shown
     this.left = 0;
-    const { levels, largest } = buildPyramid(weights);
-    this.levels = levels;
+    pyramid.onLoad = () => this.#drawSoon();
     const label = `attention map, ${target.length} rows, ${source.length} columns`;
     this.canvas = Object.assign(create("canvas", ""), { tabIndex: 0, role: "img", ariaLabel: label });
     this.canvas.setAttribute("aria-description", "Arrow keys move, plus and minus zoom, 0 shows the whole map.");
@@ -35,7 +36,7 @@ export class MapCanvas extends HTMLElement {
     this.table = create("tbody", "");
     this.details = create("details", "", create("summary", "", "Weights of the row as a table"), create("table", "", this.table));
     this.details.addEventListener("toggle", () => this.#listRow());
-    const caption = create("p", "caption", `${note.replace(/[^.]$/, "$&.")} The darkest shade is a weight of ${formatNumber(largest)}.`);
+    const caption = create("p", "caption", `${note.replace(/[^.]$/, "$&.")} The darkest shade is a weight of ${formatNumber(pyramid.largest)}.`);
     this.replaceChildren(this.canvas, create("div", "zoom", ...buttons), this.reading, caption, this.details);
     this.canvas.addEventListener("keydown", (event) => this.#onKey(event));
     this.canvas.addEventListener("wheel", (event) => {
@@ -103,36 +104,50 @@ export class MapCanvas extends HTMLElement {
   #panTo(top, left) {
     this.top = clamp(top, 0, this.target.length * (1 - 1 / this.zoom));
     this.left = clamp(left, 0, this.source.length * (1 - 1 / this.zoom));
-    this.draw();
+    this.#drawSoon();
+  }
+
+  #drawSoon() {
+    this.frame ??= requestAnimationFrame(() => {
+      this.frame = undefined;
+      if (this.isConnected) this.draw();
+    });
   }
 
   draw() {
     const context = this.canvas.getContext("2d");
     const [rowsPerPixel, columnsPerPixel] = this.#perPixel;
-    paintPart(context, this.levels, { top: this.top, left: this.left, perPixel: this.#perPixel });
+    paintPart(context, this.pyramid, { top: this.top, left: this.left, perPixel: this.#perPixel, size: [this.target.length, this.source.length] });
     const { row, column } = this.chosen;
     const { width, height } = this.canvas;
     context.strokeStyle = getComputedStyle(this).getPropertyValue("--accent");
     const [y, x] = [(row - this.top) / rowsPerPixel, (column - this.left) / columnsPerPixel];
     if (row !== null) context.strokeRect(-1, y - 0.5, width + 2, 1 / rowsPerPixel + 1);
     if (column !== null) context.strokeRect(x - 0.5, -1, 1 / columnsPerPixel + 1, height + 2);
+    for (const [markedRow, markedColumn] of this.marks) {
+      const [middleY, middleX] = [(markedRow + 0.5 - this.top) / rowsPerPixel, (markedColumn + 0.5 - this.left) / columnsPerPixel];
+      const [down, across] = [1 / rowsPerPixel, 1 / columnsPerPixel].map((size) => Math.max(size + 2, MARK_SIDE));
+      context.strokeRect(middleX - across / 2, middleY - down / 2, across, down);
+    }
   }
 
   /** Outlines a row, a column or both, and reads the exact weight. @param {import("./types").MapView} view */
   async choose(view) {
     const isOtherRow = view.row !== this.chosen.row;
     this.chosen = view;
-    this.draw();
+    this.#drawSoon();
     if (isOtherRow) this.#listRow();
     const { row, column } = view;
-    const weight = row === null || column === null ? null : await this.readWeight(row, column);
+    const weights = row === null || column === null ? null : await this.readRow(row);
     if (this.chosen !== view) return; // another cell was chosen in the meantime
-    this.reading.textContent = weight === null ? this.target[row] ?? this.source[column] ?? ""
-      : `${this.target[row]} \u2192 ${this.source[column]}: ${formatNumber(weight)}`;
+    this.reading.textContent = weights === null ? this.target[row] ?? this.source[column] ?? ""
+      : `${this.target[row]} \u2192 ${this.source[column]}: ${formatNumber(weights[column])}`;
   }
 
-  #listRow() {
-    const weights = Array.from((this.details.open && this.weights[this.chosen.row]) || []);
+  async #listRow() {
+    const { row } = this.chosen;
+    const weights = Array.from((this.details.open && row !== null && await this.readRow(row)) || []);
+    if (row !== this.chosen.row) return;
     const largest = [...weights.keys()].sort((one, two) => weights[two] - weights[one]).slice(0, MAX_TABLE_ROWS);
     this.table.replaceChildren(...largest.filter((column) => weights[column] > 0).map((column) =>
       create("tr", "", create("th", "", this.source[column]), create("td", "", formatNumber(weights[column])))));

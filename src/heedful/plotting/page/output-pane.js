@@ -18,7 +18,8 @@ export class OutputPane extends HTMLElement {
     const before = former ? describeResult(former) : text;
     const note = before === text ? ["as before"] : ["before: ", create("span", "", ...markWords(before, text, "del"))];
     const lines = [create("p", "output", ...markWords(text, before, "ins")), ...(former ? [create("p", "former", ...note)] : [])];
-    this.replaceChildren(...lines.map((line) => Object.assign(line, { dir: "auto" })));
+    const isLong = Math.max(text.length, before.length) > MAX_SHOWN; // it scrolls, also by keyboard
+    this.replaceChildren(...lines.map((line) => Object.assign(line, { dir: "auto", ...(isLong && { tabIndex: 0 }) })));
   }
 }
 

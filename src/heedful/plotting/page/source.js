@@ -1,5 +1,7 @@
 // Models behind a server.
 
+import { TilePyramid } from "./tile-pyramid.js";
+
 /** An error that the server explains. */
 export class ProblemError extends Error {
   /** @param {number} status @param {{ detail?: string, hint?: string }} problem */
@@ -60,6 +62,24 @@ export class ServerModels {
     const controller = new AbortController();
     this.#last.set(use, controller);
     return this.#request("/v1/explain", { method: "POST", body: JSON.stringify(request), signal: controller.signal });
+  }
+
+  async #bytes(path) {
+    return (await this.#send(path)).arrayBuffer();
+  }
+
+  /**
+   * A map that was too large to be sent with its explanation. An error is dispatched as "stale" if it is held no more.
+   * @param {string} trace @param {number} layer @param {number} head @param {number[]} size
+   */
+  pyramid(trace, layer, head, size) {
+    const path = `/v1/traces/${encodeURIComponent(trace)}`;
+    const map = `layer=${layer}&head=${head}`;
+    return new TilePyramid(size, {
+      tile: async ({ level, x, y }) => new Uint8Array(await this.#bytes(`${path}/tile?${map}&level=${level}&x=${x}&y=${y}&faint=true`)),
+      row: async (row) => new Float32Array(await this.#bytes(`${path}/row?${map}&query=${row}`)),
+      onError: (error) => document.dispatchEvent(new CustomEvent("stale", { detail: { trace, error } })),
+    });
   }
 
   /** The steps of the checkpoints of a run. @param {string} model @returns {Promise<number[]>} */

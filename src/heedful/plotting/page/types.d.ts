@@ -41,7 +41,7 @@ export interface Overlays {
 export interface MapData {
   source: string[];
   target: string[];
-  weights: ArrayLike<number>[]; // a row for each target word
+  weights?: ArrayLike<number>[]; // a row for each target word; not of maps that are read from a server
   names?: string[]; // of the rows and the columns
   note?: string; // below the map
   texts?: string[][]; // in the cells, instead of percentages
@@ -51,13 +51,32 @@ export interface MapData {
   overlays?: Overlays;
   former?: number[][]; // weights before an edit
   isEdited?: (row: number, column: number) => boolean;
-  readWeight?: (row: number, column: number) => number | Promise<number>; // exact, where weights are not
+  pyramid?: MapPyramid; // instead of weights
+  readRow?: (row: number) => ArrayLike<number> | null | Promise<ArrayLike<number> | null>; // exact weights
+  marks?: number[][]; // row and column of cells to frame on a canvas
 }
 
 export interface MapLevel {
   rows: number;
   columns: number;
   values: Uint8Array;
+}
+
+/** Cells of a level of a map, from (top, left) on. */
+export interface MapPart extends MapLevel {
+  level: number;
+  top: number;
+  left: number;
+  stride: number; // values between rows
+}
+
+/** A map at several resolutions: a cell of the next level is the largest of four. */
+export interface MapPyramid {
+  largest: number; // the weight that 255 stands for
+  numLevels: number;
+  exponent?: number; // of the shade of a byte
+  parts(level: number, ranges: number[][][]): MapPart[];
+  onLoad?: () => void; // called when parts have come
 }
 
 export interface Picture {
@@ -107,7 +126,10 @@ export interface GraphContext {
 export interface LayerView {
   caption: string;
   layer: any; // of an explanation
-  weights: number[][];
+  index: number; // of the layer
+  trace?: string; // where weights are read that are too many to be sent
+  weights: number[][] | null;
+  pyramid?: any; // that reads them
   checks: any; // of the layer
   head: number | undefined; // of several
 }

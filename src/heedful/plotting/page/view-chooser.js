@@ -37,7 +37,7 @@ export class ViewChooser extends HTMLElement {
         this.dispatchEvent(new CustomEvent("choose", { detail: index }));
       });
       const short = parts[index].filter((part) => !isCommon(part)).join(", ").replace(/ of \d+/g, "");
-      const thumbnails = weights.length > 0 && weights[0].length > 0 ? [createThumbnail(weights)] : [];
+      const thumbnails = weights?.length && weights[0].length > 0 ? [createThumbnail(weights)] : [];
       return Object.assign(create("label", "", button, ...thumbnails, create("span", "", short)), { title: caption });
     });
     const legend = create("legend", "caption", `${views.length} maps; choose one:`);

@@ -20,13 +20,9 @@ from heedful.decoding.translation import (
     tree_to_json,
     with_text,
 )
-from heedful.inspection.attention_layers import (
-    AttentionLayer,
-    AttentionSelection,
-    TokenAxis,
-    without_words,
-)
+from heedful.inspection.attention_layers import AttentionLayer, TokenAxis, without_words
 from heedful.inspection.attention_map import AttentionMap
+from heedful.inspection.attention_selection import AttentionSelection
 from heedful.inspection.figures import CaptionAttention, to_caption_attention
 from heedful.search import Hypothesis, Node
 from heedful.tokenization.tokenizer import Tokenizer

@@ -12,8 +12,8 @@ from heedful.data.text.pair_dataset import InMemoryPairDataset, UnkAugmentedData
 from heedful.decoding.config import DecodingConfig
 from heedful.decoding.requests import Request
 from heedful.errors import ConfigError, DataError
-from heedful.inspection.attention_layers import AttentionSelection
 from heedful.inspection.attention_map import AttentionMap, attention_data, render_svg
+from heedful.inspection.attention_selection import AttentionSelection
 from heedful.inspection.attention_trace import trace_attention
 from heedful.inspection.run_report import group_by_step
 from heedful.inspection.terminal_figures import terminal_heatmap
