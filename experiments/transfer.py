@@ -9,15 +9,12 @@ last step, on the data that the table is about.
 
 from __future__ import annotations
 
-import json
-import multiprocessing
 import random
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -28,9 +25,9 @@ from torch import Tensor
 
 import heedful
 from experiments import LAB, heading, row
+from experiments.jobs import format_scores, run_jobs
 from heedful.data.text_files import read_lines
 from heedful.storage.atomic import write_text
-from heedful.storage.json_files import read_json_lines
 
 SIZES = (100, 1000, 0)
 """Training examples; 0 stands for all."""
@@ -187,58 +184,20 @@ def build_recipe(job: Job, model: Path, files: tuple[Path, Path]) -> dict[str, A
     }
 
 
-def train_job(job: Job, model: str, data: str, folder: str, device: str) -> dict[str, Any]:
+def train_job(
+    job: Job, models: Mapping[bool, Path], data: Path, folder: Path, device: str
+) -> dict[str, Any]:
     """Train one system in this process; return its accuracy in percent."""
-    torch.set_num_threads(1)
-    work = Path(folder) / job.name
+    work = folder / job.name
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     start = time.monotonic()
-    recipe = build_recipe(job, Path(model), write_files(job, Path(data), work))
+    model = models[SYSTEMS[job.system].is_pretrained]
+    recipe = build_recipe(job, model, write_files(job, data, work))
     result = heedful.train(recipe, work / "run", device=device, console=Console(quiet=True))
     shutil.rmtree(work)  # parameters and optimizer state of each run are 300 MB
     accuracy, seconds = -100 * result.best_score, time.monotonic() - start
-    return {**job._asdict(), "accuracy": round(accuracy, 2), "seconds": round(seconds)}
-
-
-def run_jobs(
-    jobs: Sequence[Job],
-    model: Path,
-    data: Path,
-    folder: Path,
-    *,
-    results: Path,
-    device: str,
-    workers: int,
-) -> list[dict[str, Any]]:
-    """Train all systems, several at once; results of earlier calls are kept."""
-    done = list(read_json_lines(results))
-    known = set(map(_job_of, done))
-    missing = [job for job in jobs if job not in known]
-    scratch = folder / "random-model"
-    if any(not SYSTEMS[job.system].is_pretrained for job in missing):
-        write_random_model(model, scratch)
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        # Those that take longest first, so that none of them ends alone.
-        ordered = sorted(missing, key=lambda job: -DATASETS[job.dataset].steps[job.size])
-        futures = []
-        for job in ordered:
-            source = model if SYSTEMS[job.system].is_pretrained else scratch
-            arguments = (str(source), str(data), str(folder), device)
-            futures.append(pool.submit(train_job, job, *arguments))
-        for count, future in enumerate(as_completed(futures), start=1):
-            result = future.result()
-            done.append(result)
-            with results.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(result) + "\n")
-            name, seconds = _job_of(result).name, result["seconds"]
-            typer.echo(f"{count} of {len(futures)}: {name} {result['accuracy']:.2f} ({seconds} s)")
-    return [result for result in done if _job_of(result) in set(jobs)]
-
-
-def _job_of(result: Mapping[str, Any]) -> Job:
-    return Job(*(result[name] for name in Job._fields))
+    return {"accuracy": round(accuracy, 2), "seconds": round(seconds)}
 
 
 def format_tables(results: Iterable[Mapping[str, Any]]) -> str:
@@ -251,7 +210,7 @@ def format_tables(results: Iterable[Mapping[str, Any]]) -> str:
             continue
         lines = [heading([dataset.title, *(f"{size:,}" if size else "all" for size in sizes)])]
         for name in SYSTEMS:
-            cells = [_format_scores(_scores(rows, key, name, size)) for size in sizes]
+            cells = [format_scores(_scores(rows, key, name, size)) for size in sizes]
             lines.append(row([name, *cells]))
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
@@ -261,13 +220,6 @@ def _scores(rows: Iterable[Mapping[str, Any]], dataset: str, system: str, size: 
     key = (dataset, system, size)
     fields = ("dataset", "system", "size")
     return [item["accuracy"] for item in rows if tuple(item[name] for name in fields) == key]
-
-
-def _format_scores(scores: Sequence[float]) -> str:
-    if not scores:
-        return ""
-    spread = f" ± {stdev(scores):.1f}" if len(scores) > 1 else ""
-    return f"{fmean(scores):.1f}{spread}"
 
 
 def main(
@@ -301,8 +253,13 @@ def main(
         for examples in size or SIZES
         for seed in range(1, seeds + 1)
     ]
-    options = {"results": results or folder / RESULTS, "device": device, "workers": jobs}
-    tables = format_tables(run_jobs(planned, model, data, folder, **options))
+    # Those that take longest first, so that none of them ends alone.
+    planned.sort(key=lambda job: -DATASETS[job.dataset].steps[job.size])
+    models = {True: model, False: folder / "random-model"}
+    write_random_model(model, models[False])
+    train = partial(train_job, models=models, data=data, folder=folder, device=device)
+    done = run_jobs(planned, train, results or folder / RESULTS, workers=jobs)
+    tables = format_tables(done)
     typer.echo("\n" + tables)
     typer.echo(f"\nwrote {write_tables(tables, output_dir / PAGE)}")
 

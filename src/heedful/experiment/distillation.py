@@ -69,9 +69,7 @@ def distill(
         references=references if target else None,
         with_progress=lambda outputs: with_progress(outputs, len(sources)),
     )
-    data = {"type": "parallel-files", "source": source_path, "target": target_path}
-    overrides = to_overrides({"data": {"train": data}, **size.settings()})
-    recipe = load_training_recipe("default", [*overrides, *to_overrides(settings)], "cpu")
+    recipe = size.load_recipe(source_path, target_path, settings)
     return train(recipe, run, device=device, console=console)
 
 
@@ -115,6 +113,12 @@ class StudentSize(NamedTuple):
             **dict.fromkeys(tokenizers, self.vocab_size),
             "training.saved_precision": self.precision,
         }
+
+    def load_recipe(self, source: Path, target: Path, settings: SettingsArgument) -> Recipe:
+        """Return the recipe of a student of these files."""
+        data = {"type": "parallel-files", "source": source, "target": target}
+        overrides = to_overrides({"data": {"train": data}, **self.settings()})
+        return load_training_recipe("default", [*overrides, *to_overrides(settings)], "cpu")
 
     def num_bytes(self) -> int:
         """Estimate the bytes of weights and tokenizers."""

@@ -1,0 +1,231 @@
+"""Bytes against BLEU: what a small translator loses, and what distillation gives back.
+
+Claim: a student of a few megabytes that learns the outputs of a larger model is nearly as good
+(Kim and Rush 2016). Measured: students of 1 to 10 MB, weights in int8 and tokenizers, that learn
+either the references or the outputs of one teacher, with equal steps and settings, as `heedful
+distill` builds them. Texts are Multi30k; scores are sacreBLEU of its test set of 2016, beam 5.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from rich.console import Console
+
+import heedful
+from experiments import heading, row
+from experiments.jobs import Result, format_scores, run_jobs
+from heedful.config import to_overrides
+from heedful.data.text_files import read_lines
+from heedful.experiment.distillation import choose_size
+from heedful.experiment.plan import load_training_recipe
+from heedful.experiment.train import train
+from heedful.recipes import Recipe
+from heedful.runs import Run, load
+from heedful.tasks.translation.distillation import write_outputs
+from heedful.tasks.translation.translator import TranslationOptions
+
+SIZES = (1, 2, 3, 5, 10)
+TEACHER, REFERENCES, DISTILLED = "teacher", "references", "distilled"
+_BEAM_SIZE = 5
+_TITLES = {REFERENCES: "from references", DISTILLED: "distilled"}
+
+
+class Job(NamedTuple):
+    """One training; a teacher has 0 MB and seed 0."""
+
+    languages: str
+    system: str
+    megabytes: float = 0
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name of its run."""
+        return f"{self.languages}-{self.system}-{self.megabytes:g}MB-{self.seed}"
+
+    @property
+    def teacher(self) -> Job | None:
+        """The job that it needs."""
+        return Job(self.languages, TEACHER) if self.system == DISTILLED else None
+
+
+class Experiment(NamedTuple):
+    """Where texts and runs are, and how long models are trained."""
+
+    data: Path
+    folder: Path
+    teacher_minutes: float
+    steps: int
+    batch_tokens: int
+    device: str
+    settings: Sequence[str]
+
+    def text(self, split: str, language: str) -> Path:
+        """Return a file of Multi30k."""
+        return self.data / f"{split}.{language}.gz"
+
+    def outputs(self, languages: str) -> Path:
+        """Return the file of the outputs of a teacher."""
+        return self.folder / f"{languages}-teacher.txt"
+
+    def data_settings(self, languages: str) -> dict[str, Any]:
+        """Return settings of the texts that all models are validated on."""
+        source, target = (str(self.text("val", language)) for language in languages.split("-"))
+        return {"data.dev": {"type": "parallel-files", "source": source, "target": target}}
+
+
+def train_job(job: Job, experiment: Experiment) -> Result:
+    """Train one model in this process; return its score on the test texts, and its size."""
+    start, run = time.monotonic(), experiment.folder / job.name
+    is_teacher = job.system == TEACHER
+    recipe = (_teacher_recipe if is_teacher else _student_recipe)(job, experiment)
+    train(recipe, run, device=experiment.device, console=Console(quiet=True))
+    if is_teacher:
+        write_teacher_outputs(job, experiment)
+    source, target = (experiment.text("test_2016_flickr", one) for one in job.languages.split("-"))
+    score, *_ = heedful.evaluate(
+        run,
+        source=str(source),
+        target=str(target),
+        metrics=["bleu"],
+        settings=[f"decoding.beam_size={_BEAM_SIZE}"],
+        device=experiment.device,
+    )
+    return {
+        "bleu": round(score.value, 2),
+        "bytes": num_saved_bytes(Run(run)),
+        "seconds": round(time.monotonic() - start),
+    }
+
+
+def _teacher_recipe(job: Job, experiment: Experiment) -> Recipe:
+    source, target = (experiment.text("train", language) for language in job.languages.split("-"))
+    settings = {
+        "data.train": {"type": "parallel-files", "source": str(source), "target": str(target)},
+        **experiment.data_settings(job.languages),
+        "training.max_minutes": experiment.teacher_minutes,
+    }
+    return load_training_recipe("default", to_overrides(settings), experiment.device)
+
+
+def _student_recipe(job: Job, experiment: Experiment) -> Recipe:
+    source, target = (experiment.text("train", language) for language in job.languages.split("-"))
+    if job.system == DISTILLED:
+        target = experiment.outputs(job.languages)
+    settings = {
+        **experiment.data_settings(job.languages),
+        "training.seed": job.seed,
+        "training.max_steps": experiment.steps,
+        "training.metric_for_best_model": "bleu",
+        "training.max_eval_samples": 300,
+        "training.batching.max_tokens": experiment.batch_tokens,
+    }
+    overrides = [*to_overrides(settings), *to_overrides(experiment.settings)]
+    size = choose_size(int(job.megabytes * 1e6), "int8")
+    return size.load_recipe(source, target, overrides)
+
+
+def write_teacher_outputs(job: Job, experiment: Experiment) -> None:
+    """Write the output for each training text: that of the beam closest to the reference."""
+    sources, references = (
+        list(read_lines(str(experiment.text("train", language))))
+        for language in job.languages.split("-")
+    )
+    run = experiment.folder / job.name
+    teacher = load(run, device=experiment.device, task="translation")
+    options = TranslationOptions(beam_size=_BEAM_SIZE, n_best=_BEAM_SIZE, too_long="cut")
+    path = experiment.outputs(job.languages)
+    write_outputs(teacher, sources, path, options, references=references)
+
+
+def num_saved_bytes(run: Run) -> int:
+    """Return the bytes of the weights and tokenizers of a run."""
+    tokenizers = (path for path in (run.folder / "tokenizers").rglob("*") if path.is_file())
+    return sum(path.stat().st_size for path in chain([run.weights_file], tokenizers))
+
+
+def format_table(results: Iterable[Mapping[str, Any]], languages: str) -> str:
+    """Return a table: BLEU of each size, mean and standard deviation over seeds."""
+    rows = [item for item in results if item["languages"] == languages]
+    sizes = sorted({item["megabytes"] for item in rows if item["system"] != TEACHER})
+    lines = [heading([languages, "hidden size", "MB on disk", *_TITLES.values()])]
+    for item in rows:
+        if item["system"] == TEACHER:
+            cells = [f"{item['bytes'] / 1e6:.1f}", f"{item['bleu']:.1f}", ""]
+            lines.append(row(["teacher", "", *cells]))
+    for size in sizes:
+        students = [item for item in rows if item["megabytes"] == size]
+        scores = [[one["bleu"] for one in students if one["system"] == name] for name in _TITLES]
+        units = choose_size(int(size * 1e6), "int8").hidden_size
+        largest = max(item["bytes"] for item in students) / 1e6
+        cells = [str(units), f"{largest:.2f}", *map(format_scores, scores)]
+        lines.append(row([f"{size:g} MB", *cells]))
+    return "\n".join(lines)
+
+
+def plan_jobs(languages: Sequence[str], sizes: Sequence[float], seeds: int) -> list[Job]:
+    """Return all trainings: teachers first, then students, the largest first, seed by seed."""
+    students = [
+        Job(pair, system, size, seed)
+        for seed in range(1, seeds + 1)
+        for system in (REFERENCES, DISTILLED)
+        for pair in languages
+        for size in sorted(sizes, reverse=True)
+    ]
+    return [*(Job(pair, TEACHER) for pair in languages), *students]
+
+
+def main(
+    data: Annotated[Path, typer.Argument(help="folder of Multi30k: train.de.gz and so on")],
+    *,
+    pair: Annotated[list[str] | None, typer.Option(help="languages; repeatable")] = None,
+    size: Annotated[list[float] | None, typer.Option(help="megabytes; repeatable")] = None,
+    seeds: Annotated[int, typer.Option(help="trainings of each student")] = 3,
+    teacher_minutes: Annotated[float, typer.Option(help="training of a teacher")] = 3,
+    steps: Annotated[int, typer.Option(help="steps of a student")] = 3000,
+    batch_tokens: Annotated[int, typer.Option(help="tokens of a student's batch")] = 4096,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="setting of the students; repeatable")
+    ] = None,
+    folder: Annotated[Path, typer.Option(help="runs and results")] = Path("runs/small-models"),
+    jobs: Annotated[int, typer.Option(help="trainings at a time")] = 8,
+    minutes: Annotated[float, typer.Option(help="start no training after this time")] = 1e9,
+    device: Annotated[str, typer.Option(help="cpu, cuda ...")] = "auto",
+    results: Annotated[
+        Path | None, typer.Option(help="JSON lines of results; FOLDER/results.jsonl if not given")
+    ] = None,
+) -> None:
+    """Train teachers and students of several sizes; print a table of bytes against BLEU.
+
+    While the teacher learns, students learn from the references. Results are kept: the same command
+    trains what is missing. On another machine it needs RESULTS and FOLDER/*-teacher.txt.
+
+    Example: python -m experiments.small_models multi30k --pair de-en --seeds 3 --jobs 12
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    languages = pair or ["de-en", "fr-en"]
+    planned = plan_jobs(languages, size or SIZES, seeds)
+    experiment = Experiment(
+        data, folder, teacher_minutes, steps, batch_tokens, device, tuple(set_ or ())
+    )
+    done = run_jobs(
+        planned,
+        partial(train_job, experiment=experiment),
+        results or folder / "results.jsonl",
+        workers=jobs,
+        needed=lambda job: job.teacher,
+        max_minutes=minutes,
+    )
+    for one in languages:
+        typer.echo("\n" + format_table(done, one))
+
+
+if __name__ == "__main__":
+    typer.run(main)
