@@ -73,6 +73,28 @@ def test_worker_stops_for_clients_that_hang_up(server):
     assert count_steps(server) - before < 64 * NUM_TOKENS  # not even one whole batch
 
 
+@pytest.mark.slow
+def test_short_request_after_many_that_are_given_up_is_answered_within_a_second(server):
+    leaving = [send_prompt(server, f"client {number}", 500) for number in range(200)]
+    time.sleep(0.5)
+    for connection in leaving:
+        connection.close()
+    answer = server.predict("generate", ["the"], options={"max_new_tokens": 5})
+    assert (answer.status, answer.seconds < 1) == (200, True), answer.seconds
+
+
+@pytest.mark.slow
+def test_first_token_comes_before_a_quarter_of_the_time(server):
+    start, moments = time.monotonic(), []
+    with send_prompt(server, "the", 3000, stream=True) as connection:
+        while part := connection.recv(65536):
+            moments += [time.monotonic() - start] * part.count(b"event: token")
+            if b"event: done" in part:
+                break
+        total = time.monotonic() - start
+    assert moments[1] < total / 4, (moments[:3], total)  # the first is the prompt
+
+
 def test_stream_begins_long_before_it_ends(server):
     """The first token is there before a quarter of the steps is made; a hang-up ends the rest."""
     before, num_tokens = count_steps(server), 1_000_000

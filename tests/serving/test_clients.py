@@ -78,6 +78,14 @@ def test_translate_reports_errors_as_libretranslate_does(server, fields, status,
     assert message in answer.json["error"]
 
 
+def test_too_many_alternatives_are_refused_at_once(server):
+    """In 50 ms, the fastest of some: this process and the server may have to wait for a core."""
+    fields = {"q": "a", "source": "de", "target": "en", "alternatives": 10_000}
+    answers = [post(server, "/translate", fields) for _ in range(20)]
+    assert {answer.status for answer in answers} == {422}
+    assert min(answer.seconds for answer in answers) < 0.05
+
+
 MANY_FIELDS = b"a=1&" * 100_000
 BROKEN = {"no JSON": b"{", "lone surrogate": b'{"q": "\\ud800"}', "NaN": b'{"q": NaN}'}
 

@@ -4,7 +4,6 @@ Errors are {"error": {"message", "type", "param", "code"}}. Without a seed every
 anew; with one, choice i of prompt k is that of `heedful generate --seed` seed + k * n + i.
 """
 
-import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -84,14 +83,13 @@ class CompletionRequest(BaseModel):
         """All prompts."""
         return [self.prompt] if isinstance(self.prompt, str) else self.prompt
 
-    def options(self, seed: int) -> dict[str, Any]:
-        """Return the options of the model."""
+    def options(self) -> dict[str, Any]:
+        """Return the options of the model, without a seed."""
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return {
             "max_new_tokens": self.max_tokens,
             "temperature": self.temperature,
             "top_p": self.top_p,
-            "seed": seed,
             "stop": stop,
         }
 
@@ -149,16 +147,12 @@ def _check_request(service: Service, settings: ServerSettings, request: Completi
 
 
 async def _complete(service: Service, request: CompletionRequest) -> dict[str, Any]:
-    """Sample all choices; each has a seed of its own."""
-    seed = _first_seed(request)
+    """Sample all choices; seeds are no options, so that requests with other seeds share batches."""
+    first = _first_seed(request)
     prompts = [prompt for prompt in request.prompts for _ in range(request.n)]
-    answers = await asyncio.gather(
-        *(
-            service.predict(request.model, [prompt], request.options((seed + index) % _MAX_SEED))
-            for index, prompt in enumerate(prompts)
-        )
-    )
-    results = [dict(_check_result(result)) for (result,) in answers]
+    seeds = [(first + index) % _MAX_SEED for index in range(len(prompts))]
+    answers = await service.predict(request.model, prompts, request.options(), seeds=seeds)
+    results = [dict(_check_result(answer)) for answer in answers]
     choices = [
         request.choice(
             index,
@@ -173,7 +167,8 @@ async def _complete(service: Service, request: CompletionRequest) -> dict[str, A
 async def _stream(service: Service, request: CompletionRequest) -> Response:
     """Return server-sent events; an error before the first is an answer of its own."""
     (prompt,) = request.prompts
-    parts = service.stream(request.model, prompt, request.options(_first_seed(request)))
+    options = request.options() | {"seed": _first_seed(request)}
+    parts = service.stream(request.model, prompt, options)
     first = await anext(aiter(parts))
     events = _events(request, prompt, first, parts)
     return StreamingResponse(events, media_type="text/event-stream")

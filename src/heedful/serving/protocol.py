@@ -48,8 +48,8 @@ class Item(NamedTuple):
     id: int
     """Unique in the front process; `Cancel` names it."""
     input: Any
-    number: int = 1
-    """Position in its request, from 1; seeds samples."""
+    seed: int = 1
+    """Seeds its samples, unless the options have a seed: by default its position, from 1."""
 
 
 class PredictCall(NamedTuple):

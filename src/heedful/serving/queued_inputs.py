@@ -35,17 +35,13 @@ class QueuedInput:
 
     item: Item
     request: QueuedRequest
+    index: int  # in its request
     group: "BatchGroup"
     cost: int
     arrival: float
     link: WorkerLink | None = None  # while it is predicted
     batch: "Sequence[QueuedInput]" = ()
     num_deaths: int = 0  # of workers that predicted it
-
-    @property
-    def index(self) -> int:
-        """Position in its request."""
-        return self.item.number - 1
 
     @property
     def is_abandoned(self) -> bool:

@@ -1,7 +1,8 @@
 """Queue, batches and deadlines: the `Service` that all routes use.
 
 A free worker gets the queued inputs of one model with one set of options, oldest first; if the last
-batch was that of several requests, it waits `max_wait_ms` at most for as many. A request is
+batch was that of several requests, it waits for as many: `max_wait_ms` at most, and while requests
+come in a row. A request is
 admitted if the measured speed lets it be answered in time. Inputs whose worker dies are predicted
 again by the next one, the second time each alone, so that one that kills workers takes no other
 with it. Invariants: a request that is given up (deadline, hang-up) is not predicted any more, and
@@ -40,6 +41,7 @@ from heedful.serving.settings import ServerSettings
 from heedful.serving.supervisor import WorkerLink
 
 _ADMITTED_SHARE = 0.5  # of the time until the deadline that an estimate may fill
+_ROW_SECONDS = 0.002  # between requests that come in a row: about what each costs this process
 _MEASURED_BATCH = 8  # examples, besides one alone, that show the speed of a model
 _DEADLY = ItemError(
     500, "the process that predicts ended each time with this input", "the log has the cause"
@@ -141,6 +143,7 @@ class Scheduler:
         timeout: float | None = None,
         need_layers: bool = False,
         text_only: bool = False,
+        seeds: Sequence[int] = (),
     ) -> Sequence[Result]:
         """Return a result or an error for each input, in order; see `Service`."""
         self._check_model(model)
@@ -150,11 +153,13 @@ class Scheduler:
         self._admit(key, inputs, deadline - now)
         request = QueuedRequest(loop.create_future(), [None] * len(inputs), len(inputs))
         group = self._groups.setdefault(key, BatchGroup(options))
+        items = [
+            Item(next(_item_ids), value, seed)
+            for value, seed in zip(inputs, seeds or count(1), strict=bool(seeds))
+        ]
         entries = [
-            QueuedInput(
-                Item(next(_item_ids), value, number), request, group, input_cost(value), now
-            )
-            for number, value in enumerate(inputs, start=1)
+            QueuedInput(item, request, index, group, input_cost(item.input), now)
+            for index, item in enumerate(items)
         ]
         group.entries.extend(entries)
         self._count(entries, +1)
@@ -269,12 +274,14 @@ class Scheduler:
         """Return until when inputs wait for others: not at all, unless clients ask side by side.
 
         Those of the last batch may ask again as soon as they are answered; with as many inputs as
-        there were then, nothing is left to wait for.
+        there were then, nothing is left to wait for. While this process still reads what they ask,
+        a worker that began with the first of them would leave the others for another batch.
         """
-        last = self._shared_batches.get(key.model)
+        last, most = self._shared_batches.get(key.model), self._settings.max_wait_ms / 1000
         if last is None or group.num_items >= min(last.num_items, self._settings.max_batch):
             return 0.0
-        return max(group.entries[0].arrival, last.end) + self._settings.max_wait_ms / 1000
+        start = max(group.entries[0].arrival, last.end)
+        return max(start + most, group.entries[-1].arrival + min(_ROW_SECONDS, most))
 
     def _send(self, link: WorkerLink, key: BatchKey, group: BatchGroup) -> None:
         loop = asyncio.get_running_loop()

@@ -146,7 +146,7 @@ class ServedModel:
         """Return what is cancelled and what seeds samples, by index of the item from 1."""
         return RequestControl(
             lambda index: items[index - 1].id in cancelled,
-            lambda index: items[index - 1].number,
+            lambda index: items[index - 1].seed,
             self._count_steps,
         )
 

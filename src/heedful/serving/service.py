@@ -30,9 +30,11 @@ class Service(Protocol):
         timeout: float | None = None,
         need_layers: bool = False,
         text_only: bool = False,
+        seeds: Sequence[int] = (),
     ) -> Sequence[Result]:
         """Return a result or an error for each input, in order.
 
+        `seeds` of the inputs count where options have none; by default their positions, from 1.
         A request that is cancelled, as its client hung up, is cancelled in the worker, too. Raises
         ProblemError: 429 if it would not be answered in time, 503 while no worker is ready or the
         server drains, 504 once `timeout` is over (by default, and at most, that of the server).

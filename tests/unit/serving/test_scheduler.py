@@ -21,7 +21,7 @@ class Link:
         self.ready, self.died = asyncio.Future(), asyncio.Future()
         self.ready.set_result(MODELS)
         self.calls, self.answer, self.num_streams, self.answered_at = [], None, 0, 0.0
-        self.cpu_seconds = 0.0
+        self.cpu_seconds, self.seeds = 0.0, []
 
     @property
     def is_idle(self):
@@ -29,6 +29,7 @@ class Link:
 
     def predict(self, call):
         self.calls.append((call.model, [item.input for item in call.items]))
+        self.seeds += [item.seed for item in call.items]
         self.answer = asyncio.Future()
         return self.answer
 
@@ -108,6 +109,18 @@ async def test_oldest_input_is_in_the_next_batch_whatever_its_model():
         await queue.link.finish()
     await asyncio.gather(*requests)
     assert [model for model, _ in queue.link.calls] == ["n", "m", "m", "m", "n"]
+
+
+@run
+async def test_requests_with_other_seeds_share_a_batch():
+    queue = Queue()
+    requests = [await queue.ask("a", "x", seeds=(5, 6)), await queue.ask("b", "x")]
+    await queue.ask("c", "d", seeds=(7, 8))
+    while queue.link.answer:
+        await queue.link.finish()
+    assert [len(await request) for request in requests] == [2, 2]
+    assert queue.link.calls == [("m", ["a", "x"]), ("m", ["b", "x", "c", "d"])]
+    assert queue.link.seeds == [5, 6, 1, 2, 7, 8]
 
 
 @run
