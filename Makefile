@@ -87,7 +87,7 @@ $(EXTRAS): $(READY)
 
 test-all: setup $(EXTRAS) ## Run every test; GPU tests are skipped without a GPU
 	@echo "Running every test on $(JOBS) processes; some train a model for minutes ..."
-	@$(COVERED)
+	@$(COVERED) --cov-fail-under=97
 
 CHECKS := check-format check-style check-types check-layers check-limits
 

@@ -1,6 +1,6 @@
 """Which suite runs a test: quick tests are short and limited in number, large families are thinned.
 
-A family is all cases of one parametrized test. Of those that are marked wide, `make test-wide` runs
+A family is all cases of one parametrized test. Of those that are marked wide or diagonal, CI runs
 some, of each test other ones; `make test-all` runs them all. The limits are in pyproject.toml.
 """
 
@@ -26,14 +26,15 @@ def is_quick(item: pytest.Item) -> bool:
 
 
 def thin_families(items: Iterable[pytest.Item]) -> None:
-    """Mark the wide members of a family beyond the limit as slow: those with the largest hashes."""
+    """Mark the members of a family beyond the limit as slow: those with the largest hashes."""
     families = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("wide") and not item.get_closest_marker("slow"):
-            families[item.nodeid.partition("[")[0]].append(item)
-    for members in families.values():
+        for marker in {"diagonal", "wide"} & {marker.name for marker in item.iter_markers()}:
+            if not item.get_closest_marker("slow"):
+                families[marker, item.nodeid.partition("[")[0]].append(item)
+    for (marker, _), members in families.items():
         members.sort(key=lambda item: crc32(item.nodeid.encode()))
-        for item in members[LIMITS["wide-cases-of-a-test"] :]:
+        for item in members[LIMITS[f"{marker}-cases-of-a-test"] :]:
             item.add_marker(pytest.mark.slow)
 
 

@@ -1,10 +1,13 @@
-"""Unit tests mirror packages: a test of `heedful.attention` lies in `tests/unit/attention`."""
+"""Unit tests mirror packages, quick tests are limited, and large families are thinned."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.architecture.source import ROOT, SOURCE, short
-from tests.suites import LIMITS, is_quick
+from tests.suites import LIMITS, is_quick, limited_time, thin_families
 
 UNIT = ROOT / "tests" / "unit"
 
@@ -44,3 +47,35 @@ def test_quick_suite_is_not_larger_than_its_limit(request):
     """In a run of some tests, this says nothing."""
     num_tests = sum(map(is_quick, request.session.items))
     assert num_tests <= LIMITS["quick-tests"], "merge cases, or mark them wide"
+
+
+def test_quick_test_that_takes_too_long_fails_on_ci(request, monkeypatch):
+    monkeypatch.setenv("CI", "1")
+    monkeypatch.setitem(LIMITS, "quick-test-seconds", -1)
+    with (
+        pytest.raises(pytest.fail.Exception, match="at most -1: make it smaller, or mark it wide"),
+        limited_time(request.node),
+    ):
+        pass
+    request.node.add_marker(pytest.mark.wide)
+    with limited_time(request.node):
+        pass
+
+
+@pytest.mark.parametrize("marker", ["wide", "diagonal"])
+def test_family_is_thinned_to_its_limit_in_any_order(request, marker, monkeypatch):
+    monkeypatch.setitem(LIMITS, f"{marker}-cases-of-a-test", 5)
+    kept = set()
+    for order in (range(20), reversed(range(20))):
+        items = [
+            pytest.Function.from_parent(request.node.parent, name=f"test[{n}]", callobj=is_quick)
+            for n in order
+        ]
+        for item in items:
+            item.add_marker(marker)
+        thin_families(items)
+        names = sorted(item.name for item in items if not item.get_closest_marker("slow"))
+        assert len(names) == 5
+        kept.add(tuple(names))
+    assert len(kept) == 1, "the names decide, not the order"
+    assert Counter(map(is_quick, items)) == {False: 20}

@@ -161,8 +161,8 @@ def check_program(run, target, out, texts):
     ("name", "larger"),
     [
         ("reverse-tiny", "source"),
-        ("transformer-2017-tiny", "target"),
-        ("convs2s-2017-small", "source"),
+        pytest.param("transformer-2017-tiny", "target", marks=pytest.mark.slow),
+        pytest.param("convs2s-2017-small", "source", marks=pytest.mark.slow),
     ],
 )
 def test_torch_program_translates_without_heedful(name, larger, tmp_path):

@@ -105,14 +105,15 @@ def _interrupt_at(step):
     ("overrides", "steps"),
     [
         (DROPOUT, (5,)),
-        (
+        pytest.param(
             [
                 "model.decoder.attention.alignment.type=sampled",
                 "training.scheduled_sampling.type=linear",
             ],
             (8,),
+            marks=pytest.mark.wide,
         ),
-        (EVERYTHING, (7,)),
+        pytest.param(EVERYTHING, (7,), marks=pytest.mark.wide),
         pytest.param(EXPERTS, (5,), marks=pytest.mark.wide),
         pytest.param(
             ["training.guided_alignment={aligner: {type: fast-align}}"],

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from tests.language_modeling import write_text_recipe
 from tests.tagged_words import write_tagging_recipe
 
 pytestmark = pytest.mark.faults
+slow = partial(pytest.param, marks=pytest.mark.slow)  # CI has each kind of training and end once
 
 TRANSFORMER = """
 info: {{summary: letters}}
@@ -156,7 +158,7 @@ def has_bf16():
 FEW_ROWS = "training.batching.max_tokens=14"  # one row of the longest, two of most
 
 
-@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+@pytest.mark.parametrize("parallel", ["ddp", slow("fsdp")])
 def test_two_ranks_match_one(parallel, recipe, tmp_path):
     """Three batches of a row or two in each step, with an average of the weights."""
     overrides = ["training.gradient_accumulation_steps=3", FEW_ROWS, "training.ema.decay=0.9"]
@@ -170,7 +172,7 @@ def test_two_ranks_match_one(parallel, recipe, tmp_path):
         assert theirs["loss"] == pytest.approx(mine["loss"], rel=1e-4)
 
 
-@pytest.mark.parametrize(("parallel", "tune"), [("ddp", "all"), ("fsdp", "frozen")])
+@pytest.mark.parametrize(("parallel", "tune"), [("ddp", "all"), slow("fsdp", "frozen")])
 def test_two_ranks_train_a_tagger_on_states_of_a_language_model(parallel, tune, tmp_path):
     lm = write_text_recipe(tmp_path, tokenizer="whitespace", steps=2, every=2)
     lm.write_text(lm.read_text().replace("dropout: 0.1", "dropout: 0.0"))  # random on each rank
@@ -192,8 +194,8 @@ def test_two_ranks_train_a_tagger_on_states_of_a_language_model(parallel, tune, 
     [
         ("fsdp", ["training.gradient_accumulation_steps=2"]),
         ("ddp", ["model.decoder.attention.score.type=relative-position-bias"]),
-        ("fsdp", ["model.decoder.attention.score.type=relative-position-bias"]),
-        ("fsdp", ["training.precision=bf16", "training.metric_for_best_model=bleu"]),
+        slow("fsdp", ["model.decoder.attention.score.type=relative-position-bias"]),
+        slow("fsdp", ["training.precision=bf16", "training.metric_for_best_model=bleu"]),
     ],
     ids=["tied weights", "no gradient, ddp", "no gradient, fsdp", "bf16, validated by decoding"],
 )
@@ -220,7 +222,7 @@ def test_only_rank_zero_logs_and_writes(recipe, tmp_path):
     assert_no_step_is_told_twice(run)
 
 
-@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+@pytest.mark.parametrize("parallel", [slow("ddp"), "fsdp"])
 def test_two_resumed_ranks_match_uninterrupted_bitwise(parallel, recipe, tmp_path):
     how = [
         f"training.distributed_strategy={parallel}",
@@ -235,7 +237,8 @@ def test_two_resumed_ranks_match_uninterrupted_bitwise(parallel, recipe, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "parallel"), [(2, 1, "fsdp"), (1, 2, "fsdp"), (2, 1, "ddp"), (1, 2, "ddp")]
+    ("before", "after", "parallel"),
+    [(2, 1, "fsdp"), slow(1, 2, "fsdp"), slow(2, 1, "ddp"), (1, 2, "ddp")],
 )
 def test_run_resumes_with_another_number_of_ranks(before, after, parallel, recipe, tmp_path):
     how = [f"training.distributed_strategy={parallel}", "training.ema.decay=0.9"]
@@ -246,7 +249,7 @@ def test_run_resumes_with_another_number_of_ranks(before, after, parallel, recip
     assert_no_step_is_told_twice(run)
 
 
-@pytest.mark.parametrize("target", ["torchrun", 1])
+@pytest.mark.parametrize("target", [slow("torchrun"), 1])
 def test_signal_to_any_rank_saves_all_at_one_step(target, recipe, tmp_path):
     run = tmp_path / "run"
     process = start(recipe, run, LONG)
@@ -261,7 +264,7 @@ def test_signal_to_any_rank_saves_all_at_one_step(target, recipe, tmp_path):
     assert_same_end(train(recipe, tmp_path / "whole", longer), run)
 
 
-@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("lost", [0, slow(1)])
 def test_killed_rank_ends_the_others(lost, recipe, tmp_path):
     run = tmp_path / "run"
     process = start(recipe, run, LONG)
@@ -274,7 +277,7 @@ def test_killed_rank_ends_the_others(lost, recipe, tmp_path):
 
 
 def test_torchrun_restarts_after_a_kill(recipe, tmp_path):
-    how = ["training.max_steps=150", "training.validate_every=20", SHARDED]
+    how = ["training.max_steps=60", "training.validate_every=20", SHARDED]
     whole = train(recipe, tmp_path / "whole", *how)
     run = tmp_path / "run"
     process = start(recipe, run, *how, restarts=1)

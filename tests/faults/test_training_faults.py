@@ -68,7 +68,11 @@ def _write_tagger(folder, *, steps, every):
 
 @pytest.mark.parametrize(
     ("write", "num_kills"),
-    [(write_recipe, 10), (write_series_recipe, 3), (_write_tagger, 3)],
+    [
+        (write_recipe, 5),
+        pytest.param(write_series_recipe, 3, marks=pytest.mark.slow),
+        pytest.param(_write_tagger, 3, marks=pytest.mark.slow),
+    ],
 )
 def test_training_killed_at_any_moment_resumes_to_the_same_result(
     write, num_kills, tmp_path, starting

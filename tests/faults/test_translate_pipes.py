@@ -17,7 +17,8 @@ from tests.forking import ForkedCommand
 pytestmark = pytest.mark.faults
 
 TIMEOUT = 120  # seconds: a busy machine may take long to start torch
-each_num_workers = pytest.mark.parametrize("num_workers", [1, 2])
+one = pytest.param(1, marks=pytest.mark.slow)
+each_num_workers = pytest.mark.parametrize("num_workers", [one, 2])
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.wide
+
 HERE = Path(__file__).parent
 ENTRY_POINT = "[heedful.tasks]\nrating = rating\n"
 VALUES = {"awful": -2, "bad": -1, "good": 1, "great": 2}

@@ -9,6 +9,8 @@ import pytest
 
 from tests.serving.servers import GOLDEN, START_SECONDS, running, wait_for
 
+pytestmark = pytest.mark.wide
+
 NUM_TOKENS = 1000
 
 

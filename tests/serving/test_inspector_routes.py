@@ -10,6 +10,8 @@ import pytest
 import heedful
 from tests.serving.servers import START_SECONDS, running, wait_for
 
+pytestmark = pytest.mark.wide
+
 EDIT = {"step": 0, "set": {"0": 1.0}}
 
 
@@ -79,7 +81,6 @@ def test_explanations_go_on_after_their_process_was_killed(inspector):
     assert inspector.get("/readyz").status == 200
 
 
-@pytest.mark.wide
 def test_explanation_timeout_kills_only_inspector_process(trained, tmp_path):
     with running(tmp_path, f"m={trained}", "--ui", "--timeout", 10) as server:
         wait_for(lambda: explain(server).status == 200, START_SECONDS)
