@@ -189,10 +189,10 @@ def _list_rows(data: Path | None) -> Iterator[tuple[str, ...]]:
     for name in result_names():
         result = load_result(name)
         state = find_data(result, root, with_hashes=False)
-        needed = "none" if result.data is None else result.data.folder
-        found = "" if result.data is None else " (found)" if state.is_complete else " (missing)"
+        state_text = " (found)" if state.is_complete else " (missing)"
         minutes = f"{result.minutes:g}" if result.minutes else ""
-        yield name, result.title, needed + found, minutes, _measured(known.get(name))
+        needed = "none" if result.data is None else result.data.folder + state_text
+        yield name, result.title, needed, minutes, _measured(known.get(name))
 
 
 def _measured(summary: dict[str, Any] | None) -> str:

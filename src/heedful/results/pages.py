@@ -54,15 +54,15 @@ def to_json(summary: Any) -> str:
 
 def read_summaries(folder: Path | None = None) -> dict[str, Summary]:
     """Return the summaries by name: those of the package, replaced by those of a folder."""
-    found: dict[str, Summary] = {}
+    summaries: dict[str, Summary] = {}
     for name in result_names():
         written = None if folder is None else folder / name / _SUMMARY
         packaged = resources.files("heedful.results").joinpath(f"{name}.json")
         if written is not None and written.is_file():
-            found[name] = read_json(written)
+            summaries[name] = read_json(written)
         elif packaged.is_file():
-            found[name] = json.loads(packaged.read_text(encoding="utf-8"))
-    return found
+            summaries[name] = json.loads(packaged.read_text(encoding="utf-8"))
+    return summaries
 
 
 # ----- tables -----
