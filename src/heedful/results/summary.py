@@ -189,7 +189,7 @@ def summarize(plan: Plan, records: Sequence[Record], *, is_miniature: bool) -> S
     cells = ({**cell.model_dump(), **check_cell(cell)} for cell in result.cells)
     summary: Summary = {
         "name": plan.name,
-        "budget": plan.budget,
+        "budget": ", ".join(sorted({record["budget"] for record in records})),
         "miniature": is_miniature,
         "seeds": sorted({record["seed"] for record in records}),
         "systems": {name: _system(name, scores, records) for name in result.systems},

@@ -39,6 +39,7 @@ def summary_of(tmp_path, texts, num_errors, **changes):
         {
             "system": system,
             "seed": seed,
+            "budget": "1steps",
             "scores": {},
             "curve": [],
             "lines": {"texts": [*["-"] * count, *texts[count:]]},
