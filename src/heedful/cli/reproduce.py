@@ -209,15 +209,9 @@ def _list_rows(data: Path | None) -> Iterator[tuple[str, ...]]:
 
 def _measured(summary: dict[str, Any] | None) -> str:
     """Return the best value of the first metric that was measured before."""
-    if not summary:
-        return ""
-    column, direction = next(iter(summary["directions"].items()), ("", ""))
-    means = {
-        name: system["metrics"][column]["mean"]
-        for name, system in summary["systems"].items()
-        if column in system["metrics"]
-    }
-    if not means:
-        return "yes" if summary["cells"] else ""
-    best = (min if direction == "lower" else max)(means, key=means.__getitem__)
-    return f"{best}: {column} {means[best]:.2f}"
+    from heedful.results.pages import best_system
+
+    if not summary or (system := best_system(summary)) is None:
+        return "yes" if summary and summary["cells"] else ""
+    column = next(iter(summary["directions"]))
+    return f"{system}: {column} {summary['systems'][system]['metrics'][column]['mean']:.2f}"

@@ -276,9 +276,16 @@ def _published(row: PublishedConfig, result: ResultConfig, summary: Summary) -> 
         ends = [*(ours["interval"] or ()), *(ours["bootstrap"] or ()), ours["mean"]]
         low, high = min(ends) - result.tolerance, max(ends) + result.tolerance
         is_better = (difference > 0) == (direction == "higher")
-        verdict = "reproduced" if low <= published <= high else "better" if is_better else "worse"
+        verdict = "better" if is_better else "worse"
+        if low <= published <= high:
+            verdict = "reproduced" if abs(difference) <= result.tolerance else "tie"
         if row.comparable != "same":
-            words = {"better": "beyond it", "worse": "below it", "reproduced": "equal"}
+            words = {
+                "better": "beyond it",
+                "worse": "below it",
+                "reproduced": "equal",
+                "tie": "tie",
+            }
             verdict = f"{row.comparable}: {words[verdict]}"
         if len(ours["values"]) == 1 and len(result.seeds) > 1:
             verdict += ", one seed"
