@@ -35,6 +35,9 @@ Miniature = Annotated[bool, Option("--miniature", help="the same in seconds, wit
 SystemNames = Annotated[
     str | None, Option("--systems", help="only these systems, comma-separated", show_default="all")
 ]
+Summarize = Annotated[
+    bool, Option("--summarize", help="train nothing: summarize the records that are there")
+]
 Jobs = Annotated[int, Option(min=1, help="trainings at a time, each in a process of its own")]
 Out = Annotated[Path, Option("--out", "-o", help="folder for runs, records and summaries")]
 Collect = Annotated[
@@ -52,6 +55,7 @@ def reproduce(
     systems: SystemNames = None,
     jobs: Jobs = 1,
     miniature: Miniature = False,
+    summarize: Summarize = False,
     collect: Collect = None,
     out: Out = Path("reproductions"),
     as_json: terminal.AsJSON = False,
@@ -84,7 +88,18 @@ def reproduce(
         _plan(name, data, out, seeds=seeds, budget=budget, systems=systems, miniature=miniature)
         for name in names
     ]
-    _run(plans, device, jobs, miniature=miniature, as_json=as_json)
+    has_failed = False
+    if not summarize:
+        from heedful.results.runs import run_trials
+
+        log = partial(terminal.print_message, terminal.stderr_console())
+        failures = run_trials(plans, device=device, jobs=jobs, log_message=log)
+        if failures is None:
+            terminal.echo("interrupted; the same command resumes", err=True)
+            return
+        has_failed = bool(failures)
+    if not _summarize(plans, is_miniature=miniature, as_json=as_json) or has_failed:
+        raise typer.Exit(1)
 
 
 def _plan(
@@ -136,25 +151,23 @@ def _plan(
     return Plan(folder.name, changed, folder, budget_text, state.folder, lines)
 
 
-def _run(plans: Sequence[Plan], device: str, jobs: int, *, miniature: bool, as_json: bool) -> None:
-    from heedful.results import pages, runs
+def _summarize(plans: Sequence[Plan], *, is_miniature: bool, as_json: bool) -> bool:
+    """Print and write the summaries; return whether all that they assert holds."""
+    from heedful.results import pages
+    from heedful.results.preparation import prepare
+    from heedful.results.runs import read_records
     from heedful.results.summary import failed_claims, summarize
 
-    console = terminal.stderr_console()
-    log = partial(terminal.print_message, console)
-    failures = runs.run_trials(plans, device=device, jobs=jobs, log_message=log)
-    if failures is None:
-        terminal.echo("interrupted; the same command resumes", err=True)
-        return
-    records, has_failed = runs.read_records(plans), bool(failures)
-    for plan in plans:
-        if not (records[plan.name] or plan.result.cells):
+    all_hold = True
+    for plan, records in zip(plans, map(read_records, plans), strict=True):
+        if not (records or plan.result.cells):
             continue
+        prepare(plan.result, plan.data, plan.folder / "prepared", plan.lines)
         try:
-            summary = summarize(plan, records[plan.name], is_miniature=miniature)
+            summary = summarize(plan, records, is_miniature=is_miniature)
         except DataError as error:  # the records are kept, and the others are still to be printed
             terminal.echo(f"{plan.name}: {error}", err=True)
-            has_failed = True
+            all_hold = False
             continue
         pages.write_summary(plan.records, summary)
         lines = pages.format_summary(plan.result, summary)
@@ -163,9 +176,8 @@ def _run(plans: Sequence[Plan], device: str, jobs: int, *, miniature: bool, as_j
             terminal.echo(text)
         for claim in failed_claims(summary):
             terminal.echo(f"does not hold: {claim}", err=True)
-            has_failed = True
-    if has_failed:
-        raise typer.Exit(1)
+            all_hold = False
+    return all_hold
 
 
 def _print_list(data: Path | None, *, as_json: bool) -> None:
@@ -189,23 +201,17 @@ def _list_rows(data: Path | None) -> Iterator[tuple[str, ...]]:
     for name in result_names():
         result = load_result(name)
         state = find_data(result, root, with_hashes=False)
-        needed = "none" if result.data is None else result.data.folder
-        found = "" if result.data is None else " (found)" if state.is_complete else " (missing)"
+        state_text = " (found)" if state.is_complete else " (missing)"
         minutes = f"{result.minutes:g}" if result.minutes else ""
-        yield name, result.title, needed + found, minutes, _measured(known.get(name))
+        needed = "none" if result.data is None else result.data.folder + state_text
+        yield name, result.title, needed, minutes, _measured(known.get(name))
 
 
 def _measured(summary: dict[str, Any] | None) -> str:
     """Return the best value of the first metric that was measured before."""
-    if not summary:
-        return ""
-    column, direction = next(iter(summary["directions"].items()), ("", ""))
-    means = {
-        name: system["metrics"][column]["mean"]
-        for name, system in summary["systems"].items()
-        if column in system["metrics"]
-    }
-    if not means:
-        return "yes" if summary["cells"] else ""
-    best = (min if direction == "lower" else max)(means, key=means.__getitem__)
-    return f"{best}: {column} {means[best]:.2f}"
+    from heedful.results.pages import best_system
+
+    if not summary or (system := best_system(summary)) is None:
+        return "yes" if summary and summary["cells"] else ""
+    column = next(iter(summary["directions"]))
+    return f"{system}: {column} {summary['systems'][system]['metrics'][column]['mean']:.2f}"

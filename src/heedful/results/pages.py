@@ -54,15 +54,15 @@ def to_json(summary: Any) -> str:
 
 def read_summaries(folder: Path | None = None) -> dict[str, Summary]:
     """Return the summaries by name: those of the package, replaced by those of a folder."""
-    found: dict[str, Summary] = {}
+    summaries: dict[str, Summary] = {}
     for name in result_names():
         written = None if folder is None else folder / name / _SUMMARY
         packaged = resources.files("heedful.results").joinpath(f"{name}.json")
         if written is not None and written.is_file():
-            found[name] = read_json(written)
+            summaries[name] = read_json(written)
         elif packaged.is_file():
-            found[name] = json.loads(packaged.read_text(encoding="utf-8"))
-    return found
+            summaries[name] = json.loads(packaged.read_text(encoding="utf-8"))
+    return summaries
 
 
 # ----- tables -----
@@ -113,10 +113,47 @@ def _system_table(summary: Summary) -> Table:
         if not (first := scores[0]):
             continue
         ends = [_interval(first["interval"]), _interval(first["bootstrap"])]
-        cost = [_number(system["minutes"]), _number(system["flops"])]
+        steps = "" if system["steps"] is None else f"{system['steps']:,.0f}"
+        cost = [steps, _number(system["minutes"]), _number(system["flops"])]
         rows.append((name, *map(_score, scores), *ends, str(system["runs"]), *cost))
-    header = ("system", *names, "over seeds", "bootstrap", "runs", "minutes", "FLOPs")
+    header = ("system", *names, "over seeds", "bootstrap", "runs", "steps", "minutes", "FLOPs")
     return Table(header, rows)
+
+
+def overview(summaries: Mapping[str, Summary]) -> Table:
+    """Return one row for each published value beside one of ours, or else for the best system."""
+    rows = []
+    for name, summary in summaries.items():
+        beside = [row for row in summary["published"] if row["verdict"]]
+        for row in beside or [None] * bool(summary["directions"]):
+            column = next(iter(summary["directions"]))
+            system = row["beside"] if row else best_system(summary)
+            ours = summary["systems"][system]
+            rows.append(
+                (
+                    f"[{name}](#{name})",
+                    system,
+                    column,
+                    _score(ours["metrics"][column]),
+                    f"{row['values'][column]:g} ({row['system']})" if row else "",
+                    row["verdict"] if row else "",
+                    *(_number(ours["minutes"]), _number(ours["flops"]), str(ours["runs"])),
+                    *(summary["commit"], summary["date"]),
+                )
+            )
+    header = ("result", "system", "metric", "ours", "published", "verdict")
+    return Table((*header, "minutes", "FLOPs", "runs", "commit", "date"), rows)
+
+
+def best_system(summary: Summary) -> str | None:
+    """Return the system that is best in the first metric."""
+    column, direction = next(iter(summary["directions"].items()), ("", ""))
+    means = {
+        name: system["metrics"][column]["mean"]
+        for name, system in summary["systems"].items()
+        if column in system["metrics"]
+    }
+    return (min if direction == "lower" else max)(means, key=means.__getitem__) if means else None
 
 
 def _published_row(row: Mapping[str, Any]) -> Sequence[str]:
@@ -176,7 +213,8 @@ def write_pages(folder: Path, records: Path) -> list[Path]:
     summaries = read_summaries(records)
     results = {name: load_result(name) for name in result_names()}
     sections = (_markdown(name, result, summaries.get(name)) for name, result in results.items())
-    texts = ("\n".join([_INTRODUCTION, *sections]), _html_page(results, summaries))
+    head = [_INTRODUCTION, *_markdown_table(overview(summaries)), ""]
+    texts = ("\n".join([*head, *sections]), _html_page(results, summaries))
     paths = [folder / name for name in PAGE_NAMES]
     for path, text in zip(paths, texts, strict=True):
         write_text(path, text)
@@ -188,11 +226,15 @@ def _markdown(name: str, result: ResultConfig, summary: Summary | None) -> str:
     lines = [f"## {name}", "", f"{result.title}.{lectures} `heedful reproduce {name}`", ""]
     if summary is None:
         return "\n".join([*lines, "Not measured yet.", ""])
-    for header, rows in tables(summary):
-        lines += [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
-        lines += [f"| {' | '.join(row)} |" for row in rows]
-        lines.append("")
+    for table in tables(summary):
+        lines += [*_markdown_table(table), ""]
     return "\n".join([*lines, *(f"- {note}" for note in notes(result, summary)), ""])
+
+
+def _markdown_table(table: Table) -> list[str]:
+    rule = f"|{'---|' * len(table.header)}"
+    rows = [f"| {' | '.join(row)} |" for row in (table.header, *table.rows)]
+    return [rows[0], rule, *rows[1:]]
 
 
 def _html_page(results: Mapping[str, ResultConfig], summaries: Mapping[str, Summary]) -> str:

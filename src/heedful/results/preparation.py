@@ -166,7 +166,7 @@ _FORMATS: Mapping[str, Callable[[str], str]] = {
 def _rewrite(step: RewriteConfig, folder: Path, prepared: Path) -> None:
     def fill(template: str, row: Sequence[str]) -> str:
         return re.sub(
-            r"\{(\d+):?(\w*)\}", lambda found: _FORMATS[found[2]](row[int(found[1]) - 1]), template
+            r"\{(\d+):?(\w*)\}", lambda field: _FORMATS[field[2]](row[int(field[1]) - 1]), template
         )
 
     rows = (line.split("\t") for line in read_lines(str(folder / step.file)) if line)

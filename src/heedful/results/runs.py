@@ -8,7 +8,7 @@ read once; an interrupted training resumes; choices are made by the dev set only
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -356,9 +356,6 @@ class _TrialPool:
         return message
 
 
-def read_records(plans: Iterable[Plan]) -> dict[str, list[dict[str, Any]]]:
-    """Return the records of each result."""
-    return {
-        plan.name: [read_json(trial.record) for trial in plan.trials() if trial.record.exists()]
-        for plan in plans
-    }
+def read_records(plan: Plan) -> list[dict[str, Any]]:
+    """Return the records of a result."""
+    return [read_json(trial.record) for trial in plan.trials() if trial.record.exists()]

@@ -63,11 +63,8 @@ class Scores:
 
     @cached_property
     def recipe(self) -> Recipe | None:
-        """The recipe of the first system that has one."""
-        names = [name for name, system in self.plan.result.systems.items() if system.recipe]
-        return (
-            SystemTrial(self.plan, names[0], self.plan.result.seeds[0]).recipe() if names else None
-        )
+        """The recipe of a system, for the task and the test set."""
+        return first_recipe(self.plan)
 
     @cached_property
     def references(self) -> list[Sequence[str]]:
@@ -134,8 +131,8 @@ class Scores:
             return [float(self._shown(self.metric.compute(row.sum(axis=0)))) for row in rows]
         name = self.config.metric or self.column
         records = self.by_system.get(system, [])
-        found = (r["scores"].get(self.column, r["scores"].get(name)) for r in records)
-        return [float(self._shown(value)) for value in found if value is not None]
+        scores = (r["scores"].get(self.column, r["scores"].get(name)) for r in records)
+        return [float(self._shown(value)) for value in scores if value is not None]
 
     def bootstrap(self, system: str) -> tuple[float, float] | None:
         """Return the 95 % interval of the mean over seeds and sentences, both resampled."""
@@ -192,14 +189,14 @@ def summarize(plan: Plan, records: Sequence[Record], *, is_miniature: bool) -> S
     cells = ({**cell.model_dump(), **check_cell(cell)} for cell in result.cells)
     summary: Summary = {
         "name": plan.name,
-        "budget": plan.budget,
+        "budget": ", ".join(sorted({record["budget"] for record in records})),
         "miniature": is_miniature,
         "seeds": sorted({record["seed"] for record in records}),
         "systems": {name: _system(name, scores, records) for name in result.systems},
         "directions": {column: table.direction for column, table in scores.items()},
         "signatures": {column: table.signature for column, table in scores.items()},
         "cells": list(cells),
-        **_curves(records),
+        **_curves(plan, records),
     }
     for fact in _FACTS:
         summary[fact] = ", ".join(sorted({str(r[fact]) for r in records if r.get(fact)}))
@@ -209,19 +206,26 @@ def summarize(plan: Plan, records: Sequence[Record], *, is_miniature: bool) -> S
     return summary
 
 
-def _curves(records: Sequence[Record]) -> dict[str, Any]:
+def _curves(plan: Plan, records: Sequence[Record]) -> dict[str, Any]:
     """Return the dev scores of the first run of each system against FLOPs."""
     curves: dict[str, list[tuple[float, float]]] = {}
-    metric = ""
+    recipe = first_recipe(plan)
+    metric = recipe.training.metric_for_best_model if recipe else ""
     for record in records:
-        points = [point for point in record["curve"] if point["flops"]]
-        metric = metric or next(
-            (name for p in points for name in p["scores"] if name != "loss"), ""
-        )
-        pairs = [(p["flops"], p["scores"][metric]) for p in points if metric in p["scores"]]
-        if pairs and record["system"] not in curves:
-            curves[record["system"]] = pairs
+        points = [
+            (point["flops"], point["scores"][metric])
+            for point in record["curve"]
+            if point["flops"] and metric in point["scores"]
+        ]
+        if points:
+            curves.setdefault(record["system"], points)
     return {"dev_metric": metric, "curves": curves}
+
+
+def first_recipe(plan: Plan) -> Recipe | None:
+    """Return the recipe of the first system that has one."""
+    names = [name for name, system in plan.result.systems.items() if system.recipe]
+    return SystemTrial(plan, names[0], plan.result.seeds[0]).recipe() if names else None
 
 
 def _system(name: str, scores: Mapping[str, Scores], records: Sequence[Record]) -> dict[str, Any]:
@@ -272,9 +276,16 @@ def _published(row: PublishedConfig, result: ResultConfig, summary: Summary) -> 
         ends = [*(ours["interval"] or ()), *(ours["bootstrap"] or ()), ours["mean"]]
         low, high = min(ends) - result.tolerance, max(ends) + result.tolerance
         is_better = (difference > 0) == (direction == "higher")
-        verdict = "reproduced" if low <= published <= high else "better" if is_better else "worse"
+        verdict = "better" if is_better else "worse"
+        if low <= published <= high:
+            verdict = "reproduced" if abs(difference) <= result.tolerance else "tie"
         if row.comparable != "same":
-            words = {"better": "beyond it", "worse": "below it", "reproduced": "equal"}
+            words = {
+                "better": "beyond it",
+                "worse": "below it",
+                "reproduced": "equal",
+                "tie": "tie",
+            }
             verdict = f"{row.comparable}: {words[verdict]}"
         if len(ours["values"]) == 1 and len(result.seeds) > 1:
             verdict += ", one seed"

@@ -1,12 +1,13 @@
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from heedful.results.config import load_result, result_names
 from heedful.results.preparation import find_data
-from tests.commands import heedful
+from tests.commands import heedful, start_heedful
 
 
 @pytest.fixture
@@ -69,3 +70,23 @@ def test_miniature_of_real_data_runs(call, name, request):
     ended = call(name, "--miniature", "--data", str(folder), "--device", "cpu")
     assert ended.code == 0, ended.err
     assert "miniature: no verdict" in ended.out or not load_result(name).published
+
+
+@pytest.mark.faults
+def test_killed_result_resumes(tmp_path):
+    words = "latin-attention", "--miniature", "--systems", "luong", "--budget", "400steps"
+    options = "--device", "cpu", "--out", tmp_path
+    run = tmp_path / "latin-attention-miniature/runs/luong-1"
+    with start_heedful("reproduce", *words, *options) as process:
+        deadline = time.monotonic() + 300
+        while not list(run.glob("checkpoints/step-*")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        process.kill()
+    records = tmp_path / "records/latin-attention-miniature"
+    assert not list(records.glob("*"))
+    with start_heedful("reproduce", *words, *options) as process:
+        assert process.wait(600) == 0
+    record = json.loads((records / "luong-1.json").read_text())
+    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert record["steps"] == max(steps) == 400
+    assert "resum" in (run.parent.parent / "logs/luong-1.txt").read_text()
