@@ -96,7 +96,7 @@ class Exercise:
     def starter(self, user: str) -> str:
         """Return what a student begins with; numbers on paper depend on the name of the user."""
         if not self.is_paper:
-            return f"# exercise {self.number}\n" + _BLANK.sub(r"\1 ___", self.solution)
+            return f"# exercise {self.number}\n" + make_blanks(self.solution)
         if self.runs:
             blanks = ", ".join(["___"] * len(self.runs))
             answer = f'ANSWER = {{"runs": [{blanks}], "scores": [{blanks}]}}'
@@ -108,6 +108,11 @@ class Exercise:
         given = "".join(f'    "{name}": {value!r},\n' for name, value in inputs.items())
         lines = [f"# exercise {self.number}", f'"""{docstring}\n"""', f'ID = "{user}"']
         return "\n".join([*lines, f"GIVEN = {{\n{given}}}", f"ANSWER = {{{keys}}}"]) + "\n"
+
+
+def make_blanks(program: str) -> str:
+    """Replace what lines that end in `# blank` assign or return."""
+    return _BLANK.sub(r"\1 ___", program)
 
 
 def paper_seed(user: str) -> int:
