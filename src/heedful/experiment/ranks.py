@@ -15,14 +15,12 @@ from typing import NamedTuple
 
 import torch
 
-from heedful.errors import HeedfulError
 from heedful.experiment.plan import TrainingPlan
 from heedful.layers.mixture_of_experts import MixtureOfExperts
 from heedful.parallel import WorkerDiedError, WorkerProcess, is_worker
 from heedful.recipes import Recipe
 from heedful.runs import Run
 from heedful.tasks.task_data import VocabSizes
-from heedful.training.data_parallel import init_distributed
 from heedful.training.distributed import (
     SINGLE_PROCESS,
     DistributedContext,
@@ -46,6 +44,8 @@ def join_ranks(
 ) -> Iterator[tuple[DistributedContext, torch.device]]:
     """Yield the context and the device of this rank; other ranks on this CPU run `train_rank`."""
     if is_distributed():
+        from heedful.training.data_parallel import init_distributed  # a fifth of all imports
+
         with init_distributed(plan.device, plan.config.distributed_strategy) as joined:
             yield joined
         return
@@ -149,7 +149,7 @@ def start_ranks(
 ) -> Iterator[DistributedContext]:
     """Start the other ranks, and yield the context of rank 0, which is this process."""
     world_size, num_threads = len(cores), len(cores[0])
-    errors: list[HeedfulError] = []
+    errors: list[Exception] = []
 
     def raise_failure() -> None:
         if errors:
