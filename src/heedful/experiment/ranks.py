@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import torch
 
+from heedful.experiment.environment import usable_cores
 from heedful.experiment.plan import TrainingPlan
 from heedful.layers.mixture_of_experts import MixtureOfExperts
 from heedful.parallel import WorkerDiedError, WorkerProcess, is_worker
@@ -62,9 +63,7 @@ def rank_cores(plan: TrainingPlan) -> list[list[int]]:
     is_possible = plan.device.type == "cpu" and hasattr(os, "memfd_create") and not is_worker()
     if not is_possible:
         return [[]]
-    cores, num_physical = ordered_cores()
-    if torch.get_num_threads() < num_physical:  # the user has set a limit
-        cores = cores[: torch.get_num_threads()]
+    cores = usable_cores()
     num_ranks = plan.config.cpu_processes
     if num_ranks is None:
         num_ranks = len(cores) // THREADS_PER_RANK if len(cores) >= _MIN_CORES else 1
@@ -92,21 +91,6 @@ def _can_split(plan: TrainingPlan) -> bool:
 def _counts_batch(module: torch.nn.Module) -> bool:
     """Return whether a module computes something of the whole batch."""
     return isinstance(module, torch.nn.modules.batchnorm._BatchNorm | MixtureOfExperts)
-
-
-def ordered_cores() -> tuple[list[int], int]:
-    """Return the cores of this process, second threads of a core last, and how many are first."""
-    first: list[int] = []
-    others: list[int] = []
-    for core in sorted(os.sched_getaffinity(0)):
-        siblings = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
-        with suppress(OSError, ValueError):
-            number = int(siblings.read_text(encoding="ascii").replace("-", ",").split(",")[0])
-            if number != core and number in first:
-                others.append(core)
-                continue
-        first.append(core)
-    return first + others, len(first)
 
 
 class RankTask(NamedTuple):

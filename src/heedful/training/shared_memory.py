@@ -229,7 +229,7 @@ class SharedMemoryContext(DistributedContext):
     @override
     def all_reduce_any(self, *flags: bool) -> tuple[bool, ...]:
         by_rank = self._barrier.exchange(np.array(flags, np.uint8))
-        return tuple(map(bool, by_rank.any(axis=0)))
+        return tuple(bool(column.any()) for column in by_rank.T)
 
     @override
     def gather_to_main(self, tensors: Mapping[str, Tensor]) -> list[Mapping[str, Tensor]]:
