@@ -2,13 +2,15 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
 import heedful
 from heedful.errors import HeedfulError
-from heedful.experiment import ranks
+from heedful.experiment import load_training_recipe, plan, ranks
+from heedful.runs import Run
 from tests.commands import write_recipe
 from tests.equivalence.test_resuming import assert_same_end, wait_for
 from tests.faults.test_ranks import assert_alike, assert_no_step_is_told_twice, has_taken, metrics
@@ -112,7 +114,26 @@ def test_processes_end_with_the_first(number, recipe, tmp_path):
     out, _ = process.communicate(timeout=MAX_SECONDS)
     assert process.returncode == (0 if number == signal.SIGINT else -number)
     assert ("the same command resumes" in out) == (number == signal.SIGINT)
-    wait_for(lambda: not Path(f"/proc/{child}").exists(), process)
+    end = time.monotonic() + MAX_SECONDS
+    while Path(f"/proc/{child}").exists():
+        assert time.monotonic() < end, "the other process goes on"
+        time.sleep(0.05)
+
+
+def test_default_resumes_with_the_batch_size_of_its_first_machine(tmp_path, monkeypatch):
+    source, target = tmp_path / "source.txt", tmp_path / "target.txt"
+    source.write_text("".join(f"x{index} y z\n" for index in range(300)))
+    target.write_text("".join(f"a b{index} c\n" for index in range(300)))
+    files, run = {"source": str(source), "target": str(target)}, tmp_path / "run"
+    settings = ["training.cpu_processes=1", "training.validation_metrics=[]"]
+    monkeypatch.setattr(plan, "usable_cores", lambda: list(range(16)))
+    heedful.train(run=run, steps=1, settings=settings, **files)
+    many = Run(run).read_recipe().training.batching.max_tokens
+    monkeypatch.setattr(plan, "usable_cores", lambda: [0, 1])
+    heedful.train(run=run, steps=2, settings=settings, **files)
+    assert Run(run).read_recipe().training.batching.max_tokens == many
+    few = load_training_recipe("default", files={}, device="cpu").training.batching.max_tokens
+    assert few < many
 
 
 def test_error_of_another_process_is_raised_here(recipe, tmp_path, monkeypatch):

@@ -102,7 +102,7 @@ def train(
     from heedful.training.distributed import is_rank_zero
 
     folder, console = run or Path("runs") / Path(recipe).stem, stderr_console(quiet=quiet)
-    load_recipe = partial(_load_recipe, recipe, files, overrides or [], device)
+    load_recipe = partial(_load_recipe, recipe, files, overrides or [], device, folder=folder)
     _check_noise(noise=noise, monolingual=monolingual)
     try:
         if monolingual:
@@ -151,12 +151,16 @@ def _load_recipe(
     overrides: Sequence[str],
     device: str,
     data: Sequence[Override] = (),
+    *,
+    folder: Path,
 ) -> "Recipe":
     """Load a recipe with the files and settings of a command, and with other data if there is."""
     from heedful.experiment import load_training_recipe
+    from heedful.runs import Run
 
     settings: list[str | Override] = [*file_overrides(files), *overrides, *data]
-    config = load_training_recipe(recipe, settings, device=device, files=files["train"])
+    run, train_files = Run(folder), files["train"]
+    config = load_training_recipe(recipe, settings, device=device, files=train_files, run=run)
     check_dev_files(config, files)
     return config
 

@@ -27,6 +27,7 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 _STATUS = Path("/proc/self/status")  # Linux only
+_SIBLINGS = "topology/thread_siblings_list"
 _UNLIMITED = 1 << 60  # control groups express "no limit" by numbers of this size
 
 
@@ -44,6 +45,24 @@ def environment_info(device: torch.device, dist_context: DistributedContext) -> 
         "command": shlex.join(sys.argv),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def usable_cores() -> list[int]:
+    """Return the cores for this process; the second threads of cores come last.
+
+    There are as many as torch has threads, if these were limited.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        return list(range(torch.get_num_threads()))
+    first: list[int] = []
+    others: list[int] = []
+    for core in sorted(os.sched_getaffinity(0)):
+        siblings = _read_text(Path(f"/sys/devices/system/cpu/cpu{core}/{_SIBLINGS}"))
+        number = siblings.replace("-", ",").partition(",")[0].strip()
+        is_second = number.isdigit() and int(number) != core and int(number) in first
+        (others if is_second else first).append(core)
+    num_threads = torch.get_num_threads()
+    return first[:num_threads] if num_threads < len(first) else first + others
 
 
 def configure_backends(device: torch.device) -> None:

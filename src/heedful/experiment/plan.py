@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from reprlib import repr as short_repr
 from types import MappingProxyType
@@ -34,6 +35,7 @@ from heedful.data.text.sharded_dataset import PreparedDataConfig, load_prepared_
 from heedful.errors import ArgumentError, ConfigError, RunError, check, format_count
 from heedful.experiment.data_modules import require_training_data
 from heedful.experiment.embedding_files import check_embedding_file
+from heedful.experiment.environment import usable_cores
 from heedful.experiment.flops import check_trainable
 from heedful.experiment.pretrained_encoder import with_pretrained_model
 from heedful.recipes import Recipe, load_recipe
@@ -140,7 +142,7 @@ def load_recipe_with_data(
         if in_memory is not None and recipe == DEFAULT_RECIPE:  # which is sized by the pairs
             load_recipe(recipe, overrides)  # report errors before anything is written
             _store_pairs(in_memory, run)
-        loaded = load_training_recipe(recipe, overrides, device, files=by_split["train"])
+        loaded = load_training_recipe(recipe, overrides, device, files=by_split["train"], run=run)
     except ConfigError as error:
         location = error.location.removeprefix("--set ")
         raise ConfigError(location, error.message, error.hint) from None
@@ -195,14 +197,16 @@ def load_training_recipe(
     device: str | torch.device = "auto",
     *,
     files: Files = MappingProxyType({}),
+    run: Run | None = None,
 ) -> Recipe:
     """Load a recipe to train; `default` is completed for the device and the data.
 
-    `files` are the training files that the settings name, by option: they decide the task.
+    `files` are the training files that the settings name, by option: they decide the task. A `run`
+    that is saved decides what depends on the machine: it may be resumed on another one.
     """
     if recipe == DEFAULT_RECIPE:
         return complete_default(
-            to_overrides(settings), resolve_device(device), task_of_files(files)
+            to_overrides(settings), resolve_device(device), task_of_files(files), run
         )
     loaded = load_recipe(recipe, settings)
     check_files_fit(loaded.task, files)
@@ -255,7 +259,10 @@ class _DataSettings(BaseConfig):
 
 
 def complete_default(
-    overrides: Sequence[Override], device: torch.device, task_name: str | None = None
+    overrides: Sequence[Override],
+    device: torch.device,
+    task_name: str | None = None,
+    run: Run | None = None,
 ) -> Recipe:
     """Return the default recipe with these overrides, sized for the device and the data.
 
@@ -275,11 +282,28 @@ def complete_default(
     if train is not None and train.is_single_pass:
         train = None
     default = task.default_recipe(device, train)
-    settings = {**default.settings, **settings}
+    settings = {
+        **_machine_settings(task, default.name, device, run),
+        **default.settings,
+        **settings,
+    }
     changed = {".".join(override.path) for override in overrides}
     if changed & {f"training.{limit}" for limit in _LIMITS}:
         settings["training.max_minutes"] = None  # unless it is among them
     return load_recipe(default.name, [*to_overrides(settings), *overrides])
+
+
+def _machine_settings(
+    task: Task, name: str, device: torch.device, run: Run | None
+) -> dict[str, Any]:
+    """Return what the number of cores decides, or has decided when the run was started."""
+    settings = task.core_settings(len(usable_cores())) if device.type == "cpu" else {}
+    if run is None or not run.is_saved:
+        return settings
+    saved = run.read_recipe()
+    if saved.info.name != name:
+        return settings
+    return {setting: attrgetter(setting)(saved) for setting in settings}
 
 
 def describe_default(recipe: Recipe) -> str:

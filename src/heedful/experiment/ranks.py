@@ -15,14 +15,13 @@ from typing import NamedTuple
 
 import torch
 
-from heedful.errors import HeedfulError
+from heedful.experiment.environment import usable_cores
 from heedful.experiment.plan import TrainingPlan
 from heedful.layers.mixture_of_experts import MixtureOfExperts
 from heedful.parallel import WorkerDiedError, WorkerProcess, is_worker
 from heedful.recipes import Recipe
 from heedful.runs import Run
 from heedful.tasks.task_data import VocabSizes
-from heedful.training.data_parallel import init_distributed
 from heedful.training.distributed import (
     SINGLE_PROCESS,
     DistributedContext,
@@ -46,6 +45,8 @@ def join_ranks(
 ) -> Iterator[tuple[DistributedContext, torch.device]]:
     """Yield the context and the device of this rank; other ranks on this CPU run `train_rank`."""
     if is_distributed():
+        from heedful.training.data_parallel import init_distributed  # a fifth of all imports
+
         with init_distributed(plan.device, plan.config.distributed_strategy) as joined:
             yield joined
         return
@@ -62,9 +63,7 @@ def rank_cores(plan: TrainingPlan) -> list[list[int]]:
     is_possible = plan.device.type == "cpu" and hasattr(os, "memfd_create") and not is_worker()
     if not is_possible:
         return [[]]
-    cores, num_physical = ordered_cores()
-    if torch.get_num_threads() < num_physical:  # the user has set a limit
-        cores = cores[: torch.get_num_threads()]
+    cores = usable_cores()
     num_ranks = plan.config.cpu_processes
     if num_ranks is None:
         num_ranks = len(cores) // THREADS_PER_RANK if len(cores) >= _MIN_CORES else 1
@@ -92,21 +91,6 @@ def _can_split(plan: TrainingPlan) -> bool:
 def _counts_batch(module: torch.nn.Module) -> bool:
     """Return whether a module computes something of the whole batch."""
     return isinstance(module, torch.nn.modules.batchnorm._BatchNorm | MixtureOfExperts)
-
-
-def ordered_cores() -> tuple[list[int], int]:
-    """Return the cores of this process, second threads of a core last, and how many are first."""
-    first: list[int] = []
-    others: list[int] = []
-    for core in sorted(os.sched_getaffinity(0)):
-        siblings = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
-        with suppress(OSError, ValueError):
-            number = int(siblings.read_text(encoding="ascii").replace("-", ",").split(",")[0])
-            if number != core and number in first:
-                others.append(core)
-                continue
-        first.append(core)
-    return first + others, len(first)
 
 
 class RankTask(NamedTuple):
@@ -149,7 +133,7 @@ def start_ranks(
 ) -> Iterator[DistributedContext]:
     """Start the other ranks, and yield the context of rank 0, which is this process."""
     world_size, num_threads = len(cores), len(cores[0])
-    errors: list[HeedfulError] = []
+    errors: list[Exception] = []
 
     def raise_failure() -> None:
         if errors:

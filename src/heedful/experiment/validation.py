@@ -55,7 +55,7 @@ class Validator:
         self._data_module = data_module
         self._model = self._dist_context.inference_model(trainer.model)
         self._dev_evaluator = self._task.evaluation.dev_evaluator(
-            self._model, data_module, plan.recipe, plan.device
+            self._model, data_module, plan.recipe, plan.device, self._dist_context
         )
         self._num_due = 0  # if validations are spread over the limits
         self._decoding_seconds: list[float] = []  # for metrics that are only shown
@@ -102,26 +102,32 @@ class Validator:
                 )
             metric = self._config.metric_for_best_model
             required = [] if metric in scores else [metric]
-            decoded: dict[str, float] = {}
             is_main = self._dist_context.is_main_process
-            if is_main and (required or not stop_requested()):
-                decoded = self._decoded_scores(required, start_time)
+            is_wanted = bool(required) or not (stop_requested() or self._is_slow(start_time))
+            # The clocks of ranks differ; that of the main process counts.
+            (is_wanted,) = self._dist_context.all_reduce_any(is_main and is_wanted)
+            takes_part = is_main or self._dev_evaluator.is_shared
+            decoded = self._decoded_scores(required) if is_wanted and takes_part else {}
             if required:
-                score = torch.tensor(decoded.get(metric, 0.0), dtype=torch.float64)
+                value = decoded.get(metric, 0.0) if is_main else 0.0
+                score = torch.tensor(value, dtype=torch.float64)
                 scores[metric] = self._dist_context.all_reduce(score).item()
             has_samples, count = is_main and not stop_requested(), self._config.num_logged_samples
             samples = self._dev_evaluator.sample_predictions(count) if has_samples else []
         return {**scores, **decoded}, samples
 
-    def _decoded_scores(self, required: Sequence[str], start_time: float) -> dict[str, float]:
-        """Return metrics of outputs: the required ones, and others while they take little time."""
+    def _is_slow(self, start_time: float) -> bool:
+        """Return whether metrics that are only shown have taken too much of the time."""
+        spent = sum([*self._decoding_seconds, *self._decoding_seconds[-1:]])
+        return spent > _MAX_DECODING_FRACTION * (time.monotonic() - start_time)
+
+    def _decoded_scores(self, required: Sequence[str]) -> dict[str, float]:
+        """Return metrics of outputs: the required ones, and those that are only shown."""
         shown = self._config.validation_metrics
         names = [*required, *(self._task.evaluation.shown_metrics if shown is None else shown)]
         if required:
             return self._dev_evaluator.compute_scores(names)
-        start, spent = time.monotonic(), self._decoding_seconds
-        if sum([*spent, *spent[-1:]]) > _MAX_DECODING_FRACTION * (start - start_time):
-            return {}
+        start = time.monotonic()
         scores = self._dev_evaluator.compute_scores(names, max_examples=_MAX_SHOWN_EXAMPLES)
-        spent.append(time.monotonic() - start)
+        self._decoding_seconds.append(time.monotonic() - start)
         return scores

@@ -21,6 +21,7 @@ from heedful.search.hypotheses import NaNLogProbsError
 from heedful.tasks.prediction import LoadedRun, Predictor
 from heedful.tasks.task_data import ExperimentConfig
 from heedful.training.callbacks import LoggedSample
+from heedful.training.distributed import SINGLE_PROCESS, DistributedContext
 
 _WEIGHT_DIGITS = 4
 METRIC_SETTING = "training.metric_for_best_model"
@@ -62,6 +63,7 @@ class DevEvaluator:
     data_module: Any
     config: Any  # a recipe
     device: torch.device
+    dist_context: DistributedContext = SINGLE_PROCESS
 
     def __post_init__(self) -> None:
         self.examples = self.choose_examples()
@@ -73,17 +75,29 @@ class DevEvaluator:
     def compute_scores(
         self, names: Sequence[str], *, max_examples: int | None = None
     ) -> dict[str, float]:
-        """Return the scores of these metrics that are computed from predictions."""
+        """Return the scores of these metrics that are computed from predictions.
+
+        Ranks that share parameters predict a part of the examples each.
+        """
         specs, examples = self.config.task.evaluation.metrics, self.examples[:max_examples]
         metrics = {name: metric for name in names if (metric := specs[name].metric)}
         if not metrics or not examples:
             return {}
         references = [example.references for example in examples]
-        outputs = [result.text for result in self._predict(examples)] or [""] * len(examples)
+        context = self.dist_context
+        part = examples[context.rank :: context.world_size] if self.is_shared else examples
+        outputs = [result.text for result in self._predict(part)] or [""] * len(part)
+        if self.is_shared:
+            outputs = context.gather_rows(outputs)
         return {
             name: compute_score(metric, outputs, references).value
             for name, metric in metrics.items()
         }
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether all ranks compute scores together; otherwise rank 0 does."""
+        return self.dist_context.shares_parameters
 
     def sample_predictions(self, count: int) -> list[LoggedSample]:
         """Return predictions for the first dev examples, to be logged."""

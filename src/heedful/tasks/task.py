@@ -115,6 +115,14 @@ class Task(ABC):
         """Return the number of training examples, and the settings that depend on them."""
         raise NotImplementedError
 
+    def core_settings(self, num_cores: int) -> dict[str, Any]:
+        """Return settings of the default for a CPU with so many cores; a resumed run keeps its own.
+
+        The names are the same for any number.
+        """
+        del num_cores
+        return {}
+
     def choose_minutes(self, num_examples: int) -> int:
         """Return the minutes of training on so many examples."""
         return max(MIN_MINUTES, round(num_examples / self.examples_per_minute))

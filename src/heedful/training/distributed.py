@@ -106,6 +106,10 @@ class DistributedContext:
         """Return the tensors of each rank on the main process, nothing on others."""
         return [tensors]
 
+    def gather_rows(self, texts: Sequence[str]) -> list[str]:
+        """Return the texts of all ranks, each of which has those of its rows: see `shard_rows`."""
+        return list(texts)
+
     def full_state_dict(self, model: nn.Module) -> dict[str, Tensor]:
         """Return the unsharded parameters as they are saved; a collective operation."""
         return unique_weights(model)

@@ -6,11 +6,12 @@ optimizer. Invariants: sums are in the order of ranks, so that a run repeats bit
 waits for no other that has died or failed; the memory has no name, so nothing is left behind.
 """
 
+import json
 import mmap
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -200,13 +201,12 @@ class SharedMemoryContext(DistributedContext):
     @torch.no_grad()
     def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
         slices = [self._slices[parameter] for parameter in parameters]
-        present = [part for part in slices if part.parameter.grad is not None]
-        targets = [part.own_gradient for part in present]
-        torch._foreach_copy_(targets, [part.parameter.grad for part in present])
-        if len(present) < len(slices):
-            for part in slices:
-                if part.parameter.grad is None:
-                    part.own_gradient.zero_()
+        pairs = [(part.own_gradient, part.parameter.grad) for part in slices]
+        present = [(own, gradient) for own, gradient in pairs if gradient is not None]
+        torch._foreach_copy_([own for own, _ in present], [gradient for _, gradient in present])
+        for own, gradient in pairs:
+            if gradient is None:
+                own.zero_()
         has_gradient = self.all_reduce_any(*(part.parameter.grad is not None for part in slices))
         torch.sum(self._gradients[:, self._own], dim=0, out=self._summed)
         for part, is_present in zip(slices, has_gradient, strict=True):
@@ -228,7 +228,8 @@ class SharedMemoryContext(DistributedContext):
 
     @override
     def all_reduce_any(self, *flags: bool) -> tuple[bool, ...]:
-        return tuple(self._barrier.exchange(np.array(flags, np.uint8)).any(axis=0).tolist())
+        by_rank = self._barrier.exchange(np.array(flags, np.uint8))
+        return tuple(bool(column.any()) for column in by_rank.T)
 
     @override
     def gather_to_main(self, tensors: Mapping[str, Tensor]) -> list[Mapping[str, Tensor]]:
@@ -238,6 +239,17 @@ class SharedMemoryContext(DistributedContext):
         }
         num_ranks = self.world_size if self.is_main_process else 0
         return [{name: rows[rank] for name, rows in by_name.items()} for rank in range(num_ranks)]
+
+    @override
+    def gather_rows(self, texts: Sequence[str]) -> list[str]:
+        data = np.frombuffer(json.dumps(list(texts)).encode(), np.uint8)
+        sizes = self._barrier.exchange(np.array([len(data)]))[:, 0]
+        padded = np.zeros(sizes.max(), np.uint8)
+        padded[: len(data)] = data
+        rows = zip(self._barrier.exchange(padded), sizes, strict=True)
+        by_rank = [json.loads(row[:size].tobytes()) for row, size in rows]
+        gathered = [text for row in zip_longest(*by_rank) for text in row]
+        return gathered[: sum(map(len, by_rank))]
 
     @override
     def full_optimizer_state(self, optimizer: Optimizer) -> dict[int, dict[str, Any]]:
