@@ -157,7 +157,8 @@ for (let step = 0; step < 40; step += 1) {
   beam = [];
   for (let index = 0; index < 16; index += 1) {
     const status = index < 8 ? "continued" : "pruned";
-    const node = { parent: parents[index % parents.length], token: `w${step}.${index}`, token_id: index };
+    const parent = parents[index % parents.length];
+    const node = { parent, token: `w${step}.${index}`, token_id: index };
     if (index < 8) beam.push(nodes.length);
     nodes.push({ ...node, log_prob: -1 - index / 4, cumulative_log_prob: -step - index, status });
   }

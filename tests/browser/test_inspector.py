@@ -104,11 +104,15 @@ def test_edited_cell_is_hatched_and_the_former_output_stays_in_sight(open_page, 
     assert page.query_selector_all(".cell.edited") == []
 
 
-def test_removed_word_gets_no_attention(open_page, translator):
+@pytest.mark.parametrize("way", ["button", "key"])
+def test_removed_word_gets_no_attention(open_page, translator, way):
     page = open_page()
     write_text(page)
     click_cell(page, 0, 2)
-    edit_by(page, lambda: page.keyboard.press("z"))
+    if way == "button":
+        edit_by(page, lambda: page.click("text=remove word (z)"))
+    else:
+        edit_by(page, lambda: page.keyboard.press("z"))
     assert all(row[2] == 0 for row in weights(page))
     assert (
         output(page)
@@ -128,17 +132,25 @@ def test_undo_and_links_restore_what_was_shown(open_page):
     settle(other)
     assert (output(other), weights(other)) == seen[3]
     assert max_difference(picture(other), picture(page)) <= 2  # of 255, at the edges of curves
-    for expected in reversed(seen[:3]):
-        edit_by(page, lambda: page.click("text=undo (u)"))
+    for expected, undo in zip(reversed(seen[:3]), ("button", "key", "button"), strict=True):
+        is_key = undo == "key"
+        page.evaluate("document.activeElement.blur()")
+        edit_by(page, lambda: page.keyboard.press("u") if is_key else page.click("text=undo (u)"))  # noqa: B023
         assert (output(page), weights(page)) == expected
 
 
-def test_clicked_token_begins_what_follows(open_page, translator):
+@pytest.mark.parametrize("way", ["mouse", "keyboard"])
+def test_chosen_token_begins_what_follows(open_page, translator, way):
     page = open_page()
     write_text(page)
     before = translator.explain(TEXT)
     click_cell(page, 1, 0)
-    edit_by(page, lambda: page.click(".top-token >> nth=1"))
+    token = page.locator(".top-token").nth(1)
+    if way == "mouse":
+        edit_by(page, token.click)
+    else:
+        token.focus()
+        edit_by(page, lambda: page.keyboard.press("Enter"))
     prefix = [*before.result.token_ids[:1], before.top[1][1].id]
     request = translator.parse_json({"text": TEXT, "prefix_tokens": prefix})
     assert output(page) == translator.explain(request).result.text

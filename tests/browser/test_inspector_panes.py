@@ -238,3 +238,25 @@ def test_forced_colors_keep_the_shades_of_the_map(open_page):
         "attention-pane .cell", "cells => cells.map(cell => getComputedStyle(cell).backgroundColor)"
     )
     assert len(set(colors)) > 3
+
+
+CLIPPED = """() => [...document.querySelectorAll("button, select, label, h1, h2, p, .reading, li")]
+  .filter((node) => node.checkVisibility() && !node.closest(".thumbnails"))
+  .filter((node) => getComputedStyle(node).overflow !== "visible" || node.matches("button"))
+  .filter((node) => node.scrollWidth > node.clientWidth + 1)
+  .map((node) => node.outerHTML.slice(0, 120))"""
+
+
+@pytest.mark.parametrize("width", [640, 1280])
+def test_text_of_twice_the_size_is_neither_clipped_nor_scrolled_sideways(open_page, width):
+    page = open_page(EDITED_LINK)
+    settle(page)
+    set_beam(page, 8)
+    page.set_viewport_size({"width": width, "height": 900})
+    size = "getComputedStyle(document.querySelector('.output')).fontSize"
+    before = float(page.evaluate(size).removesuffix("px"))
+    page.evaluate("document.documentElement.style.fontSize = '200%'")
+    assert float(page.evaluate(size).removesuffix("px")) == pytest.approx(2 * before)
+    page.wait_for_timeout(300)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(CLIPPED) == []

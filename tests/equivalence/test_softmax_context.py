@@ -5,8 +5,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-import heedful.acceleration.kernels  # noqa: F401
-from heedful.attention.alignments import SoftmaxAlignment, SparsemaxAlignment
+from heedful.acceleration import tuning
+from heedful.acceleration.kernels import is_long_causal
+from heedful.attention.alignments import SoftmaxAlignment, SparsemaxAlignment, mask_scores
 from heedful.attention.attention import SingleHeadAttention, softmax_context
 from heedful.attention.masks import (
     block_local_mask,
@@ -269,3 +270,24 @@ def test_other_attention_always_computes_weights(parts):
     queries, values = inputs(ROWS)
     memory = module.build_memory(values, MASKS["padding"])
     assert module(queries, memory, need_weights=False).weights is not None
+
+
+@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
+def test_long_causal_context_needs_no_mask(monkeypatch, num_kv_heads):
+    """A mask that differs from the causal one in a single pair is used."""
+    monkeypatch.setattr(tuning, "MIN_LONG_CAUSAL", 16)
+    queries, _ = inputs(1, 4, times=16)
+    keys, values = inputs(1, num_kv_heads, times=16, places=16)
+    mask = causal_mask(16).unsqueeze(1)
+    other = mask.clone()
+    other[..., 9, 4] = False
+    assert is_long_causal(queries, mask)
+    assert not is_long_causal(queries, other)
+    assert not is_long_causal(queries.index_fill(-2, torch.tensor([5]), torch.nan), mask)
+    for visible in (mask, other):
+        expected = Memory(
+            *(heads.repeat_interleave(4 // num_kv_heads, 1) for heads in (values, keys)), visible
+        )
+        weights = mask_scores(queries @ expected.keys.mT / 1.3, visible).softmax(dim=-1)
+        found = sdpa_context(queries, keys, values, visible, 1.3)
+        torch.testing.assert_close(found, weights @ expected.values)

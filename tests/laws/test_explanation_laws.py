@@ -72,7 +72,16 @@ def test_explanation_without_edits_is_the_prediction_as_json(case):
     is_masked = case.task == "masked-language-modeling"  # which is read as it is
     assert is_masked or explanation.result.text == expected.text
     fields = json.loads(json.dumps(explanation.to_json()))
-    names = {"result", "token_ids", "num_prompt_steps", "edits", "layers", "top", "checks"}
+    names = {
+        "result",
+        "token_ids",
+        "num_prompt_steps",
+        "edits",
+        "layers",
+        "top",
+        "checks",
+        "experts",
+    }
     assert set(fields) == names
     assert bool(explanation.layers) == (case.task not in WITHOUT_ATTENTION)
     assert bool(explanation.top) == (case.task not in WITHOUT_STEPS)

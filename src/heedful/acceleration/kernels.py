@@ -6,7 +6,7 @@ reference up to rounding; candidates may differ in the order of equal scores.
 
 import math
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from itertools import zip_longest
 from typing import Any, cast
@@ -214,25 +214,21 @@ def sdpa_context(queries: Queries, memory: Memory, temperature: float, dropout: 
     """
     values, keys, mask = memory
     mask = mask[(None,) * (queries.dim() - mask.dim())]
+    attend_4d = partial(
+        functional.scaled_dot_product_attention,
+        _to_4d(queries),
+        scale=1 / temperature,
+        enable_gqa=queries.shape[:-2] != keys.shape[:-2],
+    )
     if is_long_causal(queries, mask) and not dropout:
-        inputs, is_shared = map(_to_4d, (queries, keys, values)), queries.size(-3) != keys.size(-3)
-        context = functional.scaled_dot_product_attention(
-            *inputs, is_causal=True, scale=1 / temperature, enable_gqa=is_shared
-        )
+        context = attend_4d(_to_4d(keys), _to_4d(values), is_causal=True)
         return context.view(*queries.shape[:-1], values.size(-1))
     mask = mask.expand(*queries.shape[:-3], *mask.shape[-3:])
     key_is_visible = mask.any(dim=-2).unsqueeze(-1)  # (*B, S, 1)
     # Without a mask torch returns zeros for a query of NaN, as if it saw nothing: so the mask is
     # passed even where it hides nothing.
-    context = functional.scaled_dot_product_attention(
-        _to_4d(queries),
-        _to_4d(keys.masked_fill(~key_is_visible, 0)),
-        _to_4d(values),
-        attn_mask=_to_4d(mask),
-        dropout_p=dropout,
-        scale=1 / temperature,
-        enable_gqa=queries.shape[:-2] != keys.shape[:-2],
-    )
+    visible_keys = _to_4d(keys.masked_fill(~key_is_visible, 0))
+    context = attend_4d(visible_keys, _to_4d(values), attn_mask=_to_4d(mask), dropout_p=dropout)
     has_visible_key = mask.any(dim=-1, keepdim=True)  # (*B, T or 1, 1)
     return context.view(*queries.shape[:-1], values.size(-1)).masked_fill(~has_visible_key, 0)
 

@@ -192,8 +192,9 @@ def _add_runs(router: APIRouter, explainer: Explainer) -> None:
 
 
 def _add_traces(router: APIRouter, explainer: Explainer) -> None:
-    known = {200: {"content": {_BYTES: {}}}, 304: {"description": "what the client has is right"}}
-    responses = known | describe_errors()
+    responses = describe_errors()
+    responses[200] = {"content": {_BYTES: {}}}
+    responses[304] = {"description": "what the client has is right"}
 
     async def answer(call: TraceCall, known: str | None) -> Response:
         # Weights of a trace never change; its id is new for each explanation.
