@@ -3,7 +3,6 @@
 import json
 import random
 import re
-import shutil
 from hashlib import sha256
 from importlib.util import find_spec
 
@@ -22,7 +21,7 @@ from heedful.plotting.page_runner import PageRunner
 from heedful.runs import load_run
 from tests.commands import LETTERS
 from tests.exporting import export, train_letters, write_recipe_run
-from tests.page_modules import NEEDS_NODE
+from tests.page_modules import NEEDS_NODE, open_browser
 
 PACKAGES = ("onnx", "onnxscript")
 pytestmark = [
@@ -135,15 +134,8 @@ def test_top_tokens_of_each_step_match_python(exported):
 
 @pytest.fixture
 def browser():
-    command = shutil.which("chromium")
-    if command is None:
-        pytest.skip("no chromium on PATH")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=command, args=["--no-sandbox"])
+    with open_browser() as started:
         yield started
-        started.close()
 
 
 @pytest.mark.browser

@@ -17,7 +17,7 @@ from heedful.plotting.page_runner import PageRunner
 from heedful.plotting.raster import encode_png
 from heedful.tasks.tagging.predictor import transition_penalties
 from tests.exporting import export, write_recipe_run
-from tests.page_modules import NEEDS_NODE, run_module
+from tests.page_modules import NEEDS_NODE, open_browser, run_module
 
 NEEDS_ONNX = [
     pytest.mark.extras,
@@ -117,9 +117,8 @@ def assert_same_layers(actual, expected):
         one = by_path[layer["path"]]
         for name in ("type", "queries", "keys", "is_default", "first_step", "grid"):
             assert layer[name] == one[name], (layer["path"], name)
-        torch.testing.assert_close(
-            torch.tensor(layer["weights"]), torch.tensor(one["weights"]), atol=1e-4, rtol=0
-        )
+        weights = (torch.tensor(values["weights"], dtype=torch.float32) for values in (layer, one))
+        torch.testing.assert_close(*weights, atol=1e-4, rtol=0)
 
 
 def assert_same_top(actual, expected):
@@ -282,10 +281,7 @@ class TestCaptions:
 
 @pytest.fixture
 def open_page(pages):
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="chromium", args=["--no-sandbox"])
+    with open_browser() as browser:
 
         def open_offline(name):
             page, messages = browser.new_context(offline=True).new_page(), []
@@ -296,7 +292,6 @@ def open_page(pages):
             return page, messages
 
         yield open_offline
-        browser.close()
 
 
 @pytest.mark.browser
