@@ -7,7 +7,7 @@ from benchmarks.harness import ROOT, parse_no_options
 
 # Those with peers last: their environments are installed on first use.
 NAMES = (
-    *("overhead", "additive", "long_inputs", "recipes", "pipeline", "memory", "serving"),
+    *("overhead", "additive", "long_inputs", "recipes", "pipeline", "memory", "serving", "pages"),
     *("gpu", "threads", "dtypes", "training", "decoding"),
 )
 

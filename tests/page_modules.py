@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from contextlib import contextmanager
 
 import pytest
 
@@ -27,3 +28,15 @@ def run_module(source, data=None):
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+@contextmanager
+def open_browser():
+    """Start Chromium."""
+    command = shutil.which("chromium") or pytest.skip("no chromium on PATH")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=command, args=["--no-sandbox"])
+        yield started
+        started.close()

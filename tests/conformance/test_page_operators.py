@@ -19,6 +19,9 @@ POSITIVE = np.abs(X) + np.float32(0.1)
 ROW, SCALAR = X[0, 0], np.float32(1.5)
 BOOL = X > 0
 IDS = np.array([[0, 2], [1, -1]], dtype=np.int64)
+IMAGES = RANDOM.normal(size=(2, 2, 7, 6)).astype(np.float32)
+KERNELS = RANDOM.normal(size=(2, 2, 3, 2)).astype(np.float32)
+STATISTICS = POSITIVE[0, 0].reshape(2, 2).repeat(2, axis=0)  # scale, bias, mean, variance
 SPECIAL = np.array([0.5, 1.5, -2.5, np.nan, np.inf, -np.inf, 0, -7], dtype=np.float32)
 
 
@@ -112,6 +115,19 @@ CASES = [
     ("Conv", [X, X[:, :, :3], X[0, 0, :2]], {"pads": [2, 0], "dilations": [1]}),
     ("Conv", [X, X[:, :, :2]], {"strides": [2], "pads": [1, 1]}),
     ("Conv", [X[:, :2], X[:, :1, :2]], {"group": 2}),
+    ("Conv", [IMAGES, KERNELS, X[0, 0, :2]], {"pads": [1, 0, 1, 2]}),
+    ("Conv", [IMAGES, KERNELS], {"strides": [2, 3], "dilations": [2, 1], "pads": [1, 1, 1, 1]}),
+    ("Conv", [IMAGES, KERNELS[:, :1, :1, :1]], {"group": 2}),
+    ("BatchNormalization", [IMAGES, *STATISTICS], {"epsilon": 1e-3}),
+    *(
+        (
+            "MaxPool",
+            [IMAGES],
+            {"kernel_shape": [2, 3], "strides": [2, 2], "ceil_mode": mode, **pads},
+        )
+        for mode in (0, 1)
+        for pads in ({}, {"pads": [1, 1, 0, 1]})
+    ),
 ]
 MODULE = """import { OPERATORS } from "./tensor-operators.js";
 import { toTyped } from "./tensors.js";

@@ -43,8 +43,12 @@ NO_FORWARD = {
 }
 DIFFERING = {"gnmt-2016-small", "gnmt-2016-rl-small"}
 """Torch's scan over the steps of their decoders gives other values, which the comparison finds."""
+GRAPH_MODELS = ("encoder-decoder", "prefix-lm", "language-model")
+PAGE_ALONE = ("captioning", "text-classifier", "sequence-tagger")
 CT2_RECIPES = {"molecular-transformer-small", "transformer-2017-small", "transformer-2017-tiny"}
 SMALL_RECIPES = [name for name in recipe_names() if name.endswith(("-small", "-tiny"))]
+LABEL_RECIPES = ["bag-of-words", "bilstm-classifier", "bilstm-crf", "bilstm-tagger"]
+LABEL_RECIPES += ["lample-2016", "plank-2016", "transformer-tagger"]
 
 
 def needs(*packages):
@@ -79,12 +83,14 @@ def expected_reason(name, target):
     if target == "ct2":
         return None if name in CT2_RECIPES else ""
     model_type = load_recipe(name).model.type
+    if target == "page" and model_type in PAGE_ALONE:
+        return None
+    if target == "page" and model_type not in GRAPH_MODELS:
+        return "pages have no models of this task: it "
     if model_type == "captioning":
         return "only texts can be sources, but it captions images"
-    if model_type not in ("encoder-decoder", "prefix-lm", "language-model"):
+    if model_type not in GRAPH_MODELS:
         return "only translation and language models have graphs, but it "
-    if target == "page" and model_type == "language-model" and name not in GRAPHS_REFUSE:
-        return "only translation models have a page, but it "
     no_forward = NO_FORWARD.get(name) if target == "torch" else None
     return GRAPHS_REFUSE.get(name) or no_forward
 
@@ -123,6 +129,14 @@ def test_small_recipe_is_exported_and_compared(name, target, tmp_path):
     else:
         export(run_dir, target, tmp_path / "out")
         assert (tmp_path / "out" / "README.md").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LABEL_RECIPES)
+def test_labeling_recipe_has_a_page(name, tmp_path):
+    run_dir = write_recipe_run(name, tmp_path / "run")
+    summary = export(run_dir, "page", tmp_path / "out")
+    assert "8 outputs of the page in Node.js are equal, token for token" in summary
 
 
 ALONE = (

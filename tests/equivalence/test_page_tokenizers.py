@@ -4,11 +4,19 @@ import random
 
 import pytest
 
+from heedful.tokenization.byte_level_bpe import (
+    BartTokenizer,
+    BartTokenizerConfig,
+    ByteLevelBPETokenizer,
+    ByteLevelBPETokenizerConfig,
+    byte_characters,
+)
 from heedful.tokenization.page_tokenizers import describe_tokenizers, unsupported_tokenizer
 from heedful.tokenization.special_texts import (
     PositionTokenizerConfig,
     SMILESTokenizerConfig,
     WhitespaceTokenizerConfig,
+    WordCharacterTokenizerConfig,
 )
 from heedful.tokenization.subword import SubwordTokenizerConfig
 from heedful.tokenization.tokenizer import (
@@ -18,6 +26,8 @@ from heedful.tokenization.tokenizer import (
     WordTokenizerConfig,
 )
 from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig, TokenizerPair
+from heedful.tokenization.vocabulary import Vocabulary
+from heedful.tokenization.wordpiece import WordPieceTokenizer, WordPieceTokenizerConfig
 from tests.page_modules import NEEDS_NODE, run_module
 
 pytestmark = NEEDS_NODE
@@ -48,6 +58,15 @@ CONFIGS = {
     "label": LabelTokenizerConfig(),
     "smiles": SMILESTokenizerConfig(strict=False),
     "whitespace": WhitespaceTokenizerConfig(),
+    "word-character": WordCharacterTokenizerConfig(normalization=NormalizerConfig(lowercase=True)),
+    "byte-level-bpe": ByteLevelBPETokenizerConfig(),
+    "byte-level-bpe, with a space": ByteLevelBPETokenizerConfig(add_prefix_space=True),
+    "bart": BartTokenizerConfig(special_tokens=("<mask>",)),
+    "wordpiece": WordPieceTokenizerConfig(),
+    "wordpiece, as it is": WordPieceTokenizerConfig(
+        lowercase=False, strip_accents=False, clean_text=False, split_chinese=False
+    ),
+    "wordpiece, short words": WordPieceTokenizerConfig(max_word_length=4),
     "unigram": SubwordTokenizerConfig(**SUBWORDS),
     "unigram, lower case": SubwordTokenizerConfig(
         **SUBWORDS, normalization=NormalizerConfig(lowercase=True)
@@ -81,6 +100,28 @@ def fuzzed_texts(seed):
     ]
 
 
+def build(config):
+    """Train a tokenizer, or write the files of a pretrained one."""
+    if isinstance(config, ByteLevelBPETokenizerConfig):
+        merges = [("t", "h"), ("th", "e"), ("\u0120", "the"), ("\u00c3", "\u0141"), ("a", "n")]
+        merges += [("1", "2"), (".", "."), ("..", "."), ("\u0120", "g"), ("e", "n"), ("an", "t")]
+        tokens = [
+            *byte_characters(),
+            *("".join(merge) for merge in merges),
+            "<s>",
+            "<mask>",
+            "\u4e00",
+        ]
+        tokenizer = BartTokenizer if config.type == "bart" else ByteLevelBPETokenizer
+        return tokenizer(Vocabulary(tokens), merges, config)
+    if isinstance(config, WordPieceTokenizerConfig):
+        words = [word.lower() for text in TRAINING for word in text.split()]
+        characters = sorted({*"".join(words), *"abcxyz.,'"})
+        pieces = [*words, *characters, *(f"##{piece}" for piece in (*characters, "en", "la", "at"))]
+        return WordPieceTokenizer(Vocabulary(list(dict.fromkeys(pieces))), config)
+    return config.train(TRAINING)
+
+
 def shared(config, tokenizer):
     return SharedTokenizerConfig(tokenizer=config), TokenizerPair(tokenizer, tokenizer)
 
@@ -88,7 +129,7 @@ def shared(config, tokenizer):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_javascript_tokenizer_matches_python(name):
     config = CONFIGS[name]
-    tokenizer = config.train(TRAINING)
+    tokenizer = build(config)
     described = describe_tokenizers(*shared(config, tokenizer))["shared"]
     texts = [*TRAINING, *fuzzed_texts(name), ""]
     chance = random.Random(0)
@@ -121,5 +162,6 @@ def test_unsupported_tokenizer_type_has_a_message():
     pair = shared(config, config.train(["1 2"]))
     assert unsupported_tokenizer(*pair) == (
         "pages have no tokenizers of the type 'position', only: "
-        "word, character, label, smiles, whitespace, subword"
+        "word, character, label, smiles, whitespace, word-character, subword, "
+        "byte-level-bpe, bart, wordpiece"
     )

@@ -81,7 +81,7 @@ def export(
     ct2          a folder of CTranslate2: pip install 'heedful[ct2]'
     argos        a package for LibreTranslate: pip install 'heedful[argos]'
     onnx         graphs for onnxruntime: pip install 'heedful[onnx]'
-    page         a page that translates by itself: pip install 'heedful[onnx]'
+    page         a page that runs the model by itself: pip install 'heedful[onnx]'
     safetensors  tensors, settings and tokenizers as files
     torch        programs of torch.export
 

@@ -9,6 +9,7 @@ the examples, too.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -35,6 +36,7 @@ from heedful.tokenization.vocabulary import BOS, EOS, NUM_SPECIAL_TOKENS, PAD, U
 
 SOURCE_TOKENS, SOURCE_LENGTHS = "source_tokens", "source_lengths"
 TOKENS, LOG_PROBS, WEIGHTS = "tokens", "log_probs", "attention_weights"
+SPECIAL_IDS = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
 BATCH, SOURCE, STEPS = "batch", "source", "steps"  # names of dynamic sizes
 
 
@@ -163,12 +165,47 @@ def capture_graphs(model: nn.Module, vocab_sizes: VocabSizes) -> ModelGraphs:
     if isinstance(model, LanguageModel):
         return ModelGraphs(None, step, [], tensors)
     assert isinstance(model, Seq2SeqModel)
+    dynamic = dict.fromkeys((0,) if examples.image_shape else (0, 1), Dim.DYNAMIC)
     sources = examples.sources(3, 5)
-    dynamic = {0: Dim.DYNAMIC}, {0: Dim.DYNAMIC}
-    dynamic[0][1] = Dim.DYNAMIC
-    encoder = capture(EncoderGraph(model), tuple(sources), dynamic)
+    encoder = capture(EncoderGraph(model), tuple(sources), (dynamic, {0: Dim.DYNAMIC}))
     names = [name for name, _ in named_tensors(examples.first_state(3, 5))]
     return ModelGraphs(encoder, step, names, tensors)
+
+
+class ClassifierGraph(nn.Module):
+    """Source tokens and lengths to log-probabilities of labels."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    @override
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        return self.model.classify(SourceBatch(tokens, lengths))[0]
+
+
+class TaggerGraph(nn.Module):
+    """Words, or rows of a word and its characters, and their numbers to scores of tags."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    @override
+    def forward(self, words: Tensor, lengths: Tensor) -> Tensor:
+        return self.model.output_projection(self.model.encoder(words, lengths).states)
+
+
+def capture_labels(
+    graph: ClassifierGraph | TaggerGraph, vocab_sizes: VocabSizes, row_size: int | None = None
+) -> ExportedProgram:
+    """Capture a model that labels texts, or words; with a row size words have characters."""
+    tokens, lengths = _Examples(graph.model, vocab_sizes).sources(3, 5)
+    if row_size is not None:
+        characters = torch.ones(*tokens.shape, row_size - 1, dtype=torch.long)
+        tokens = torch.cat([tokens.unsqueeze(-1), characters], dim=-1)
+    both = dict.fromkeys((0, 1), Dim.DYNAMIC)
+    return capture(graph, (tokens, lengths), (both, {0: Dim.DYNAMIC}))
 
 
 class ForwardGraph(nn.Module):
@@ -239,10 +276,15 @@ def why_no_graphs(run: LoadedRun) -> str | None:
         return f"only translation and language models have graphs, but it {_description(run)}"
     if isinstance(model, EncoderDecoderModel) and model.encoder.grid is not None:
         return f"only texts can be sources, but it {_description(run)}"
+    return unsupported_part(run)
+
+
+def unsupported_part(run: LoadedRun) -> str | None:
+    """Return why a part of a run cannot be captured; None if all can."""
     if run.tokenizers.target.is_open:
         return "its target vocabulary is open: each source adds tokens to it"
     for module_type, reason in _UNSUPPORTED.items():
-        if any(isinstance(module, module_type) for module in model.modules()):
+        if any(isinstance(module, module_type) for module in run.model.modules()):
             return reason
     return None
 
@@ -283,9 +325,8 @@ def model_info(graphs: ModelGraphs) -> dict[str, Any]:
         }
         for tensor in graphs.state
     ]
-    special = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
     names = {"step_inputs": graphs.step_inputs, "step_outputs": graphs.step_outputs}
-    return {**special, "encoder_outputs": graphs.encoder_outputs, **names, "state": state}
+    return {**SPECIAL_IDS, "encoder_outputs": graphs.encoder_outputs, **names, "state": state}
 
 
 class _Examples:
@@ -294,12 +335,18 @@ class _Examples:
     def __init__(self, model: Any, vocab_sizes: VocabSizes) -> None:
         self.model, self.vocab_sizes = model, vocab_sizes
         self.generator = torch.Generator().manual_seed(0)
+        self.image_shape = getattr(getattr(model, "encoder", None), "image_shape", None)
 
     def tokens(self, *shape: int) -> Tensor:
         """Return random tokens of targets, or of a language model."""
         return self._random(self.vocab_sizes.target, shape)
 
     def sources(self, batch_size: int, length: int) -> SourceBatch:
+        """Return texts, or images, which have one size."""
+        if self.image_shape is not None:
+            shape = (batch_size, *self.image_shape[:3])
+            pixels = torch.randint(256, shape, generator=self.generator).byte()
+            return SourceBatch(pixels, torch.full((batch_size,), prod(self.model.encoder.grid)))
         lengths = length - torch.arange(batch_size) % 2  # of two lengths
         return SourceBatch(self._random(self.vocab_sizes.source, (batch_size, length)), lengths)
 

@@ -1,4 +1,4 @@
-"""Runs as a page: one HTML file that translates by itself, offline, and shows its attention.
+"""Runs as a page: one HTML file that runs the model by itself, offline, and shows its attention.
 
 The page carries the graphs of the model, its weights (gzip, base64) and its tokenizers as data,
 and an interpreter, tokenizers and beam search as JavaScript (`plotting/page`). It makes no
@@ -17,37 +17,32 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-import numpy as np
 from torch import nn
 from typing_extensions import override
 
-from heedful.attention.edit_operators import (
-    editable_sites,
-    onnx_translations,
-    with_edit_operators,
-)
-from heedful.attention.edits import AttentionSite
-from heedful.conversion import graphs
-from heedful.conversion.exporting import check_equal_outputs, greedy_outputs
+from heedful.attention.edit_operators import onnx_translations
+from heedful.conversion.exporting import check_equal_outputs, sample_sources
 from heedful.conversion.graph_capture import to_onnx
 from heedful.conversion.interface import Exporter
+from heedful.conversion.page_models import (
+    PageModel,
+    PageOutput,
+    PageSamples,
+    count_equal_tokens,
+    find_page_model,
+    read_dev_examples,
+)
 from heedful.conversion.registry import get_exporter
 from heedful.decoding.config import DecodingConfig
 from heedful.decoding.translation import BOS_LABEL, EOS_LABEL
-from heedful.errors import RunError, check, check_choice
-from heedful.inspection.attention_layers import (
-    AttentionLayer,
-    mark_output_layers,
-    without_words,
-)
-from heedful.models.base import Seq2SeqModel
+from heedful.errors import DataError, RunError, check, check_choice, format_count
 from heedful.plotting.html import bundle_modules, read_asset, render_page, to_script_json
 from heedful.plotting.page_graphs import GraphWriter, Precision, check_operators
 from heedful.plotting.page_runner import PageRunner
 from heedful.storage.json_files import read_json_lines
 from heedful.tasks.prediction import LoadedRun
 from heedful.tasks.task_data import VocabSizes
-from heedful.tokenization.page_tokenizers import describe_tokenizers, unsupported_tokenizer
+from heedful.tokenization.page_tokenizers import describe_tokenizers
 
 PAGE_FILE = "page.html"
 MAX_SIZE = 25_000_000
@@ -55,9 +50,7 @@ MAX_SIZE = 25_000_000
 _PRECISIONS = ("fp32", "fp16", "int8")
 _NUM_EXAMPLES = 3
 _MAX_EXAMPLE = 60  # characters
-_KEPT = ("max_source_length", "max_length_ratio", "max_length_offset", "max_length")
-_TRANSLATED = {*_KEPT, "beam_size", "length_penalty", "stopping", "backend", "max_batch_tokens"}
-"""Settings of decoding that a page has, or that do not change its outputs."""
+_NUM_DEV_EXAMPLES = 100  # that the loss of a lower precision is measured on
 _BEAM_SIZES = (1, 2, 4, 5, 8)
 _USAGE = """\
 ## Use
@@ -70,7 +63,7 @@ class PageExporter(Exporter):
     """A page that runs the model."""
 
     name = "page"
-    description = "a page that translates by itself"
+    description = "a page that runs the model by itself"
     packages = ("onnx", "onnxscript")
     extra = "onnx"
 
@@ -84,14 +77,10 @@ class PageExporter(Exporter):
 
     @override
     def unsupported_reason(self, run: LoadedRun) -> str | None:
-        reason = graphs.why_no_graphs(run)
-        if reason is None and not isinstance(run.model, Seq2SeqModel):
-            reason = f"only translation models have a page, but it {run.config.task.description}"
-        return (
-            reason
-            or unsupported_tokenizer(run.config.tokenizers, run.tokenizers)
-            or _unsupported_decoding(run.config.decoding)
-        )
+        page_model = find_page_model(run)
+        if page_model is None:
+            return f"pages have no models of this task: it {run.config.task.description}"
+        return page_model.unsupported_reason(run)
 
     @override
     def write(self, run: LoadedRun, folder: Path) -> None:
@@ -109,22 +98,47 @@ class PageExporter(Exporter):
         runner = PageRunner.find()
         if runner is None:
             return self._compare_graphs(run, sources)
-        expected, limits = greedy_outputs(run, sources)
-        path, exact = folder / PAGE_FILE, folder / "fp32.html"
-        count = f"{len(sources)} greedy outputs of the page in {runner.name}"
-        if self._precision == "fp32":
-            check_equal_outputs(expected, runner.search(path, sources, limits), location=str(path))
+        page_model, path, exact = _page_model(run), folder / PAGE_FILE, folder / "fp32.html"
+        samples = page_model.samples(run, sources)
+        expected = page_model.outputs(run, samples)
+        is_exact = self._precision == "fp32"
+        if not is_exact:
+            exact.write_text(render_model_page(run, "fp32"), encoding="utf-8")
+        actual = read_outputs(runner, path if is_exact else exact, samples)
+        check_outputs(expected, actual, location=str(path))
+        count = f"{len(samples.inputs)} outputs of the page in {runner.name}"
+        if is_exact:
             return f"{count} are equal, token for token"
-        exact.write_text(render_model_page(run, "fp32"), encoding="utf-8")
-        check_equal_outputs(expected, runner.search(exact, sources, limits), location=str(path))
         exact.unlink()
-        actual = runner.search(path, sources, limits)
-        num_equal = sum(one == other for one, other in zip(expected, actual, strict=True))
-        return f"{count} are equal in fp32, and {num_equal} of them in {self._precision}"
+        return f"{count} are equal in fp32; {self._measure_loss(run, page_model, runner, path)}"
+
+    def _measure_loss(
+        self, run: LoadedRun, page_model: PageModel, runner: PageRunner, path: Path
+    ) -> str:
+        """Return how many tokens stay as they are, and what that costs in scores."""
+        examples = read_dev_examples(run, _NUM_DEV_EXAMPLES)
+        if examples:
+            samples, name = page_model.dev_samples(run, examples), "dev example"
+        else:
+            samples, name = page_model.samples(run, sample_sources(run)), "sample"
+        expected = page_model.outputs(run, samples)
+        actual = read_outputs(runner, path, samples)
+        equal, total = map(sum, zip(*count_equal_tokens(expected, actual), strict=True))
+        rate = f"{100 * equal / total:.1f} % of {total:,} tokens are equal in {self._precision}"
+        line = f"{rate}, for {format_count(len(samples.inputs), name)}"
+        if samples.references is None:
+            return line
+        scores = [page_model.score(run, one, samples.references) for one in (expected, actual)]
+        before, after = (score for score in scores if score is not None)
+        return f"{line}; {before.name} {before.value:.2f} -> {after.value:.2f}"
 
     def _compare_graphs(self, run: LoadedRun, sources: Sequence[Sequence[int]]) -> str:
         """Compare the graphs of the page, whose interpreter cannot run without Node.js."""
         exporter = get_exporter("onnx")
+        message = f"a page of this run, which {run.config.task.description}, is compared in Node.js"
+        is_possible = exporter.unsupported_reason(run) is None
+        hint = "install Node.js 18 or newer; nothing was written"
+        check(is_possible, "--to page", message, hint, RunError)
         with tempfile.TemporaryDirectory() as folder:
             exporter.write(run, Path(folder))
             compared = exporter.compare(run, Path(folder), sources)
@@ -146,85 +160,76 @@ class PageGraphs(NamedTuple):
     weights: bytes
 
 
-def build_page_graphs(model: nn.Module, sizes: VocabSizes, precision: Precision) -> PageGraphs:
+def build_page_graphs(
+    page_model: PageModel, model: nn.Module, sizes: VocabSizes, precision: Precision
+) -> PageGraphs:
     """Capture a model; raise RunError for an operator that the interpreter does not have."""
-    captured = graphs.capture_graphs(with_edit_operators(model), sizes)
-    names = ["language_model"] if captured.encoder is None else ["encoder", "decoder_step"]
+    captured = page_model.capture(model, sizes)
     writer = GraphWriter(precision)
     written = {}
-    for name, program in zip(names, filter(None, (captured.encoder, captured.step)), strict=True):
-        inputs = captured.step_inputs
-        outputs = captured.step_outputs
-        if name == "encoder":
-            inputs = [graphs.SOURCE_TOKENS, graphs.SOURCE_LENGTHS]
-            outputs = captured.encoder_outputs
+    for name, (program, inputs, outputs) in captured.graphs.items():
         exported = to_onnx(program, inputs, outputs, onnx_translations())
         written[name] = writer.write_graph(exported.model_proto.graph)
     check_operators(written)
-    return PageGraphs(written, graphs.model_info(captured), bytes(writer.weights))
+    return PageGraphs(written, captured.info, bytes(writer.weights))
 
 
-def describe_sites(model: nn.Module) -> dict[str, Any]:
-    """Return what a page needs to know of each attention, by its path, to show and to edit it."""
-    decoder = getattr(model, "decoder", None)
-    kinds = {site: _kind(site) for site in editable_sites(model) if site.role in ("cross", "self")}
-    axis, nothing = without_words([]), np.zeros((0, 0, 0))
-    layers = [
-        AttentionLayer(kind, axis, axis, nothing, path=site.path) for site, kind in kinds.items()
-    ]
-    marked = mark_output_layers(layers, decoder)
-    return {
-        site.path: {
-            "type": layer.kind,
-            "is_default": layer.is_default,
-            "num_heads": site.num_heads,
-            "attends_to_source": site.attends_to_source,
-        }
-        for site, layer in zip(kinds, marked, strict=True)
-    }
+def read_outputs(runner: PageRunner, path: Path, samples: PageSamples) -> list[PageOutput]:
+    """Return the outputs of a page for samples, without a beam."""
+    answers = runner.outputs(path, samples.inputs, samples.limits)
+    return [PageOutput(answer["tokens"], answer.get("scores")) for answer in answers]
 
 
-def _kind(site: AttentionSite) -> str:
-    if site.role == "cross":
-        return "cross"
-    return "encoder-self" if site.attends_to_source else "decoder-self"
+def check_outputs(
+    expected: Sequence[PageOutput], actual: Sequence[PageOutput], *, location: str
+) -> None:
+    """Raise DataError for the first output that is not that of the run."""
+    tokens = ([output.tokens for output in outputs] for outputs in (expected, actual))
+    check_equal_outputs(*tokens, location=location)
+    pairs = enumerate(zip(expected, actual, strict=True), start=1)
+    differing = [index for index, (one, other) in pairs if one.differs(other)]
+    message = f"sample {differing[:1]}: the probabilities are not those of the run"
+    check(
+        not differing, location, message, "please report this run: nothing was written", DataError
+    )
 
 
-def _unsupported_decoding(config: DecodingConfig) -> str | None:
-    """Return the first setting that a page would need to obey and does not have."""
-    default = DecodingConfig()
-    for name in DecodingConfig.model_fields:
-        if name not in _TRANSLATED and getattr(config, name) != getattr(default, name):
-            return f"decoding.{name} is set, and pages have only beam search with a length penalty"
-    return None
+def _page_model(run: LoadedRun) -> PageModel:
+    page_model = find_page_model(run)
+    assert page_model is not None, run.config.task.name
+    return page_model
 
 
 def render_model_page(run: LoadedRun, precision: Precision) -> str:
     """Return the page of a run."""
-    captured = build_page_graphs(run.model, VocabSizes.from_tokenizers(run.tokenizers), precision)
+    page_model, sizes = _page_model(run), VocabSizes.from_tokenizers(run.tokenizers)
+    captured = build_page_graphs(page_model, run.model, sizes, precision)
     description = {
+        "task": run.config.task.name,
         "graphs": captured.graphs,
         "info": captured.info,
-        "sites": describe_sites(run.model),
+        "sites": page_model.describe_sites(run.model),
         "tokenizers": describe_tokenizers(run.config.tokenizers, run.tokenizers),
-        "decoding": _describe_decoding(run.config.decoding),
         "labels": {"start": BOS_LABEL, "end": EOS_LABEL},
+        **page_model.describe(run),
     }
     compressed = gzip.compress(captured.weights, 9, mtime=0)
+    shown = {"task": run.config.task.name, "beam_size": _beam_size(run.config.decoding)}
     parts = {
         "model": description,
         "weights": base64.b64encode(compressed).decode(),
         "worker": bundle_modules("page-worker.js"),
-        "page": {"examples": _examples(run), "beam_size": _beam_size(run.config.decoding)},
+        "page": {**shown, "examples": _examples(run)},
     }
     digests = {name: _sha256(to_script_json(part)) for name, part in parts.items()}
     return render_page(
         read_asset("model.html"),
-        title=run.config.info.name or "Translator",
-        styles=["attention_map.css", "panes.css", "model.css"],
+        title=run.config.info.name or page_model.title,
+        styles=["attention_map.css", "caption.css", "panes.css", "model.css"],
         scripts=["model-page.js"],
         data={**parts, "digests": digests},
         page_type="model",
+        has_images=run.config.task.name == "captioning",
         has_worker=True,
     )
 
@@ -233,23 +238,15 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _describe_decoding(config: DecodingConfig) -> dict[str, Any]:
-    penalty = config.length_penalty.build()
-    return {
-        **{name: getattr(config, name) for name in _KEPT},
-        "beam_size": config.beam_size,
-        "length_penalty": penalty._asdict(),
-        "stopping": config.stopping.model_dump(mode="json"),
-    }
-
-
 def _beam_size(config: DecodingConfig) -> int:
     """Return the choice of the page that is nearest to the setting of the run."""
     return min(_BEAM_SIZES, key=lambda size: abs(size - config.beam_size))
 
 
 def _examples(run: LoadedRun) -> list[str]:
-    """Return short texts that the run has logged."""
+    """Return short texts that the run has logged; none for images."""
+    if run.config.task.name == "captioning":
+        return []
     entries = read_json_lines(Path(run.folder) / "samples.jsonl")
     texts = dict.fromkeys(str(entry.get("source_text") or "") for entry in entries)
     return [text for text in texts if text and len(text) <= _MAX_EXAMPLE][:_NUM_EXAMPLES]

@@ -25,7 +25,8 @@ const answers = new Map();
 worker.postMessage = ({ id, ...answer }) => answers.get(id)(answer);
 new Function("self", JSON.parse(textOf("worker")))(worker);
 const ask = (method, parameters, id) => new Promise((resolve) => {
-  answers.set(id, resolve);
+  const start = performance.now();
+  answers.set(id, (answer) => resolve({ ...answer, seconds: (performance.now() - start) / 1000 }));
   worker.onmessage({ data: { id, method, parameters } });
 });
 (async () => {
@@ -60,6 +61,12 @@ class PageRunner:
 
     def request(self, path: Path, requests: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Any]:
         """Open a page and return the answers to requests: methods and their parameters."""
+        return [answer["result"] for answer in self.answer(path, requests)[1:]]
+
+    def answer(
+        self, path: Path, requests: Sequence[tuple[str, Mapping[str, Any]]]
+    ) -> list[dict[str, Any]]:
+        """Return `result` and `seconds` of opening a page and of each request."""
         done = subprocess.run(
             [self._command, "-e", _PROGRAM],
             input=json.dumps({"path": str(path), "requests": requests}),
@@ -71,17 +78,17 @@ class PageRunner:
         errors = [line for line in done.stderr.splitlines() if "Error" in line]
         message = f"{self.name} cannot run the page: {'; '.join(errors) or done.stderr.strip()}"
         check(done.returncode == 0 and done.stdout, str(path), message, hint, DataError)
-        opened, *answers = json.loads(done.stdout)
-        for answer in (opened, *answers):
+        answers: list[dict[str, Any]] = json.loads(done.stdout)
+        for answer in answers:
             error = answer.get("error")
             check(error is None, str(path), f"the page reports: {error}", hint, DataError)
-        return [answer["result"] for answer in answers]
+        return answers
 
-    def search(
-        self, path: Path, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]
-    ) -> list[list[int]]:
-        """Return the greedy output of each source, without a length penalty."""
+    def outputs(
+        self, path: Path, inputs: Sequence[Any], max_lengths: Sequence[int]
+    ) -> list[dict[str, Any]]:
+        """Return the output for each input, as numbers: greedy, without a length penalty."""
         options = {"beam_size": 1, "length_penalty": {"alpha": 0, "formula": "gnmt"}}
-        parameters = {"sources": sources, "maxLengths": max_lengths, "options": options}
-        [outputs] = self.request(path, [("search", parameters)])
+        parameters = {"inputs": inputs, "maxLengths": max_lengths, "options": options}
+        [outputs] = self.request(path, [("outputs", parameters)])
         return outputs

@@ -46,14 +46,24 @@ def byte_characters() -> list[str]:
 @cache
 def _split_pattern() -> re.Pattern[str]:
     """Return GPT-2's pattern of words, numbers, signs and white space."""
-    numbers = _numbers()
-    letter, number = rf"[^\W_{numbers}]", f"[{numbers}]"
+    letter, number = _letter_pattern().pattern, f"[{_numbers()}]"
     sign = rf"(?:[^{_SPACES}\w]|_)"
     space = f"[{_SPACES}]"
     endings, spaces = "'(?:s|t|re|ve|m|ll|d)", f"{space}+(?![^{_SPACES}])|{space}+"
     return re.compile(rf"{endings}| ?{letter}+| ?{number}+| ?{sign}+|{spaces}")
 
 
+@cache
+def _letter_pattern() -> re.Pattern[str]:
+    return re.compile(rf"[^\W_{_numbers()}]")
+
+
+def is_letter(char: str) -> bool:
+    """Whether a character is part of a word of the pattern of GPT-2."""
+    return bool(_letter_pattern().match(char))
+
+
+@cache
 def _numbers() -> str:
     """Return the numbers of Unicode (Nd, Nl, No) as the ranges of a regular expression."""
     codes = [code for code in range(_MAX_NUMBER) if unicodedata.category(chr(code)).startswith("N")]

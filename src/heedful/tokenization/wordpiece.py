@@ -67,13 +67,13 @@ class WordPieceTokenizer(PretrainedTokenizer):
         if config.clean_text:
             text = "".join(map(_clean, text))
         if config.split_chinese:
-            text = "".join(f" {char} " if _is_chinese(char) else char for char in text)
+            text = "".join(f" {char} " if is_chinese(char) else char for char in text)
         if config.strip_accents:
             decomposed = unicodedata.normalize("NFD", text)
             text = "".join(char for char in decomposed if unicodedata.category(char) != "Mn")
         if config.lowercase:
             text = "".join(map(str.lower, text))  # by character: no final sigma
-        return "".join(f" {char} " if _is_punctuation(char) else char for char in text).split()
+        return "".join(f" {char} " if is_punctuation(char) else char for char in text).split()
 
     def _split_word(self, word: str) -> list[str]:
         if (pieces := self._pieces.get(word)) is None:
@@ -107,12 +107,13 @@ def _clean(char: str) -> str:
 
 
 @cache
-def _is_chinese(char: str) -> bool:
+def is_chinese(char: str) -> bool:
+    """Whether a character is a word of its own."""
     return any(ord(char) in block for block in _CHINESE)
 
 
 @cache
-def _is_punctuation(char: str) -> bool:
+def is_punctuation(char: str) -> bool:
     """Whether a character is punctuation: of Unicode, or a sign of ASCII such as "$"."""
     is_ascii_sign = char.isascii() and char.isprintable() and not char.isalnum() and char != " "
     return is_ascii_sign or unicodedata.category(char).startswith("P")

@@ -1,6 +1,6 @@
-// A page that translates by itself.
+// A page that runs a model by itself.
 
 import "./map-canvas.js";
-import { TextTranslator } from "./text-translator.js";
+import { ModelView } from "./model-view.js";
 
-document.getElementById("model-place")?.replaceWith(new TextTranslator());
+document.getElementById("model-place")?.replaceWith(new ModelView());

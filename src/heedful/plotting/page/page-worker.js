@@ -2,22 +2,26 @@
 //
 // A message is { id, method, parameters }; the answer { id, result } or { id, error }.
 
-import { PageModel } from "./page-model.js";
+import { Captioner, Translator } from "./page-search.js";
+import { Classifier, LanguageModel, Tagger } from "./page-text-models.js";
 import { DAMAGED, decodeBase64, gunzip, isIntact } from "./page-weights.js";
 
-let openedModel = /** @type {PageModel | null} */ (null);
+const MODELS = { translation: Translator, captioning: Captioner, "language-modeling": LanguageModel, classification: Classifier, tagging: Tagger };
+
+let openedModel = /** @type {any} */ (null);
 
 const METHODS = {
   async open({ parts, digests }) {
     if (!isIntact(parts, digests)) throw new Error(DAMAGED);
-    openedModel = new PageModel(JSON.parse(parts.model), await gunzip(decodeBase64(JSON.parse(parts.weights))));
+    const description = JSON.parse(parts.model);
+    openedModel = new MODELS[description.task](description, await gunzip(decodeBase64(JSON.parse(parts.weights))));
     return true;
   },
-  explain: (request) => openedModel?.explain(request),
-  encode: ({ texts, side }) => texts.map((text) => openedModel?.[side].encode(text)),
-  decode: ({ ids, side }) => ids.map((tokens) => openedModel?.[side].decode(tokens)),
-  search: ({ sources, maxLengths, options }) => sources.map((source, index) =>
-    openedModel?.search(source, { ...options, max_length: maxLengths[index] }).tokens),
+  explain: (request) => openedModel.explain(request),
+  encode: ({ texts, side }) => texts.map((text) => openedModel[side].encode(text)),
+  decode: ({ ids, side }) => ids.map((tokens) => openedModel[side].decode(tokens)),
+  outputs: ({ inputs, maxLengths, options }) => inputs.map((input, index) =>
+    openedModel.output(input, { ...options, max_length: maxLengths[index] })),
 };
 
 self.onmessage = async ({ data: { id, method, parameters } }) => {

@@ -3,10 +3,10 @@
 //
 // The exporter reads the keys of OPERATORS, each at the start of a line, and refuses a graph with others.
 
-import { convolve, gemm, matMul } from "./tensor-products.js";
+import { convolve, gemm, matMul, maxPool, normalizeBatch } from "./tensor-products.js";
 import { axesOf, concat, expand, gather, gatherElements, gatherND, padConstant, reshape, scatterElements, scatterND,
   sliceSteps, splitAxis, squeeze, tileAxes, transpose, unsqueeze, chooseWhere } from "./tensor-shapes.js";
-import { axisOf, broadcastIndex, broadcastShape, isSame, newTensor, sizeOf, tensor, toTyped } from "./tensors.js";
+import { axisOf, broadcastIndex, broadcastShape, isSame, newTensor, roundHalfToEven, sizeOf, tensor, toTyped } from "./tensors.js";
 
 const ONNX_TYPES = { 1: "f32", 6: "i32", 7: "i32", 9: "u8", 10: "f32", 11: "f64" };
 
@@ -35,11 +35,6 @@ const unary = (compute, type) => ([input]) => {
 function divide(inputs) {
   const isInteger = inputs[0].type === "i32";
   return binary(isInteger ? (x, y) => Math.trunc(x / y) : (x, y) => x / y)(inputs);
-}
-
-function roundHalfToEven(x) {
-  const rounded = Math.round(x);
-  return Math.abs(x % 1) === 0.5 && rounded % 2 !== 0 ? rounded - 1 : rounded;
 }
 
 /** The error function, by its series and, above 2.5, its continued fraction. */
@@ -223,6 +218,7 @@ export const OPERATORS = {
   And: binary((x, y) => x & y),
   ArgMax: argument((x, y) => x > y),
   ArgMin: argument((x, y) => x < y),
+  BatchNormalization: normalizeBatch,
   Cast: cast,
   Ceil: unary(Math.ceil),
   Clip: clip,
@@ -257,6 +253,7 @@ export const OPERATORS = {
   LogSoftmax: ([input], { axis = -1 }) => mapRows(input, axis, logSoftmaxRow),
   MatMul: matMul,
   Max: (inputs) => inputs.reduce((one, two) => binary(Math.max)([one, two])),
+  MaxPool: maxPool,
   Min: (inputs) => inputs.reduce((one, two) => binary(Math.min)([one, two])),
   Mod: (inputs, { fmod = 0 }) => binary(fmod ? (x, y) => x % y : (x, y) => ((x % y) + y) % y)(inputs),
   Mul: binary((x, y) => x * y),

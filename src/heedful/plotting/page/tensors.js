@@ -32,6 +32,11 @@ export function stridesOf(shape) {
   return strides;
 }
 
+export function roundHalfToEven(x) {
+  const rounded = Math.round(x);
+  return Math.abs(x % 1) === 0.5 && rounded % 2 !== 0 ? rounded - 1 : rounded;
+}
+
 export function isSame(one, other) {
   return one.length === other.length && one.every((size, dim) => size === other[dim]);
 }

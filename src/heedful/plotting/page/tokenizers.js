@@ -3,16 +3,20 @@
 // A tokenizer is { type, normalization, tokens, ... }: `tokens` are the spellings by id. What counts as white
 // space or as part of a word comes from Python's tables, so that versions of Unicode do not matter.
 
-const UNK = 1;
+import { ByteLevelTokenizer, UNK, WHITE_SPACE, WordPieceTokenizer } from "./pretrained-tokenizers.js";
+
 const NUM_BYTES = 256;
 const FIRST_BYTE = 4; // after padding, unknown, BOS and EOS
-const WHITE_SPACE = "\\t-\\r\\x1c- \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000";
 const SPACE_MARK = "\u2581";
 const ESCAPE = "\ue000";
 const ESCAPED = new Map([[ESCAPE, "\ue000\ue000"], [SPACE_MARK, "\ue000\ue001"], ["\u2585", "\ue000\ue002"]]);
 const UNESCAPED = new Map([...ESCAPED].map(([plain, escaped]) => [escaped, plain]));
 const LONE_SURROGATES = /[\ud800-\udfff]/gu; // of pairs, none is matched
 const SMILES = /\[[^\]]+\]|Br?|Cl?|%[0-9]{2}|./gsu;
+
+function splitSpaces(text) {
+  return text.split(" ").filter(Boolean);
+}
 
 function splitWhite(text) {
   return text.split(new RegExp(`[${WHITE_SPACE}]+`, "u")).filter(Boolean);
@@ -48,7 +52,7 @@ const SPLITTERS = {
   character: (text) => [...text],
   label: (text) => (text ? [text] : []),
   smiles: (text) => text.match(SMILES) ?? [],
-  whitespace: (text) => text.split(" ").filter(Boolean),
+  whitespace: splitSpaces,
 };
 
 // ----- subwords
@@ -112,8 +116,8 @@ function decodePieces(tokens, ids) {
   return unescapeMarks(text.replaceAll(SPACE_MARK, " ").replace(/^ /, ""));
 }
 
-/** A tokenizer of the page. */
-export class PageTokenizer {
+/** Whole tokens of a vocabulary, and subwords. */
+class VocabularyTokenizer {
   /** @param {any} settings */
   constructor(settings) {
     this.settings = settings;
@@ -125,11 +129,15 @@ export class PageTokenizer {
     }
   }
 
-  /** The ids of a text, without BOS and EOS. @param {string} text @returns {number[]} */
+  idOf(token) {
+    return this.ids.get(token) ?? UNK;
+  }
+
   encode(text) {
     const { type, normalization, alphanumeric, word, unk_score } = this.settings;
-    const normalized = normalizeText(text.replace(LONE_SURROGATES, "\ufffd"), normalization, alphanumeric);
-    if (!this.isSubword) return SPLITTERS[type](normalized, { word }).map((token) => this.ids.get(token) ?? UNK);
+    if (type === "word-character") return splitSpaces(text).flatMap((one) => this.#encodeWord(one));
+    const normalized = normalizeText(text, normalization, alphanumeric);
+    if (!this.isSubword) return SPLITTERS[type](normalized, { word }).map((token) => this.idOf(token));
     if (normalized === "") return [];
     const characters = [...(SPACE_MARK + escapeMarks(normalized).replaceAll(" ", SPACE_MARK))];
     const vocabulary = { ids: this.ids, scores: this.scores, unk_score, max_length: this.maxLength };
@@ -138,17 +146,48 @@ export class PageTokenizer {
       (id === UNK ? [...encoder.encode(piece)].map((byte) => FIRST_BYTE + byte) : [id]));
   }
 
-  /** The text of ids. @param {number[]} ids */
+  /** A word and its characters, as they are; of a long one those of both ends. */
+  #encodeWord(word) {
+    const { normalization, alphanumeric, tokens, max_characters: most, num_characters: count } = this.settings;
+    const characters = [...word];
+    const half = Math.floor(most / 2);
+    const kept = characters.length <= most ? characters : [...characters.slice(0, half), ...characters.slice(-half)];
+    const id = this.idOf(normalizeText(word, normalization, alphanumeric));
+    return [id, ...kept.map((character) => tokens.length + (/** @type {number} */ (character.codePointAt(0)) % count))];
+  }
+
   decode(ids) {
     const { type, tokens } = this.settings;
     if (this.isSubword) return decodePieces(tokens, ids);
     const words = ids.map((id) => tokens[id]);
-    if (type === "whitespace") return words.filter(Boolean).join(" ");
+    if (type === "whitespace" || type === "word-character") return words.filter(Boolean).join(" ");
     return type === "word" ? words.join("").replace(/^ /, "") : words.join("");
+  }
+}
+
+const TOKENIZERS = { "byte-level-bpe": ByteLevelTokenizer, bart: ByteLevelTokenizer, wordpiece: WordPieceTokenizer };
+
+/** A tokenizer of the page. */
+export class PageTokenizer {
+  /** @param {any} settings */
+  constructor(settings) {
+    this.settings = settings;
+    this.inner = new (TOKENIZERS[settings.type] ?? VocabularyTokenizer)(settings);
+  }
+
+  /** The ids of a text, without BOS and EOS. @param {string} text @returns {number[]} */
+  encode(text) {
+    return this.inner.encode(text.replace(LONE_SURROGATES, "\ufffd"));
+  }
+
+  /** The text of ids. @param {number[]} ids @returns {string} */
+  decode(ids) {
+    return this.inner.decode(ids);
   }
 
   /** Each id as it is displayed. @param {number[]} ids */
   display(ids) {
-    return ids.map((id) => this.settings.displayed[id] ?? this.settings.tokens[id]);
+    const { displayed, tokens } = this.settings;
+    return ids.map((id) => displayed[id] ?? tokens[id] ?? String.fromCodePoint(id - tokens.length));
   }
 }

@@ -1,0 +1,198 @@
+// The model of a page at work: an input, what the model makes of it, the attention, and what changes if it is edited.
+//
+// VIEWS says what the page of a task has: the editor of its input, whether its output can be continued from a
+// token, and whether what was shown before another input stays beside the new. Panes are those of the inspector.
+
+import { AttentionPane } from "./attention-pane.js";
+import { ContinuationPane } from "./continuation-pane.js";
+import { create, createButton, isTextField, readData } from "./dom.js";
+import { EditPane } from "./edit-pane.js";
+import { ImageInput } from "./image-input.js";
+import { hasImage, ImagePane } from "./image-pane.js";
+import { LabelPane, TagPane } from "./label-pane.js";
+import { OutputPane } from "./output-pane.js";
+import { PageModels } from "./page-models.js";
+import { History } from "./state.js";
+import { StepPane } from "./step-pane.js";
+import { TextInput } from "./text-input.js";
+
+const KEY_DELAY = 60; // milliseconds after the last key
+const SELECTED_FIELDS = ["view", "row", "column"];
+const FIRST_STATE = { input: "", options: {}, edits: [], prefix: [], view: 0, row: null, column: null };
+const BEAM = { name: "beam_size", label: "search", choices: [1, 2, 4, 5, 8].map((size) => [size, size === 1 ? "greedy" : `beam of ${size}`]) };
+const TEMPERATURE = {
+  name: "temperature", label: "next token",
+  choices: [[0, "most probable"], [0.5, "drawn at temperature 0.5"], [0.8, "drawn at temperature 0.8"], [1, "drawn at temperature 1"]],
+};
+const COUNT = { name: "max_new_tokens", label: "length", choices: [20, 40, 100, 200].map((count) => [count, `${count} tokens`]) };
+const VIEWS = {
+  translation: { input: TextInput, settings: [BEAM], hasPrefix: true },
+  captioning: { input: ImageInput, settings: [BEAM], hasPrefix: true },
+  "language-modeling": { input: TextInput, settings: [TEMPERATURE, COUNT], hasPrefix: true, canRepeat: true },
+  classification: { input: TextInput, settings: [], comparesInputs: true },
+  tagging: { input: TextInput, settings: [], comparesInputs: true },
+};
+/** @type {import("./types").Pane[]} */
+const PANES = [
+  { accepts: ({ result }) => "num_prompt_tokens" in result, element: ContinuationPane },
+  { accepts: ({ result: { label } }) => label !== undefined, element: LabelPane },
+  { accepts: ({ result: { tags } }) => tags !== undefined, element: TagPane },
+  { accepts: ({ result: { text, num_prompt_tokens: numPrompt } }) => text !== undefined && numPrompt === undefined, element: OutputPane },
+  { accepts: hasImage, element: ImagePane },
+  { accepts: ({ layers }) => layers.length > 0, element: AttentionPane },
+  { accepts: ({ layers }) => layers.length > 0, element: StepPane, isAside: true },
+  { accepts: ({ layers }) => layers.length > 0, element: EditPane, isAside: true },
+];
+
+/** Answers while its user types. Edits are those of the inspector; u is undo. */
+export class ModelView extends HTMLElement {
+  #models = new PageModels();
+  #state = new History(FIRST_STATE, (value) => this.#update(value));
+  #explanations = new WeakMap(); // of states
+  #isTyping = false;
+  #timer = 0;
+
+  async connectedCallback() {
+    const { task = "translation", examples = [], beam_size: beamSize = 1 } = this.#readPage();
+    this.view = VIEWS[task];
+    this.#build();
+    this.#showStatus("opening the model \u2026");
+    try {
+      await this.#models.open();
+    } catch (error) {
+      this.#showStatus(error.message, true);
+      return;
+    }
+    this.examples.append(...examples.map((text) => createButton(text, "take this", () => this.#changeInput(text))));
+    this.classList.add("ready");
+    this.fields.disabled = false;
+    this.#listen();
+    const defaults = { beam_size: beamSize, temperature: 0, max_new_tokens: 40 };
+    const options = Object.fromEntries(this.view.settings.map(({ name }) => [name, defaults[name]]));
+    this.#state.change({ input: examples[0] ?? "", options });
+  }
+
+  #readPage() {
+    try {
+      return readData("page");
+    } catch {
+      return {}; // the page was changed, which is reported when the model is opened
+    }
+  }
+
+  #build() {
+    this.editor = new this.view.input();
+    this.selects = this.view.settings.map(({ name, choices }) => {
+      const options = choices.map(([value, text]) => Object.assign(create("option", "", text), { value: String(value) }));
+      return Object.assign(create("select", "", ...options), { name });
+    });
+    this.examples = create("p", "examples");
+    this.statusLine = Object.assign(create("p", "status"), { role: "status" });
+    this.panes = new Map(PANES.map((pane) => [pane, new pane.element()]));
+    this.stack = create("div", "stack");
+    this.aside = create("aside", "");
+    const settings = this.view.settings.map(({ label }, index) => create("label", "", `${label} `, this.selects[index]));
+    const again = this.view.canRepeat ? [createButton("draw again", "another continuation", () => this.#drawAgain())] : [];
+    this.fields = Object.assign(create("fieldset", "", this.editor, ...settings, ...again), { disabled: true });
+    const request = create("form", "request", this.fields);
+    this.replaceChildren(request, this.examples, this.statusLine, create("div", "results panes", this.stack, this.aside));
+    request.addEventListener("submit", (event) => event.preventDefault());
+  }
+
+  #listen() {
+    this.editor.addEventListener("change", (event) => {
+      event.stopPropagation(); // also that of a field which is left
+      if (this.editor.value !== this.#state.value.input) this.#changeInput(this.editor.value);
+    });
+    for (const select of this.selects) {
+      select.addEventListener("change", () => this.#setOption(select.name, Number(select.value)));
+    }
+    this.addEventListener("change", (/** @type {any} */ { detail }) => detail?.changes && this.#change(detail.changes, detail.isEdit));
+    this.addEventListener("undo", () => this.#undo());
+    document.addEventListener("keydown", (event) => {
+      const isPlain = !event.ctrlKey && !event.metaKey && !event.altKey;
+      if (event.key === "u" && isPlain && !isTextField(event.target)) this.#undo();
+    });
+  }
+
+  #showStatus(text, isError = false) {
+    this.statusLine.textContent = text;
+    this.statusLine.classList.toggle("error", isError);
+  }
+
+  #setOption(name, value) {
+    this.#change({ options: { ...this.#state.value.options, [name]: value } });
+  }
+
+  #drawAgain() {
+    const { options } = this.#state.value;
+    this.#change({ options: { ...options, temperature: options.temperature || 1, seed: (options.seed ?? 1) + 1 }, prefix: [] });
+  }
+
+  #update({ input, options }) {
+    if (this.editor.value !== input) this.editor.value = input;
+    for (const select of this.selects) select.value = String(options[select.name]);
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.#explain(), KEY_DELAY);
+  }
+
+  async #explain() {
+    const asked = this.#state.value;
+    const { input, options, edits, prefix } = asked;
+    try {
+      const explanation = await this.#models.explain({ input, options: { ...options, prefix_tokens: prefix }, edits });
+      if (!explanation) return;
+      this.#explanations.set(asked, explanation);
+    } catch (error) {
+      this.#showStatus(error.message, true);
+      return;
+    }
+    this.#showStatus("");
+    this.#draw();
+  }
+
+  #draw() {
+    const state = this.#state.value;
+    const explanation = this.#explanations.get(state);
+    if (!explanation) return; // of an input that was changed meanwhile
+    const before = this.#state.former.at(-1);
+    const isComparable = before && (this.view.comparesInputs || before.input === state.input);
+    const former = isComparable ? this.#explanations.get(before) ?? null : null;
+    const model = { options: { properties: this.view.hasPrefix ? { prefix_tokens: {} } : {} }, input: {} };
+    this.classList.toggle("without-attention", explanation.layers.length === 0);
+    const shown = PANES.filter((pane) => pane.accepts(explanation, model));
+    for (const [place, isAside] of /** @type {[Element, boolean][]} */ ([[this.stack, false], [this.aside, true]])) {
+      const elements = shown.filter((pane) => Boolean(pane.isAside) === isAside).map((pane) => this.panes.get(pane));
+      if (elements.length !== place.children.length || elements.some((element, index) => place.children[index] !== element)) {
+        place.replaceChildren(...elements);
+      }
+    }
+    const canUndo = this.#state.former.length > 0;
+    for (const pane of shown) {
+      this.panes.get(pane).data = { explanation, model, state, former, models: /** @type {any} */ (this.#models), canUndo };
+    }
+  }
+
+  #change(changes, isEdit = true) {
+    this.#isTyping = false;
+    if (!Object.keys(changes).every((name) => SELECTED_FIELDS.includes(name))) {
+      this.#state.change(changes, isEdit);
+      return;
+    }
+    Object.assign(this.#state.value, changes);
+    for (const pane of this.panes.values()) if (pane.isConnected) pane.select?.(this.#state.value);
+  }
+
+  /** Another input, without the edits of the one before; undo takes back all that was typed. */
+  #changeInput(input) {
+    this.#state.change({ ...FIRST_STATE, options: this.#state.value.options, input }, !this.#isTyping);
+    this.#isTyping = true;
+  }
+
+  #undo() {
+    this.#isTyping = false;
+    this.#state.undo();
+  }
+}
+
+customElements.define("model-view", ModelView);
