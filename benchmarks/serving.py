@@ -1,23 +1,23 @@
-"""Requests per second, latency and memory of `heedful serve`, batched and not, and of CTranslate2.
+"""Requests per second, latency and memory of `heedful serve`, batched and not, and of others.
 
-The last is a plain FastAPI route that calls the program of `heedful export --to ct2` for each
-request. Models have the sizes of recipes and random parameters; outputs are two tokens longer
-than sources of 5 to 12 words. One server runs at a time; all clients are coroutines of this
-process, each with a connection of its own, and ask again as soon as they are answered.
+The others are CTranslate2 behind a plain FastAPI route, which calls the program of `heedful export
+--to ct2` for each request, and LibreTranslate with the package of `heedful export --to argos`.
+Models have the sizes of recipes and random parameters. Sources have 5 to 12 words; outputs are two
+tokens longer, those of a Transformer have 10 tokens. One server runs at a time; all clients are
+coroutines of this process, each with a connection of its own, and ask again once they are answered.
 """
 
 import argparse
 import asyncio
 import json
-import os
 import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Sequence
+from contextlib import redirect_stdout
 from itertools import cycle
 from pathlib import Path
 from random import Random
@@ -25,9 +25,13 @@ from typing import Any, NamedTuple
 
 import heedful
 from benchmarks.harness import Table, describe_machine
+from benchmarks.peers.environments import NotInstalledError
+from benchmarks.peers.libretranslate import LIBRETRANSLATE, install_package, make_ending
+from benchmarks.served_systems import Cores, System, memory_mb, running
 from heedful.acceleration import ct2
 from heedful.client import ServerError
 from heedful.conversion.exporting import export_run
+from heedful.errors import HeedfulError
 from heedful.recipes import load_recipe
 from heedful.runs import Run
 from heedful.storage.state_dict import read_weights
@@ -39,7 +43,6 @@ RECIPES = {
 }
 NUM_WORDS = 8000
 NUM_TEXTS = 200
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 DIRECT_CALLS = """
 import json, sys, time
 import heedful
@@ -75,16 +78,6 @@ uvicorn.run(app, port=int(sys.argv[2]), log_level="warning")
 """
 
 
-class System(NamedTuple):
-    """What answers requests: a server, or without `command` calls of `predict_texts`."""
-
-    model: str
-    name: str
-    device: str
-    backend: str
-    command: Sequence[str] = ()
-
-
 class Measurement(NamedTuple):
     """The requests of some seconds."""
 
@@ -112,12 +105,11 @@ def write_texts(count: int, seed: int) -> list[str]:
 def train_run(recipe: str, folder: Path) -> Path:
     """Make a run with random parameters that never ends an output by itself."""
     texts = write_texts(8000, seed=1)
-    sides = {"separate": ("source", "target"), "shared": ("tokenizer",)}
+    is_recurrent = load_recipe(recipe).tokenizers.type == "separate"
+    words = [f"tokenizers.{side}={{type: word}}" for side in ("source", "target")]
+    shared = "tokenizers={type: shared, tokenizer: {type: subword, vocab_size: 8000}}"
     settings = [
-        *(
-            f"tokenizers.{side}={{type: word}}"
-            for side in sides[load_recipe(recipe).tokenizers.type]
-        ),
+        *(words if is_recurrent else [shared, "model.embeddings=separate"]),
         *("training.batching.max_tokens=512", "decoding.beam_size=1"),
         *("decoding.max_length_ratio=1", "decoding.max_length_offset=1"),
     ]
@@ -125,56 +117,12 @@ def train_run(recipe: str, folder: Path) -> Path:
     with redirect_stdout(sys.stderr):
         heedful.train(recipe, folder, data=pairs, steps=1, settings=settings, device="cpu")
     weights = read_weights(folder / "weights.safetensors")
-    weights["decoder.output_head.projection.bias"][EOS] = -1e4
+    if is_recurrent:
+        weights["decoder.output_head.projection.bias"][EOS] = -1e4
+    else:
+        make_ending(weights, num_tokens=10)
     Run(folder).save_model(weights, step=1)
     return folder
-
-
-# ----- processes
-
-
-class Cores:
-    """Which cores run servers; the others run the clients."""
-
-    def __init__(self, server: Collection[int]) -> None:
-        every = os.sched_getaffinity(0)
-        self.server = {*server} or every
-        self.clients = every - {*server} or every
-        os.sched_setaffinity(0, self.clients)
-
-    def start(self, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-        """Start a process on the cores of the server."""
-        environment = {**os.environ, "OMP_NUM_THREADS": str(len(self.server))}
-        os.sched_setaffinity(0, self.server)
-        try:
-            return subprocess.Popen(command, env=environment, **options)
-        finally:
-            os.sched_setaffinity(0, self.clients)
-
-
-@contextmanager
-def running(cores: Cores, command: Sequence[str], port: int) -> Iterator[int]:
-    """Run a server until the end of the block; yield its process id."""
-    with cores.start(command, stdout=subprocess.DEVNULL) as process:
-        try:
-            client = heedful.Client(f"http://127.0.0.1:{port}")
-            while not client.is_ready():
-                if process.poll() is not None:
-                    raise RuntimeError(f"the server ended with {process.returncode}")
-                time.sleep(0.2)
-            yield process.pid
-        finally:
-            process.terminate()
-
-
-def memory_mb(pid: int) -> list[int]:
-    """Return the memory in MB of a process and of all that it started."""
-    pids = [pid]
-    for process in pids:
-        for children in Path(f"/proc/{process}/task").glob("*/children"):
-            pids += map(int, children.read_text().split())
-    pages = [int(Path(f"/proc/{process}/statm").read_text().split()[1]) for process in pids]
-    return [count * PAGE_BYTES // 2**20 for count in pages]
 
 
 # ----- clients
@@ -202,12 +150,14 @@ async def ask(port: int, requests: Sequence[bytes], end: float) -> list[tuple[in
     return answers
 
 
-async def measure(port: int, texts: Sequence[str], num_clients: int, seconds: float) -> Measurement:
+async def measure(
+    port: int, requests: Sequence[bytes], num_clients: int, seconds: float
+) -> Measurement:
     """Measure clients that send one request after another."""
     start, cpu = time.perf_counter(), cpu_seconds()
     random = Random(num_clients)
     clients = [
-        ask(port, [encode(text) for text in random.sample(texts, len(texts))], start + seconds)
+        ask(port, random.sample(requests, len(requests)), start + seconds)
         for _ in range(num_clients)
     ]
     answers = [answer for client in await asyncio.gather(*clients) for answer in client]
@@ -215,13 +165,6 @@ async def measure(port: int, texts: Sequence[str], num_clients: int, seconds: fl
     times = [taken for status, taken in answers if status == 200]
     load = (cpu_seconds() - cpu) / elapsed
     return Measurement(times, len(answers) - len(times), elapsed, load)
-
-
-def encode(text: str) -> bytes:
-    """Return the request for a translation."""
-    body = json.dumps({"inputs": [text], "text_only": True}).encode()
-    head = f"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
-    return head.encode() + b"Content-Type: application/json\r\n\r\n" + body
 
 
 # ----- what is compared
@@ -275,13 +218,24 @@ class Benchmark:
         except (RuntimeError, ServerError, OSError, EOFError) as error:
             print(f"left out: {system.model}, {system.name}: {error}")
 
+    def measure_libretranslate(self, folder: Path) -> None:
+        """Measure LibreTranslate with the Transformer; say so if it cannot be installed."""
+        try:
+            run = self.runs.get("Transformer") or self.runs["run"]
+            command, variables = install_package(run, folder)
+        except (NotInstalledError, HeedfulError, KeyError) as error:
+            print(f"left out: {LIBRETRANSLATE.name}: {error}")
+            return
+        name = LIBRETRANSLATE.name
+        self.measure(System("Transformer", name, "cpu", "ct2", command, variables))
+
     def measure_server(self, system: System) -> None:
         port, seconds = self.options.port, self.options.seconds
-        suffix = [str(port)] if system.name.startswith("plain") else ["--port", str(port)]
-        with running(self.cores, [*system.command, *suffix], port) as pid:
-            asyncio.run(measure(port, self.texts, max(self.options.clients), self.options.warmup))
+        requests = list(map(system.request, self.texts))
+        with running(self.cores, system, port) as pid:
+            asyncio.run(measure(port, requests, max(self.options.clients), self.options.warmup))
             for num_clients in self.options.clients:
-                result = asyncio.run(measure(port, self.texts, num_clients, seconds))
+                result = asyncio.run(measure(port, requests, num_clients, seconds))
                 self.add(system, num_clients, result, memory_mb(pid))
 
     def measure_calls(self, system: System) -> None:
@@ -364,6 +318,9 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--run", type=Path, help="a translator to serve, instead of both models")
     parser.add_argument("--texts", type=Path, help="lines to translate, for --run")
+    parser.add_argument(
+        "--libretranslate", action="store_true", help="install it once, and measure it, too"
+    )
     parser.add_argument("--port", type=int, default=8765)
     return parser.parse_args()
 
@@ -384,6 +341,8 @@ def main() -> None:
         benchmark = Benchmark(options, runs)
         for system in list_systems(runs, options.device, exported):
             benchmark.measure(system)
+        if options.libretranslate:
+            benchmark.measure_libretranslate(Path(folder))
     result = {
         **{"machine": machine, "server_cores": options.server_cores, "size": options.size},
         **{"minutes": round((time.monotonic() - start) / 60, 1)},

@@ -23,6 +23,7 @@ class Peer(NamedTuple):
     name: str  # and version, as printed
     module: str  # of benchmarks.peers: what is run by its Python
     release: str  # what PyPI calls it
+    is_constrained: bool = True  # to the versions of constraints.txt
 
 
 JOEYNMT = Peer("JoeyNMT 2.3.0", "with_joeynmt", "joeynmt==2.3.0")
@@ -45,7 +46,8 @@ def python_of(peer: Peer) -> Path:
         print(f"Installing {peer.name} into {folder.relative_to(ROOT)} (once) ...", flush=True)
         venv.create(folder, with_pip=True, clear=True)
         install(python, "--no-deps", peer.release)
-        install(python, "-c", "constraints.txt", "-r", str(listed))
+        constraints = ["-c", "constraints.txt"] if peer.is_constrained else []
+        install(python, *constraints, "-r", str(listed))
         ready.write_text(expected)
     return python
 

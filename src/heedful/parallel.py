@@ -1,8 +1,8 @@
 """Worker processes: tasks go out in chunks, results come back in order.
 
 A worker is this module in a fresh interpreter, which imports nothing of the script that started it.
-A task whose function yields is a stream: its parts are sent one by one, and other tasks run between
-them. Invariants: results come in the order of the tasks, a bounded number of tasks is in flight, a
+A task whose function yields is a stream: its parts are sent one by one, but None, and other tasks
+run between them. Invariants: results come in the order of the tasks, a bounded number of tasks is in flight, a
 worker that dies is noticed, and no worker outlives its parent, however that ends.
 """
 
@@ -223,7 +223,7 @@ def serve() -> None:
                 connection.send(Answer(task_id, "result", value))
         for task_id, stream in list(streams.items()):
             part = _catch_errors(partial(next, stream, _STREAM_END))
-            if part is not _STREAM_END:
+            if part is not _STREAM_END and part is not None:
                 connection.send(Answer(task_id, "part", part))
             if part is _STREAM_END or isinstance(part, _Failure):
                 connection.send(Answer(task_id, "end"))

@@ -6,6 +6,7 @@ the other items, also where one of them raises.
 
 import json
 import re
+import time
 import traceback
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
@@ -43,6 +44,7 @@ from heedful.tasks.registry import task_routes
 
 _CANCELLED = ItemError(499, "cancelled")
 _INCOMPLETE_CHARACTERS = "\ufffd\ue000"  # the next token may complete them
+_PART_SECONDS = 0.02  # between parts of a stream: each costs the front process as much as a request
 _MAX_EXAMPLE_LENGTH = 2_000  # characters of JSON
 _EFFECT_SECONDS = 3.0  # of an explanation, for each layer
 _MAX_HELD_WEIGHTS = 2**22  # of a call of attention
@@ -159,9 +161,9 @@ class ServedModel:
             fields["layers"] = [layer.to_json() for layer in result.attention_layers]
         return fields
 
-    def stream(self, call: StreamCall) -> Generator[StreamPart | ItemError, None, None]:
-        """Yield the text of a result as it grows, and at last the result."""
-        predictor, sent, result = self.predictor, "", None
+    def stream(self, call: StreamCall) -> Generator[StreamPart | ItemError | None, None, None]:
+        """Yield the text of a result as it grows, None where it is too early, at last the result."""
+        predictor, sent, result, next_time = self.predictor, "", None, 0.0
         try:
             options = predictor.parse_options(call.options)
             for result in predictor.stream(predictor.parse_json(call.item.input), options):
@@ -170,9 +172,11 @@ class ServedModel:
                     return
                 self._count_steps(1)
                 text = result.text.rstrip(_INCOMPLETE_CHARACTERS)
-                if len(text) > len(sent):
+                if len(text) > len(sent) and time.monotonic() >= next_time:
                     yield StreamPart(text[len(sent) :])
-                    sent = text
+                    sent, next_time = text, time.monotonic() + _PART_SECONDS
+                else:
+                    yield None
             assert result is not None
             yield StreamPart(result.text[len(sent) :], self._to_json(result, need_layers=False))
         except Exception as error:

@@ -47,9 +47,9 @@ class ServingJob(NamedTuple):
         models = ServedModels(self.runs, options)
         models.take_steps()  # of the warm-up
 
-        def count_parts(parts: Generator[Any]) -> Generator[_Counted]:
+        def count_parts(parts: Generator[Any]) -> Generator[_Counted | None]:
             for part in parts:
-                yield _Counted(part, models.take_steps())
+                yield None if part is None else _Counted(part, models.take_steps())
 
         def answer(call: _Call) -> Any:
             start, value = process_time(), models.answer(call)

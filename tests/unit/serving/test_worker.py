@@ -167,7 +167,7 @@ def test_streams_and_batches_take_turns(worker):
 
 
 def test_stream_ends_with_the_result(worker):
-    options = {"max_new_tokens": 6}
+    options = {"max_new_tokens": 300}
     worker.process.send(7, StreamCall("language-modeling", Item(next(IDS), "a b"), options))
     messages = []
     while not messages or messages[-1][0] != "end":
