@@ -158,7 +158,7 @@ def _summarize(plans: Sequence[Plan], *, is_miniature: bool, as_json: bool) -> b
     from heedful.results.runs import read_records
     from heedful.results.summary import failed_claims, summarize
 
-    all_hold = True
+    is_confirmed = True
     for plan, records in zip(plans, map(read_records, plans), strict=True):
         if not (records or plan.result.cells):
             continue
@@ -167,7 +167,7 @@ def _summarize(plans: Sequence[Plan], *, is_miniature: bool, as_json: bool) -> b
             summary = summarize(plan, records, is_miniature=is_miniature)
         except DataError as error:  # the records are kept, and the others are still to be printed
             terminal.echo(f"{plan.name}: {error}", err=True)
-            all_hold = False
+            is_confirmed = False
             continue
         pages.write_summary(plan.records, summary)
         lines = pages.format_summary(plan.result, summary)
@@ -176,8 +176,8 @@ def _summarize(plans: Sequence[Plan], *, is_miniature: bool, as_json: bool) -> b
             terminal.echo(text)
         for claim in failed_claims(summary):
             terminal.echo(f"does not hold: {claim}", err=True)
-            all_hold = False
-    return all_hold
+            is_confirmed = False
+    return is_confirmed
 
 
 def _print_list(data: Path | None, *, as_json: bool) -> None:
