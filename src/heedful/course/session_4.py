@@ -45,13 +45,10 @@ def _draw_scores(generator: torch.Generator, index: int) -> Inputs:
     return inputs | {"same": normal(generator, B, S, D)}
 
 
-def _probe_scores(answer: Any, **inputs: Tensor) -> Any:
-    h, s = inputs["h"], inputs["s"]
-    return [
-        answer.dot(h, inputs["same"]),
-        answer.bilinear(h, s, inputs["W"]),
-        answer.mlp(h, s, inputs["W_1"], inputs["w_2"]),
-    ]
+def _probe_scores(
+    answer: Any, h: Tensor, s: Tensor, W: Tensor, W_1: Tensor, w_2: Tensor, same: Tensor
+) -> Any:
+    return [answer.dot(h, same), answer.bilinear(h, s, W), answer.mlp(h, s, W_1, w_2)]
 
 
 def _accept_forcing(outputs: Any, inputs: Inputs) -> str | None:
