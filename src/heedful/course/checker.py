@@ -127,8 +127,8 @@ def _difference(got: Any, right: Any, tolerance: float, path: str = "") -> str |
         pairs = [(f"{path}[{n}]", g, r) for n, (g, r) in enumerate(zip(got, right, strict=True))]
     else:
         return _leaf_difference(got, right, tolerance, at)
-    found = (_difference(g, r, tolerance, name) for name, g, r in pairs)
-    return next((problem for problem in found if problem), None)
+    problems = (_difference(g, r, tolerance, name) for name, g, r in pairs)
+    return next((problem for problem in problems if problem), None)
 
 
 def _leaf_difference(got: Any, right: Any, tolerance: float, at: str) -> str | None:
@@ -251,8 +251,8 @@ def _measure_runs(exercise: Exercise, answer: Any) -> Inputs:
         try:
             run = Run.open(folder)
             run.verify()
-            found, expected = run.read_recipe(), load_recipe(recipe, settings)
-            if (found.model, found.data) != (expected.model, expected.data):
+            actual, expected = run.read_recipe(), load_recipe(recipe, settings)
+            if (actual.model, actual.data) != (expected.model, expected.data):
                 raise CannotRunError(f"{folder} is no run of {' --set '.join((recipe, *settings))}")
             measured.append(evaluate(folder, metrics=[exercise.metric], device="cpu")[0].value)
         except HeedfulError as error:

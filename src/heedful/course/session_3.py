@@ -51,8 +51,8 @@ def _draw_hard(generator: torch.Generator, index: int) -> Inputs:
 
 def _accept_forward(outputs: Any, inputs: Inputs) -> str | None:
     if outputs["forward"]["filtered"] > 0.02:
-        found = outputs["forward"]["filtered"]
-        return f"KL of the forward RNN to the filtered posterior is {found:.3f}"
+        divergence = outputs["forward"]["filtered"]
+        return f"KL of the forward RNN to the filtered posterior is {divergence:.3f}"
     if outputs["both"]["smoothed"] > 0.02:
         return (
             f"KL of the bidirectional RNN to the smoothed one is {outputs['both']['smoothed']:.3f}"

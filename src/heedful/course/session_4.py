@@ -13,7 +13,7 @@ from heedful.course.session_1 import integers, normal
 def _draw_paper_weights(generator: torch.Generator, index: int) -> Inputs:
     shares = sorted(integers(generator, 5, 40, 4))
     shares[-1] += 40  # a score far from log 2, or doubling would look like adding
-    return {"weights": [round(each / sum(shares), 3) for each in reversed(shares)], "factor": 2}
+    return {"weights": [round(share / sum(shares), 3) for share in reversed(shares)], "factor": 2}
 
 
 def _draw_orders(generator: torch.Generator, index: int) -> Inputs:
