@@ -12,8 +12,9 @@ Documented = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def source_files() -> list[Path]:
-    """Return every Python file of the package."""
-    return sorted(SOURCE.rglob("*.py"))
+    """Return every Python file of the package but solutions of exercises, which students read."""
+    solutions = SOURCE / "course" / "solutions"
+    return sorted(path for path in SOURCE.rglob("*.py") if not path.is_relative_to(solutions))
 
 
 def short(path: Path) -> str:

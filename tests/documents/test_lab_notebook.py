@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.documents.notebooks import code_cells, read
-from tools.lab import NOTEBOOKS, PROGRAM, notebook
+from tools.lab import NOTEBOOKS, PAGE, PROGRAM, exercise_page, notebook
 
 WITH_BLANKS, WITH_SOLUTIONS = NOTEBOOKS
 
@@ -17,6 +17,10 @@ WITH_BLANKS, WITH_SOLUTIONS = NOTEBOOKS
 def test_notebook_is_that_of_the_program(path):
     text = path.read_text(encoding="utf-8")
     assert text == notebook(has_blanks=NOTEBOOKS[path]), "python -m tools.lab"
+
+
+def test_page_of_exercises_is_current():
+    assert PAGE.read_text(encoding="utf-8") == exercise_page(), "python -m tools.lab"
 
 
 def test_notebooks_differ_in_blanks_alone():

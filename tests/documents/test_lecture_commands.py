@@ -224,6 +224,8 @@ def run_heedful(words, stdin, capsys, monkeypatch):
 
 
 def takes_device(words):
+    if words[0] not in commands():  # --version
+        return False
     options = commands()[words[0]].params
     return "--help" not in words and any("--device" in option.opts for option in options)
 

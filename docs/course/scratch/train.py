@@ -64,7 +64,8 @@ def build(name):
     """Return a model with forward(source, lengths, inputs) -> log-probabilities, weights."""
     names = load_program(name)
     if name in PAGES:
-        return (Bahdanau if name == "bahdanau" else Transformer)(names, 16)
+        model = (Bahdanau if name == "bahdanau" else Transformer)(names, 16)
+        return model.double() if name == "transformer" else model  # its sines are float64
     return names["Model"](16)
 
 

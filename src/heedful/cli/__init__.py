@@ -3,6 +3,6 @@
 Reading order: `main` (subcommands and exit codes), `options` (parameters that commands share), then
 a module for one or more commands: `train` (also prepare, average and bench), `evaluate`, `show`
 (also report), `compare`, `reproduce`, `demos`, `data` (also features of images), `runs` (also
-recipes), `align`, `serve` and `conversion` (import, export, compress and distill). Commands of one
-task are in `heedful.tasks`.
+recipes), `align`, `serve`, `conversion` (import, export, compress and distill) and `course`.
+Commands of one task are in `heedful.tasks`.
 """

@@ -65,8 +65,8 @@ def course(
 
 def _session(text: str | None) -> int:
     if text is None or not text.isdigit() or not 1 <= int(text) <= 5:
-        given = "none" if text is None else repr(text)
+        shown = "none" if text is None else repr(text)
         raise ConfigError(
-            "course", f"the session must be 1 to 5, but is {given}", "heedful course prepare 1"
+            "course", f"the session must be 1 to 5, but is {shown}", "heedful course prepare 1"
         )
     return int(text)

@@ -25,7 +25,7 @@ import torch
 from heedful.course import child
 from heedful.course.exercise import Exercise, Inputs, load_text, paper_seed
 from heedful.course.registry import exercises, find
-from heedful.errors import ConfigError, DataError, HeedfulError
+from heedful.errors import ConfigError, DataError, HeedfulError, format_count
 from heedful.experiment.evaluation import evaluate
 from heedful.recipes import load_recipe
 from heedful.runs import Run
@@ -123,12 +123,12 @@ def _difference(got: Any, right: Any, tolerance: float, path: str = "") -> str |
         pairs = [(f"{path}[{key!r}]", got[key], right[key]) for key in right]
     elif isinstance(right, list | tuple):
         if not isinstance(got, list | tuple) or len(got) != len(right):
-            return f"{len(right)} values{at} are expected"
+            return f"the number of values{at} should be {len(right)}"
         pairs = [(f"{path}[{n}]", g, r) for n, (g, r) in enumerate(zip(got, right, strict=True))]
     else:
         return _leaf_difference(got, right, tolerance, at)
-    found = (_difference(g, r, tolerance, name) for name, g, r in pairs)
-    return next((problem for problem in found if problem), None)
+    problems = (_difference(g, r, tolerance, name) for name, g, r in pairs)
+    return next((problem for problem in problems if problem), None)
 
 
 def _leaf_difference(got: Any, right: Any, tolerance: float, at: str) -> str | None:
@@ -221,7 +221,9 @@ def _run_limited(command: list[str], seconds: int) -> str:
         finally:
             _kill_group(process)
         if code in _OUT_OF_TIME:
-            raise CannotRunError(f"stopped after {seconds} seconds: is there an endless loop?")
+            raise CannotRunError(
+                f"stopped after {format_count(seconds, 'second')}: is there an endless loop?"
+            )
         size = output.seek(0, io.SEEK_END)
         output.seek(max(0, size - MAX_OUTPUT))
         return output.read().decode("utf-8", "replace")
@@ -243,14 +245,14 @@ def _measure_runs(exercise: Exercise, answer: Any) -> Inputs:
     count = len(exercise.runs)
     lists = [answer.get(key) for key in ("runs", "scores")] if isinstance(answer, dict) else []
     if not all(isinstance(one, list) and len(one) == count for one in lists) or not lists:
-        raise CannotRunError(f"ANSWER has two lists, runs and scores, of {count} entries each")
+        raise CannotRunError(f"ANSWER has two lists, runs and scores, each of length {count}")
     measured = []
     for folder, (recipe, settings) in zip(lists[0], exercise.runs, strict=True):
         try:
             run = Run.open(folder)
             run.verify()
-            found, expected = run.read_recipe(), load_recipe(recipe, settings)
-            if (found.model, found.data) != (expected.model, expected.data):
+            actual, expected = run.read_recipe(), load_recipe(recipe, settings)
+            if (actual.model, actual.data) != (expected.model, expected.data):
                 raise CannotRunError(f"{folder} is no run of {' --set '.join((recipe, *settings))}")
             measured.append(evaluate(folder, metrics=[exercise.metric], device="cpu")[0].value)
         except HeedfulError as error:

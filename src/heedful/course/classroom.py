@@ -44,7 +44,7 @@ def _train(recipe: str, run: Path, options: tuple[str, ...]) -> str:
         last = (ended.stderr.strip().splitlines() or ["no message"])[-1]
         raise RunError(str(run), f"training failed: {last}", f"heedful train {recipe} --run {run}")
     steps = Run(run).verify()["step"]
-    return f"{run}: ready, {steps} steps of {recipe} ({time.monotonic() - started:.0f} s)"
+    return f"{run}: ready, {recipe}, step {steps} ({time.monotonic() - started:.0f} s)"
 
 
 def start(folder: Path, *, user: str, session: int | None = None) -> Iterator[Path]:

@@ -105,9 +105,9 @@ class Exercise:
         inputs = self.instances(paper_seed(user))[0]
         keys = ", ".join(f'"{key}": ___' for key in self.run(load_text(self.solution), inputs))
         docstring = ast.get_docstring(ast.parse(self.solution))
-        given = "".join(f'    "{name}": {value!r},\n' for name, value in inputs.items())
+        numbers = "".join(f'    "{name}": {value!r},\n' for name, value in inputs.items())
         lines = [f"# exercise {self.number}", f'"""{docstring}\n"""', f'ID = "{user}"']
-        return "\n".join([*lines, f"GIVEN = {{\n{given}}}", f"ANSWER = {{{keys}}}"]) + "\n"
+        return "\n".join([*lines, f"GIVEN = {{\n{numbers}}}", f"ANSWER = {{{keys}}}"]) + "\n"
 
 
 def make_blanks(program: str) -> str:

@@ -61,9 +61,17 @@ def _draw_cells(generator: torch.Generator, index: int) -> Inputs:
     return {name: normal(generator, *shape) for name, shape in shapes.items()}
 
 
-def _probe_cells(answer: Any, **inputs: Tensor) -> Any:
-    slide = answer.slide(inputs["xs"], inputs["A"], inputs["b"])
-    return slide, answer.paper(**inputs)
+def _probe_cells(
+    answer: Any,
+    xs: Tensor,
+    A: Tensor,
+    b: Tensor,
+    v: Tensor,
+    W_x: Tensor,
+    W_c: Tensor,
+    W_h: Tensor,
+) -> Any:
+    return answer.slide(xs, A, b), answer.paper(xs, A, b, v, W_x, W_c, W_h)
 
 
 def _draw_lengths(generator: torch.Generator, index: int) -> Inputs:

@@ -51,8 +51,8 @@ def _draw_hard(generator: torch.Generator, index: int) -> Inputs:
 
 def _accept_forward(outputs: Any, inputs: Inputs) -> str | None:
     if outputs["forward"]["filtered"] > 0.02:
-        found = outputs["forward"]["filtered"]
-        return f"KL of the forward RNN to the filtered posterior is {found:.3f}"
+        divergence = outputs["forward"]["filtered"]
+        return f"KL of the forward RNN to the filtered posterior is {divergence:.3f}"
     if outputs["both"]["smoothed"] > 0.02:
         return (
             f"KL of the bidirectional RNN to the smoothed one is {outputs['both']['smoothed']:.3f}"
@@ -62,7 +62,7 @@ def _accept_forward(outputs: Any, inputs: Inputs) -> str | None:
     return None
 
 
-def _forward_is_own(outputs: Any) -> bool:
+def _fits_filtered(outputs: Any) -> bool:
     return outputs["forward"]["filtered"] <= 0.02
 
 
@@ -171,13 +171,13 @@ SESSION: list[Exercise] = [
                 "bidirectional=False",
                 "bidirectional=True",
                 "the first RNN reads the future, too: it learns the smoothed posterior",
-                lambda o: not _forward_is_own(o) and o["forward"]["smoothed"] < 0.02,
+                lambda o: not _fits_filtered(o) and o["forward"]["smoothed"] < 0.02,
             ),
             Mutant(
                 "alpha * beta",
                 "alpha * 1",
                 "smoothed posteriors need the messages from the right",
-                lambda o: _forward_is_own(o) and o["both"]["smoothed"] > 0.02,
+                lambda o: _fits_filtered(o) and o["both"]["smoothed"] > 0.02,
             ),
         ),
         accept=_accept_forward,

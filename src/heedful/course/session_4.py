@@ -13,7 +13,7 @@ from heedful.course.session_1 import integers, normal
 def _draw_paper_weights(generator: torch.Generator, index: int) -> Inputs:
     shares = sorted(integers(generator, 5, 40, 4))
     shares[-1] += 40  # a score far from log 2, or doubling would look like adding
-    return {"weights": [round(each / sum(shares), 3) for each in reversed(shares)], "factor": 2}
+    return {"weights": [round(share / sum(shares), 3) for share in reversed(shares)], "factor": 2}
 
 
 def _draw_orders(generator: torch.Generator, index: int) -> Inputs:
@@ -45,13 +45,10 @@ def _draw_scores(generator: torch.Generator, index: int) -> Inputs:
     return inputs | {"same": normal(generator, B, S, D)}
 
 
-def _probe_scores(answer: Any, **inputs: Tensor) -> Any:
-    h, s = inputs["h"], inputs["s"]
-    return [
-        answer.dot(h, inputs["same"]),
-        answer.bilinear(h, s, inputs["W"]),
-        answer.mlp(h, s, inputs["W_1"], inputs["w_2"]),
-    ]
+def _probe_scores(
+    answer: Any, h: Tensor, s: Tensor, W: Tensor, W_1: Tensor, w_2: Tensor, same: Tensor
+) -> Any:
+    return [answer.dot(h, same), answer.bilinear(h, s, W), answer.mlp(h, s, W_1, w_2)]
 
 
 def _accept_forcing(outputs: Any, inputs: Inputs) -> str | None:

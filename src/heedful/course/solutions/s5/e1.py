@@ -12,6 +12,6 @@ def answer(query, keys):
     products = [sum(q * k for q, k in zip(query, key, strict=True)) for key in keys]
     lengths = [math.hypot(*query) * math.hypot(*key) for key in keys]
     cosines = [p / length for p, length in zip(products, lengths, strict=True)]
-    exps = [math.exp(each) for each in dots]
-    weights = [each / sum(exps) for each in exps]
+    exps = [math.exp(dot) for dot in dots]
+    weights = [value / sum(exps) for value in exps]
     return {"dot": dots, "weights": weights, "cosine": cosines}
