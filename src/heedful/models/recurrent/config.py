@@ -27,7 +27,6 @@ from heedful.models.recurrent.adaptive import AdaptiveWiring, AdaptiveWiringConf
 from heedful.models.recurrent.bridge import Bridge, BridgeConfig, BridgeContext, TanhBridgeConfig
 from heedful.models.recurrent.decoder import (
     CopyNetDecoder,
-    ExpertsDecoder,
     MarginalDecoder,
     RecurrentDecoder,
 )
@@ -158,8 +157,8 @@ class RecurrentDecoderConfig(RecurrentDecoderConfigBase):
 def _assemble(
     embedding: TokenEmbedding, bridge: Bridge, wiring: Wiring, head: OutputHead
 ) -> RecurrentDecoder:
-    if wiring.cells.experts:
-        return ExpertsDecoder(embedding, bridge, wiring, head)
+    if wiring.cells.experts:  # which process all tokens of a target at once
+        return RecurrentDecoder(embedding, bridge, wiring, head)
     if isinstance(head, CopyNetHead) and head.has_selective_read:
         return CopyNetDecoder(embedding, bridge, wiring, head)
     if head.has_alignment_posterior and wiring.uses_history:

@@ -29,7 +29,15 @@ from heedful.models.recurrent.wiring import (
 )
 from heedful.models.scheduled_sampling import InputSampler
 from heedful.search import StepOutput
-from heedful.shapes import Embedded, Float, LogProbs, SourceWeights, StepTokens, TokenIds
+from heedful.shapes import (
+    Embedded,
+    Float,
+    LayerInputs,
+    LogProbs,
+    SourceWeights,
+    StepTokens,
+    TokenIds,
+)
 from heedful.tokenization.vocabulary import PAD
 
 
@@ -94,15 +102,42 @@ class RecurrentDecoder(Decoder):
     def forward(
         self, tokens: TokenIds, encoder_output: EncoderOutput, *, need_weights: bool = False
     ) -> DecoderOutput:
-        """Run one step per token, and the output head once for all of them."""
-        state, outputs = self.initial_state(encoder_output), []
-        embeddings = self.embed(tokens, state.copy_source).unbind(dim=1)
-        for step_tokens, embedded in zip(tokens.unbind(dim=1), embeddings, strict=True):
+        """Run layer after layer over all tokens where steps allow it, else one step per token."""
+        state = self.initial_state(encoder_output)
+        embeddings = self.embed(tokens, state.copy_source)
+        if self._can_unroll:
+            return self._unroll(tokens, embeddings, state)
+        outputs: list[WiringOutput] = []
+        steps = zip(tokens.unbind(dim=1), embeddings.unbind(dim=1), strict=True)
+        for step_tokens, embedded in steps:
             output, state = self._step(step_tokens, embedded, state)
             outputs.append(output)
         weights, attention_records = self._collect_attention(outputs)
         log_probs = self._predict(outputs, weights, state.copy_source)
         return DecoderOutput(log_probs, weights, attention_records)
+
+    @property
+    def _can_unroll(self) -> bool:
+        """Whether a step needs nothing of the steps before it but states of cells and attention."""
+        has_plain_steps = type(self)._step is RecurrentDecoder._step
+        return self.wiring.can_unroll and has_plain_steps and not self._reads_cell_state
+
+    @property
+    def _reads_cell_state(self) -> bool:
+        return self.output_head.copies_source and self.output_head.gate_reads_cell_state
+
+    def _unroll(
+        self, tokens: TokenIds, embeddings: LayerInputs, state: RecurrentDecoderState
+    ) -> DecoderOutput:
+        # In eval mode tokens are independent, and one that a search returns may be PAD.
+        mask = tokens != PAD if self.training else torch.ones_like(tokens, dtype=torch.bool)
+        unrolled = self.wiring.unroll(embeddings, state.wiring, state.memory, mask)
+        pre_output_input = self.wiring.pre_output.concat_parts(unrolled.vectors)
+        features = self.wiring.compute_features(pre_output_input)
+        copying = state.copy_source and CopyInputs(state.copy_source, unrolled.vectors.gate_inputs)
+        log_probs = self.output_head(features, unrolled.weights, copying)
+        attention = self._collect_attention([unrolled])
+        return DecoderOutput(log_probs, *attention, unrolled.auxiliary_losses)
 
     @override
     def forward_scheduled_sampling(
@@ -214,23 +249,3 @@ class CopyNetDecoder(DeferringDecoder):
         features = None if state.pending is None else state.pending.features
         read = self.output_head.selective_read(features, tokens, state.copy_source)
         return super()._step(tokens, torch.cat([embedded, read], dim=-1), state)
-
-
-class ExpertsDecoder(RecurrentDecoder):
-    """Runs a known target layer by layer: experts process all of its tokens at once."""
-
-    @override
-    def forward(
-        self, tokens: TokenIds, encoder_output: EncoderOutput, *, need_weights: bool = False
-    ) -> DecoderOutput:
-        state = self.initial_state(encoder_output)
-        embeddings = self.embed(tokens, state.copy_source)
-        # In eval mode tokens are independent, and one that a search returns may be PAD.
-        mask = tokens != PAD if self.training else torch.ones_like(tokens, dtype=torch.bool)
-        unrolled = self.wiring.unroll(embeddings, state.wiring, state.memory, mask)
-        pre_output_input = self.wiring.pre_output.concat_parts(unrolled.vectors)
-        features = self.wiring.compute_features(pre_output_input)
-        copying = state.copy_source and CopyInputs(state.copy_source, unrolled.vectors.gate_inputs)
-        log_probs = self.output_head(features, unrolled.weights, copying)
-        attention = self._collect_attention([unrolled])
-        return DecoderOutput(log_probs, *attention, unrolled.auxiliary_losses)
