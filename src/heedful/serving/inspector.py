@@ -37,6 +37,7 @@ _TYPES = {"js": "text/javascript", "css": "text/css"}
 _BYTES = "application/octet-stream"
 _FIGURES = {"svg": "image/svg+xml", "html": "text/html"}
 _MAX_SAMPLES = 3000  # of an answer
+_NICENESS = 10  # predictions go before explanations
 _item_ids = count(1)
 Index = Annotated[int, Field(ge=0, lt=2**31)]
 Known = Annotated[str | None, Header(description="the ETag of what the client has")]
@@ -99,7 +100,11 @@ class Explainer:
         self._is_ready = asyncio.Event()
         self._lock = asyncio.Lock()
         self.supervisor = Supervisor(
-            job, "inspector", on_ready=self._use, on_lost=self._lose, report=report
+            job._replace(niceness=_NICENESS),
+            "inspector",
+            on_ready=self._use,
+            on_lost=self._lose,
+            report=report,
         )
 
     async def _use(self, link: WorkerLink) -> None:

@@ -14,8 +14,8 @@ from heedful.attention.scores import ScaledDotScore
 from heedful.inspection.attention_layers import AttentionLayer, without_words
 from heedful.inspection.attention_trace import trace_attention
 from heedful.inspection.large_maps import TILE_SIDE, MapPyramid, count_tiles, deferring_weights
-from heedful.serving.held_traces import MAX_TRACES, HeldTraces
 from heedful.serving.protocol import ItemError, TraceCall
+from heedful.serving.served_models import MAX_TRACES, HeldTraces
 
 NUM_TOKENS, NUM_HEADS = 11, 4
 EDITS = {
