@@ -49,7 +49,7 @@ _CANCELLED = ItemError(499, "cancelled")
 _INCOMPLETE_CHARACTERS = "\ufffd\ue000"  # the next token may complete them
 _MAX_EXAMPLE_LENGTH = 2_000  # characters of JSON
 _EFFECT_SECONDS = 3.0  # of an explanation, for each layer
-_MAX_HELD_WEIGHTS = 2**22  # of a call of attention
+_MAX_STORED_WEIGHTS = 2**22  # of a call of attention
 _MAX_SENT_WEIGHTS = 2**20  # of an explanation: 9 MB of JSON
 _MAX_FIGURE_CELLS = 2**18
 MAX_TRACES = 3  # what is shown, what is compared with, and one before
@@ -64,7 +64,7 @@ class _MapKey(NamedTuple):
     is_faint: bool
 
 
-class HeldTraces:
+class TraceCache:
     """Layers by the id of their explanation, and the pyramids of maps that were drawn."""
 
     def __init__(self) -> None:
@@ -270,18 +270,18 @@ class ServedModel:
             self._checkpoint = (checkpoint, loaded)
         return self._checkpoint[1]
 
-    def explain(self, call: ExplainCall, traces: HeldTraces) -> list[Result]:
+    def explain(self, call: ExplainCall, traces: TraceCache) -> list[Result]:
         """Return a prediction with layers, the best tokens of each step and checks.
 
         What is too large to be sent is added to the traces.
         """
         try:
-            with deferring_weights(_MAX_HELD_WEIGHTS):
+            with deferring_weights(_MAX_STORED_WEIGHTS):
                 return [self._explain(call, traces)]
         except Exception as error:
             return [to_item_error(error, "input")]
 
-    def _explain(self, call: ExplainCall, traces: HeldTraces) -> dict[str, Any]:
+    def _explain(self, call: ExplainCall, traces: TraceCache) -> dict[str, Any]:
         predictor = self._predictor_of(call.checkpoint)
         options = predictor.parse_options(call.options)
         edits = [
@@ -310,7 +310,7 @@ class ServedModels:
     def __init__(self, runs: Sequence[ServedRun], options: Mapping[str, Any]) -> None:
         """`options` are those of `runs.load`."""
         self.models = {run.name: ServedModel(run, options) for run in runs}
-        self._traces = HeldTraces()
+        self._traces = TraceCache()
         for model in self.models.values():
             list(model.predictor.predict([model.predictor.parse_json(model.example)]))
 
