@@ -2,10 +2,15 @@
 
 import io
 import json
+import random
 import re
 from urllib.parse import quote
 
+import yaml
 from PIL import Image, ImageChops
+
+from heedful.recipes.recipe import read_recipe_text
+from tests.commands import write_random_run
 
 TEXT = "a b c d"
 TIMEOUT = 120_000  # milliseconds, on a busy machine
@@ -90,3 +95,17 @@ def max_difference(picture, other):
     images = [Image.open(io.BytesIO(data)).convert("RGB") for data in (picture, other)]
     assert images[0].size == images[1].size
     return max(last for _, last in ImageChops.difference(*images).getextrema())
+
+
+def write_long_run(folder, context_length):
+    """Write a run of a language model with a long context and random parameters."""
+    settings = yaml.safe_load(read_recipe_text("gpt-tiny"))
+    settings["data"]["lm_batching"] = {"batch_size": 1, "context_length": context_length}
+    settings["model"]["positional_encoding"] = {"type": "sinusoidal"}
+    lines = ["".join(random.Random(seed).choices("abcdefgh ", k=80)) for seed in range(50)]
+    return write_random_run(folder, settings, lines, lines, seed=1)
+
+
+def draw_text(num_tokens):
+    """Return a text of so many tokens, of which the prompt's EOS is the first."""
+    return "".join(random.Random(2).choices("abcdefgh ", k=num_tokens - 1))

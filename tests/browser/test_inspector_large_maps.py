@@ -2,20 +2,16 @@
 
 import json
 import logging
-import random
 import time
 from urllib.parse import quote
 
 import numpy as np
 import pytest
-import yaml
 
 import heedful
 from heedful.attention.edits import AttentionEdit
-from heedful.recipes.recipe import read_recipe_text
 from heedful.tasks.language_modeling.generator import GenerationOptions
-from tests.browser.inspecting import TIMEOUT, settle
-from tests.commands import write_random_run
+from tests.browser.inspecting import TIMEOUT, draw_text, settle, write_long_run
 from tests.serving.servers import running
 
 pytestmark = [pytest.mark.browser, pytest.mark.wide]
@@ -57,15 +53,6 @@ def memory_of(pid):
     return int(size) / MEBIBYTE
 
 
-def write_long_run(folder, context_length):
-    """Write a run of a language model with a long context and random parameters."""
-    settings = yaml.safe_load(read_recipe_text("gpt-tiny"))
-    settings["data"]["lm_batching"] = {"batch_size": 1, "context_length": context_length}
-    settings["model"]["positional_encoding"] = {"type": "sinusoidal"}
-    lines = ["".join(random.Random(seed).choices("abcdefgh ", k=80)) for seed in range(50)]
-    return write_random_run(folder, settings, lines, lines, seed=1)
-
-
 @pytest.fixture(scope="module")
 def long_run(tmp_path_factory):
     return write_long_run(tmp_path_factory.mktemp("long") / "long", LONG)
@@ -77,11 +64,6 @@ def server(long_run, tmp_path_factory):
     limits = "--max-characters", 10_000, "--timeout", 600
     with running(folder, f"long={long_run}", "--ui", *limits) as server:
         yield server
-
-
-def draw_text(num_tokens):
-    """Return a text of so many tokens, of which the prompt's EOS is the first."""
-    return "".join(random.Random(2).choices("abcdefgh ", k=num_tokens - 1))
 
 
 def link_to(num_tokens, edits=(), **fields):

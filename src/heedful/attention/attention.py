@@ -32,7 +32,7 @@ from heedful.ops import op
 from heedful.shapes import AnyMask, Context, Float, Losses, Queries, Scores, Values, Weights
 
 AttentionRole = Literal["cross", "self", "intra", "image"]
-MAX_HELD_WEIGHTS = 2**24
+MAX_UNBLOCKED_WEIGHTS = 2**24
 """Of a call that needs none and no gradient; of more, some queries attend at a time."""
 _BLOCK_WEIGHTS = 2**21
 
@@ -217,7 +217,7 @@ class SingleHeadAttention(Attention):
             return self._attend_steps(queries, memory, state)
         needs_all = need_weights or torch.is_grad_enabled() or torch.compiler.is_compiling()
         num_weights = queries.numel() // queries.size(-1) * memory.mask.size(-1)
-        is_large = num_weights > MAX_HELD_WEIGHTS and not self.readout.is_per_position
+        is_large = num_weights > MAX_UNBLOCKED_WEIGHTS and not self.readout.is_per_position
         if is_large and not needs_all:
             size = max(1, queries.size(-2) * _BLOCK_WEIGHTS // num_weights)
             return self._attend_blocks(queries, memory, state, size)

@@ -37,9 +37,10 @@ _TYPES = {"js": "text/javascript", "css": "text/css"}
 _BYTES = "application/octet-stream"
 _FIGURES = {"svg": "image/svg+xml", "html": "text/html"}
 _MAX_SAMPLES = 3000  # of an answer
+_NICENESS = 10  # predictions go before explanations
 _item_ids = count(1)
 Index = Annotated[int, Field(ge=0, lt=2**31)]
-Known = Annotated[str | None, Header(description="the ETag of what the client has")]
+ETag = Annotated[str | None, Header(description="the ETag of what the client has")]
 
 
 class ExplainRequest(BaseModel):
@@ -99,7 +100,11 @@ class Explainer:
         self._is_ready = asyncio.Event()
         self._lock = asyncio.Lock()
         self.supervisor = Supervisor(
-            job, "inspector", on_ready=self._use, on_lost=self._lose, report=report
+            job._replace(niceness=_NICENESS),
+            "inspector",
+            on_ready=self._use,
+            on_lost=self._lose,
+            report=report,
         )
 
     async def _use(self, link: WorkerLink) -> None:
@@ -196,17 +201,17 @@ def _add_traces(router: APIRouter, explainer: Explainer) -> None:
     responses[200] = {"content": {_BYTES: {}}}
     responses[304] = {"description": "what the client has is right"}
 
-    async def answer(call: TraceCall, known: str | None) -> Response:
+    async def answer(call: TraceCall, etag: str | None) -> Response:
         # Weights of a trace never change; its id is new for each explanation.
         tag = f'"{sha256(repr(call).encode()).hexdigest()[:32]}"'
         headers = {"etag": tag, "cache-control": "private, max-age=3600, immutable"}
-        if known == tag:
+        if etag == tag:
             return Response(status_code=304, headers=headers)
         return Response(await explainer.read(call), media_type=_BYTES, headers=headers)
 
     @router.get("/v1/traces/{trace}/tile", responses=responses, response_class=Response)
     async def read_tile(
-        trace: str, place: Annotated[_Tile, Query()], if_none_match: Known = None
+        trace: str, query: Annotated[_Tile, Query()], if_none_match: ETag = None
     ) -> Response:
         """Read 256 x 256 weights of a large map, one byte each: 255 w, rounded up.
 
@@ -214,16 +219,16 @@ def _add_traces(router: APIRouter, explainer: Explainer) -> None:
         Level 0 has all weights; a byte of the next is the largest of four. A map that ends within
         a tile is followed by zeros.
         """
-        tile = place.level, place.x, place.y
-        call = TraceCall(trace, place.layer, place.head, tile=tile, is_faint=place.faint)
+        tile = query.level, query.x, query.y
+        call = TraceCall(trace, query.layer, query.head, tile=tile, is_faint=query.faint)
         return await answer(call, if_none_match)
 
     @router.get("/v1/traces/{trace}/row", responses=responses, response_class=Response)
     async def read_row(
-        trace: str, place: Annotated[_Row, Query()], if_none_match: Known = None
+        trace: str, query: Annotated[_Row, Query()], if_none_match: ETag = None
     ) -> Response:
         """Read the exact weights of a query in a large map, as 32-bit floats, little-endian."""
-        call = TraceCall(trace, place.layer, place.head, place.query)
+        call = TraceCall(trace, query.layer, query.head, query.query)
         return await answer(call, if_none_match)
 
 

@@ -1,16 +1,20 @@
 """The runs of a worker process, and how it answers calls.
 
 Invariants: every item gets one result or error, in order; the result of an item does not depend on
-the other items, also where one of them raises.
+the other items, also where one of them raises. Of explanations that are too large to be sent, the
+last few are held, and a bounded number of bytes of their maps.
 """
 
 import json
 import re
 import time
 import traceback
+from collections import OrderedDict
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any
+from secrets import token_hex
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -18,14 +22,14 @@ from heedful.attention.alignments import FixedAlignmentConfig, SoftmaxAlignmentC
 from heedful.attention.edits import AttentionEdit, find_attention
 from heedful.decoding.requests import RequestControl
 from heedful.errors import ArgumentError, ConfigError, DataError, RunError, check
+from heedful.inspection.attention_layers import AttentionLayer
 from heedful.inspection.attention_selection import AttentionSelection
 from heedful.inspection.explanation import Explanation
 from heedful.inspection.figures import render_html, render_svg
-from heedful.inspection.large_maps import deferring_weights
+from heedful.inspection.large_maps import MapPyramid, count_tiles, deferring_weights
 from heedful.models.ensembles import ensemble_members
 from heedful.parallel import cancelled
 from heedful.runs import Run, load
-from heedful.serving.held_traces import HeldTraces
 from heedful.serving.protocol import (
     Call,
     ExplainCall,
@@ -47,10 +51,90 @@ _INCOMPLETE_CHARACTERS = "\ufffd\ue000"  # the next token may complete them
 _PART_SECONDS = 0.02  # between parts of a stream: each costs the front process as much as a request
 _MAX_EXAMPLE_LENGTH = 2_000  # characters of JSON
 _EFFECT_SECONDS = 3.0  # of an explanation, for each layer
-_MAX_HELD_WEIGHTS = 2**22  # of a call of attention
+_MAX_STORED_WEIGHTS = 2**22  # of a call of attention
 _MAX_SENT_WEIGHTS = 2**20  # of an explanation: 9 MB of JSON
 _MAX_FIGURE_CELLS = 2**18
+MAX_TRACES = 3  # what is shown, what is compared with, and one before
+_MAX_PYRAMID_BYTES = 2**27
 _ALIGNMENTS = (SoftmaxAlignmentConfig(), FixedAlignmentConfig())
+
+
+class _MapKey(NamedTuple):
+    trace: str
+    layer: int
+    head: int
+    is_faint: bool
+
+
+class TraceCache:
+    """Layers by the id of their explanation, and the pyramids of maps that were drawn."""
+
+    def __init__(self) -> None:
+        self._traces: OrderedDict[str, Sequence[AttentionLayer]] = OrderedDict()
+        self._pyramids: OrderedDict[_MapKey, MapPyramid] = OrderedDict()
+
+    def add(self, layers: Sequence[AttentionLayer]) -> str:
+        """Hold the layers of an explanation and return its id; the oldest ones are dropped."""
+        trace = token_hex(8)
+        self._traces[trace] = layers
+        while len(self._traces) > MAX_TRACES:
+            self._drop(next(iter(self._traces)))
+        return trace
+
+    def _drop(self, trace: str) -> None:
+        del self._traces[trace]
+        for key in [key for key in self._pyramids if key.trace == trace]:
+            del self._pyramids[key]
+
+    def read(self, call: TraceCall) -> Result:
+        """Return bytes: a row as float32, little-endian, or a tile as one byte for each weight."""
+        if call.trace not in self._traces:
+            return ItemError(404, "this explanation is not held any more", "explain again", "trace")
+        layers = self._traces[call.trace]
+        if call.layer >= len(layers):
+            return _beyond("layer", len(layers))
+        num_heads, num_rows, _ = layers[call.layer].weights.shape
+        if call.head >= num_heads:
+            return _beyond("head", num_heads)
+        if call.tile is not None:
+            return self._read_tile(layers[call.layer], call)
+        if call.query >= num_rows:
+            return _beyond("query", num_rows)
+        row = layers[call.layer].read_rows(call.head, call.query, call.query + 1)
+        return {"content": np.ascontiguousarray(row, "<f4").tobytes()}
+
+    def _read_tile(self, layer: AttentionLayer, call: TraceCall) -> Result:
+        assert call.tile is not None
+        level, x, y = call.tile
+        counts = count_tiles(*layer.weights.shape[1:])
+        if level >= len(counts):
+            return _beyond("level", len(counts))
+        num_down, num_across = counts[level]
+        if x >= num_across:
+            return _beyond("x", num_across)
+        if y >= num_down:
+            return _beyond("y", num_down)
+        return {"content": self._pyramid(layer, call).tile(level, x, y)}
+
+    def _pyramid(self, layer: AttentionLayer, call: TraceCall) -> MapPyramid:
+        key = _MapKey(call.trace, call.layer, call.head, call.is_faint)
+        if key not in self._pyramids:
+            # Before the new one is built: both together would need twice as much.
+            used = sum(pyramid.num_bytes for pyramid in self._pyramids.values())
+            while self._pyramids and used + 2 * layer.weights[0].size > _MAX_PYRAMID_BYTES:
+                _, dropped = self._pyramids.popitem(last=False)
+                used -= dropped.num_bytes
+            self._pyramids[key] = MapPyramid.build(
+                lambda start, stop: layer.read_rows(call.head, start, stop),
+                *layer.weights.shape[1:],
+                is_faint=call.is_faint,
+            )
+        self._pyramids.move_to_end(key)
+        return self._pyramids[key]
+
+
+def _beyond(field: str, count: int) -> ItemError:
+    return ItemError(422, f"{field} is at most {count - 1}", "lower it", field)
 
 
 class ServedModel:
@@ -190,18 +274,18 @@ class ServedModel:
             self._checkpoint = (checkpoint, loaded)
         return self._checkpoint[1]
 
-    def explain(self, call: ExplainCall, traces: HeldTraces) -> list[Result]:
+    def explain(self, call: ExplainCall, traces: TraceCache) -> list[Result]:
         """Return a prediction with layers, the best tokens of each step and checks.
 
         What is too large to be sent is added to the traces.
         """
         try:
-            with deferring_weights(_MAX_HELD_WEIGHTS):
+            with deferring_weights(_MAX_STORED_WEIGHTS):
                 return [self._explain(call, traces)]
         except Exception as error:
             return [to_item_error(error, "input")]
 
-    def _explain(self, call: ExplainCall, traces: HeldTraces) -> dict[str, Any]:
+    def _explain(self, call: ExplainCall, traces: TraceCache) -> dict[str, Any]:
         predictor = self._predictor_of(call.checkpoint)
         options = predictor.parse_options(call.options)
         edits = [
@@ -230,7 +314,7 @@ class ServedModels:
     def __init__(self, runs: Sequence[ServedRun], options: Mapping[str, Any]) -> None:
         """`options` are those of `runs.load`."""
         self.models = {run.name: ServedModel(run, options) for run in runs}
-        self._traces = HeldTraces()
+        self._traces = TraceCache()
         for model in self.models.values():
             list(model.predictor.predict([model.predictor.parse_json(model.example)]))
 

@@ -4,6 +4,7 @@ The process loads the runs, makes one real prediction with each, and then answer
 a message is about the worker, or about a call that was sent and has not ended.
 """
 
+import os
 from collections.abc import Callable, Generator, Sequence
 from queue import SimpleQueue
 from threading import Thread
@@ -34,6 +35,8 @@ class ServingJob(NamedTuple):
     settings: Sequence[str] = ()
     dtype: str = "fp32"
     num_threads: int | None = None
+    niceness: int = 0
+    """By how much the process gives way to others."""
 
     def setup(self, *, is_shared: bool) -> Callable[[_Call], Any]:
         """Load the runs and warm them up."""
@@ -41,6 +44,8 @@ class ServingJob(NamedTuple):
 
         from heedful.serving.served_models import ServedModels
 
+        if self.niceness and hasattr(os, "nice"):
+            os.nice(self.niceness)
         if self.num_threads:
             torch.set_num_threads(self.num_threads)
         options = {"device": self.device, "settings": self.settings, "dtype": self.dtype}

@@ -14,8 +14,8 @@ from heedful.attention.scores import ScaledDotScore
 from heedful.inspection.attention_layers import AttentionLayer, without_words
 from heedful.inspection.attention_trace import trace_attention
 from heedful.inspection.large_maps import TILE_SIDE, MapPyramid, count_tiles, deferring_weights
-from heedful.serving.held_traces import MAX_TRACES, HeldTraces
 from heedful.serving.protocol import ItemError, TraceCall
+from heedful.serving.served_models import MAX_TRACES, TraceCache
 
 NUM_TOKENS, NUM_HEADS = 11, 4
 EDITS = {
@@ -59,7 +59,7 @@ def attend(attention, *, is_causal=True):
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Let calls of more than 30 weights attend with a few queries at a time."""
-    monkeypatch.setattr(attention_module, "MAX_HELD_WEIGHTS", 30)
+    monkeypatch.setattr(attention_module, "MAX_UNBLOCKED_WEIGHTS", 30)
     monkeypatch.setattr(attention_module, "_BLOCK_WEIGHTS", 3 * NUM_TOKENS * NUM_HEADS)
 
 
@@ -69,7 +69,7 @@ def test_rows_that_are_read_are_those_of_the_call(small_blocks, name, edits):
     torch.manual_seed(1)
     model = with_edits(ATTENTIONS[name]().eval(), EDITS[edits] if name != "one head" else [])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention_module, "MAX_HELD_WEIGHTS", 10**9)
+        patch.setattr(attention_module, "MAX_UNBLOCKED_WEIGHTS", 10**9)
         expected, whole = attend(model)
     with deferring_weights(30):
         record, context = attend(model)
@@ -123,7 +123,7 @@ def test_tile_is_padded_with_zeros():
 def test_held_layer_is_read_by_rows_and_tiles_until_others_take_its_place():
     weights = draw(2, 300, 270)
     tokens = [without_words(list(map(str, range(size)))) for size in (300, 270)]
-    traces, layers = HeldTraces(), [AttentionLayer("self", *tokens, weights)]
+    traces, layers = TraceCache(), [AttentionLayer("self", *tokens, weights)]
     trace = traces.add(layers)
     row = np.frombuffer(traces.read(TraceCall(trace, 0, 1, 299))["content"], "<f4")
     np.testing.assert_array_equal(row, weights[1, 299])

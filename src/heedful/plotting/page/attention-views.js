@@ -37,7 +37,7 @@ export function editedCells(view, edits) {
 }
 
 /** The cells that edits of a step set. @type {(view: import("./types").LayerView, edits: import("./types").Edit[]) => number[][]} */
-function setCells(view, edits) {
+function placesSet(view, edits) {
   const { first_step: first, queries } = view.layer;
   return edits.filter((edit) => concerns(edit, view) && edit.set && edit.step !== undefined)
     .flatMap(({ step, set }) => Object.keys(set).map((column) => [step - first, +column])).filter(([row]) => row < queries.length);
@@ -49,7 +49,7 @@ export function mapData(view, state, models) {
   const data = { source: layer.keys, target: layer.queries, note };
   if (weights) return { ...data, weights };
   view.pyramid ??= models.pyramid(trace, index, head, layer.shape.slice(1));
-  return { ...data, pyramid: view.pyramid, readRow: (row) => view.pyramid.readRow(row), marks: setCells(view, state.edits) };
+  return { ...data, pyramid: view.pyramid, readRow: (row) => view.pyramid.readRow(row), marks: placesSet(view, state.edits) };
 }
 
 /** Whether two layers have the same words. @type {(one: any, other: any) => boolean} */

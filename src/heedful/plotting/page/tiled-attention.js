@@ -9,7 +9,7 @@ import { TokenRow } from "./token-row.js";
 const AROUND = 20; // words before and after a chosen one
 
 /** Of how many equal weights a row would have the entropy. @type {(weights: Float32Array) => number} */
-function effectiveSupport(weights) {
+function spreadOf(weights) {
   return Math.exp(weights.reduce((sum, weight) => (weight > 0 ? sum - weight * Math.log(weight) : sum), 0));
 }
 
@@ -57,7 +57,7 @@ export class TiledAttention extends HTMLElement {
     if (this.shown !== view) return;
     const rows = [this.#createWords("source", column, weights), this.#createWords("output", row, null)];
     this.words.replaceChildren(...rows.filter((one) => one !== null));
-    this.legend.textContent = weights ? `row ${formatNumber(row + 1)} is spread over ${formatNumber(+effectiveSupport(weights).toFixed(1))} words; its largest weight is ${percentage(weights.reduce((one, two) => Math.max(one, two)))}` : "";
+    this.legend.textContent = weights ? `row ${formatNumber(row + 1)} is spread over ${formatNumber(+spreadOf(weights).toFixed(1))} words; its largest weight is ${percentage(weights.reduce((one, two) => Math.max(one, two)))}` : "";
   }
 
   /** The words around a chosen one, as dark as their weights in the row. */
