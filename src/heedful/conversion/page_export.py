@@ -29,9 +29,9 @@ from heedful.conversion.page_models import (
     PageOutput,
     PageSamples,
     count_equal_tokens,
-    find_page_model,
     read_dev_examples,
 )
+from heedful.conversion.page_tasks import find_page_model
 from heedful.conversion.registry import get_exporter
 from heedful.decoding.config import DecodingConfig
 from heedful.decoding.translation import BOS_LABEL, EOS_LABEL
