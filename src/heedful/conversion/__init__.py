@@ -5,5 +5,6 @@ Reading order: `interface`, `registry` and `tensor_names`. Import: `importing`; 
 other toolkits `checkpoint_files` and `checkpoint_rules` with `joeynmt`, `opennmt` and `eole`.
 Export: `exporting`; to Hugging Face `hf_export`, `hf_language_models` and `hf_tokenizer_files`;
 `ct2_export`, `argos_export` and `safetensors_export`; graphs by `graphs` and `graph_capture` with
-`onnx_export`, `onnx_runner`, `page_export` and `torch_export`.
+`onnx_export`, `onnx_runner` and `torch_export`; pages by `page_models`, `page_tasks` and
+`page_export`.
 """

@@ -29,9 +29,9 @@ from heedful.conversion.page_models import (
     PageOutput,
     PageSamples,
     count_equal_tokens,
-    find_page_model,
     read_dev_examples,
 )
+from heedful.conversion.page_tasks import find_page_model
 from heedful.conversion.registry import get_exporter
 from heedful.decoding.config import DecodingConfig
 from heedful.decoding.translation import BOS_LABEL, EOS_LABEL
@@ -106,7 +106,7 @@ class PageExporter(Exporter):
             exact.write_text(render_model_page(run, "fp32"), encoding="utf-8")
         actual = read_outputs(runner, path if is_exact else exact, samples)
         check_outputs(expected, actual, location=str(path))
-        count = f"{len(samples.inputs)} outputs of the page in {runner.name}"
+        count = f"{format_count(len(samples.inputs), 'output')} of the page in {runner.name}"
         if is_exact:
             return f"{count} are equal, token for token"
         exact.unlink()
@@ -124,7 +124,8 @@ class PageExporter(Exporter):
         expected = page_model.outputs(run, samples)
         actual = read_outputs(runner, path, samples)
         equal, total = map(sum, zip(*count_equal_tokens(expected, actual), strict=True))
-        rate = f"{100 * equal / total:.1f} % of {total:,} tokens are equal in {self._precision}"
+        share, count = f"{100 * equal / total:.1f} %", format_count(total, "token")
+        rate = f"{share} of {count} stay equal in {self._precision}"
         line = f"{rate}, for {format_count(len(samples.inputs), name)}"
         if samples.references is None:
             return line

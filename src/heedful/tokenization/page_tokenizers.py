@@ -27,8 +27,10 @@ from heedful.tokenization.tokenizer_pair import TokenizerPair, TokenizersConfig
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, SPECIAL_TOKENS, UNK
 from heedful.tokenization.wordpiece import WordPieceTokenizerConfig, is_chinese, is_punctuation
 
-_TYPES = ("word", "character", "label", "smiles", "whitespace", "word-character", "subword")
-_TYPES += ("byte-level-bpe", "bart", "wordpiece")
+_TYPES = (
+    *("word", "character", "label", "smiles", "whitespace", "word-character", "subword"),
+    *("byte-level-bpe", "bart", "wordpiece"),
+)
 _UNKNOWN_PENALTY = 10.0  # of a character without a piece, as in SentencePiece
 _MAX_CODE = 0x110000
 
@@ -123,8 +125,8 @@ def _describe_pretrained(tokenizer: PretrainedTokenizer, config: Any) -> dict[st
         "word": _word_class(joins_marks=False),
     }
     if isinstance(config, BartTokenizerConfig):
-        names = (config.prefix_token, *config.special_tokens)
-        described["special_ids"] = tokenizer.vocabulary.tokens_to_ids(names)
+        special_tokens = (config.prefix_token, *config.special_tokens)
+        described["special_ids"] = tokenizer.vocabulary.tokens_to_ids(special_tokens)
     return described
 
 
