@@ -1,9 +1,9 @@
 """Worker processes: tasks go out in chunks, results come back in order.
 
 A worker is this module in a fresh interpreter, which imports nothing of the script that started it.
-A task whose function yields is a stream: its parts are sent one by one, but None, and other tasks
-run between them. Invariants: results come in the order of the tasks, a bounded number of tasks is in flight, a
-worker that dies is noticed, and no worker outlives its parent, however that ends.
+A task whose function yields is a stream: its parts but None are sent one by one, and other tasks
+run between them. Invariants: results come in the order of the tasks, a bounded number of tasks is
+in flight, a worker that dies is noticed, and no worker outlives its parent, however that ends.
 """
 
 import os

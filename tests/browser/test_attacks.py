@@ -1,4 +1,4 @@
-"""Pages of other sites, in a real browser, that try to use a server on the computer of their reader.
+"""Pages of other sites, in a real browser, that try to use a server on the reader's computer.
 
 Names that end in .example are this computer: see `ARGUMENTS` in conftest.py.
 """

@@ -246,7 +246,7 @@ class ServedModel:
         return fields
 
     def stream(self, call: StreamCall) -> Generator[StreamPart | ItemError | None, None, None]:
-        """Yield the text of a result as it grows, None where it is too early, at last the result."""
+        """Yield the text of a result as it grows, None between parts, and at last the result."""
         predictor, sent, result, next_time = self.predictor, "", None, 0.0
         try:
             options = predictor.parse_options(call.options)

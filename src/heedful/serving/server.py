@@ -5,6 +5,7 @@ once. SIGHUP loads all runs again. Invariant: no process is left when this one h
 """
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -135,6 +136,7 @@ class Server:
                 lifespan="off",
                 log_config=None,
                 access_log=False,
+                proxy_headers=False,  # nothing here asks for the address of a client
                 server_header=False,
                 ws="none",
                 limit_concurrency=settings.max_connections,
@@ -176,6 +178,7 @@ class Server:
         names = ", ".join(
             f"{model.name} ({model.task})" for model in self._scheduler.models.values()
         )
+        gc.freeze()  # what is there now stays; a collection that walks it would delay answers
         self._announce(f"{self.url} serves {names}")
         await asyncio.gather(*(supervisor.keep_alive() for supervisor in self._supervisors))
 

@@ -41,7 +41,7 @@ class ServerSettings(BaseConfig):
     max_batch_characters: PositiveInt = 65_536
     """characters of a batch, padded to its longest input"""
     max_wait_ms: NonNegativeFloat = 5.0
-    """milliseconds that an input waits for others"""
+    """milliseconds that an input waits for others, unless they come in a row"""
     max_queue: PositiveInt = 4096
     """inputs that wait for a worker"""
     max_streams: PositiveInt = 16
