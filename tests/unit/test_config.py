@@ -76,7 +76,7 @@ def test_yaml_strings_that_resemble_numbers(text):
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "\ufeff"])
-def test_empty_file_returns_empty_settings(text):
+def test_empty_file_returns_empty_dict(text):
     assert read_yaml(text, location="a") == {}
 
 
@@ -192,7 +192,7 @@ def test_to_yaml_writes_paths_as_strings():
 # --- checking ------------------------------------------------------------------------------
 
 
-def test_omitted_settings_get_defaults():
+def test_omitted_fields_get_defaults():
     assert validated() == Recipe()
 
 
@@ -242,7 +242,7 @@ def test_last_override_takes_precedence():
     assert validated("", "max_steps=7", "max_steps=8").max_steps == 8
 
 
-def test_overrides_do_not_modify_settings():
+def test_overrides_do_not_modify_config():
     settings = {"model": {"score": {"type": "dot"}}}
     overrides = [parse_override("model.score.scale=3")]
     validate_settings(Recipe, settings, location="a", overrides=overrides)

@@ -61,7 +61,7 @@ def reproduce(
     as_json: terminal.AsJSON = False,
     device: terminal.Device = "auto",
 ) -> None:
-    """Reproduce published results: train, choose by dev, read the test set once, compare.
+    """Reproduce published results: train, choose by dev, score the test set once, compare.
 
     Each result names its data with checksums, its systems, metrics and published values. Without
     names, the results are listed with what they need and what was measured before. The same

@@ -146,7 +146,7 @@ class PageModel(ABC):
 
 
 def read_dev_examples(run: LoadedRun, count: int) -> list[Any]:
-    """Return the first dev examples of a run; none if its data cannot be read here."""
+    """Return the first dev examples of a run; none if its data cannot be loaded here."""
     dev = run.config.data.dev
     with suppress(HeedfulError, OSError):
         return list(islice(run.config.task.data.read_examples(dev), count)) if dev else []

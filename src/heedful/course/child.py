@@ -69,7 +69,7 @@ def write_values(folder: Path, name: str, values: Any) -> None:
 
 
 def read_values(folder: Path, name: str) -> Any:
-    """Read nested values."""
+    """Load nested values."""
     from safetensors.torch import load_file
 
     packed = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))

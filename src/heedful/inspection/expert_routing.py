@@ -37,7 +37,7 @@ class ExpertRouting(NamedTuple):
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "ExpertRouting":
-        """Read what `to_json` wrote."""
+        """Return what `to_json` wrote."""
         return cls(fields["path"], fields["tokens"], np.array(fields["gates"], np.float32))
 
 

@@ -13,7 +13,7 @@ from heedful.errors import ConfigError, check, choices_hint, did_you_mean
 
 _PACKAGE = "heedful.results"
 Reading = Literal["paper", "copy", "readme", "memory", "lectures"]
-"""Where a published value was read: the paper, a copy of its table, a README that quotes it, or
+"""Where a published value is from: the paper, a copy of its table, a README that quotes it, or
 the lectures; "memory" is not checked."""
 Comparability = Literal["same", "other split", "other features", "other metric", "miniature"]
 """Whether test set, inputs and metric are those of the published value."""
@@ -153,7 +153,7 @@ class PublishedConfig(BaseConfig):
     source: str
     """Where it stands."""
     read: Reading
-    """How it was read."""
+    """Where it is from."""
     comparable: Comparability = "same"
     """What is the same."""
     beside: str | None = None

@@ -2,7 +2,7 @@
 
 A trial is a system with a seed; its record has the outputs and scores of the test set, what
 training cost, and versions. Invariants: a trial with a record is not run again, so the test set is
-read once; an interrupted training resumes; choices are made by the dev set only.
+scored once; an interrupted training resumes; choices are made by the dev set only.
 """
 
 import json

@@ -213,7 +213,7 @@ def _add_traces(router: APIRouter, explainer: Explainer) -> None:
     async def read_tile(
         trace: str, query: Annotated[_Tile, Query()], if_none_match: ETag = None
     ) -> Response:
-        """Read 256 x 256 weights of a large map, one byte each: 255 w, rounded up.
+        """Return 256 x 256 weights of a large map, one byte each: 255 w, rounded up.
 
         With `faint`, 255 w^(1/4), which tells small weights apart.
         Level 0 has all weights; a byte of the next is the largest of four. A map that ends within
@@ -227,7 +227,7 @@ def _add_traces(router: APIRouter, explainer: Explainer) -> None:
     async def read_row(
         trace: str, query: Annotated[_Row, Query()], if_none_match: ETag = None
     ) -> Response:
-        """Read the exact weights of a query in a large map, as 32-bit floats, little-endian."""
+        """Return the exact weights of a query in a large map, as 32-bit floats, little-endian."""
         call = TraceCall(trace, query.layer, query.head, query.query)
         return await answer(call, if_none_match)
 

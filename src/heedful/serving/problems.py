@@ -1,4 +1,4 @@
-"""Errors that clients get, in the shape that those of each route read.
+"""Errors that clients get, in the shape that those of each route expect.
 
 That is `Problem` (RFC 9457), except in the routes of LibreTranslate and OpenAI. No path or address
 is in them.
@@ -47,13 +47,13 @@ class Problem(BaseModel):
 
 
 class LibreTranslateError(BaseModel):
-    """An error as clients of LibreTranslate read it."""
+    """An error as clients of LibreTranslate expect it."""
 
     error: str
 
 
 class CompletionError(BaseModel):
-    """An error as clients of OpenAI read it."""
+    """An error as clients of OpenAI expect it."""
 
     error: dict[str, str | None]
     """Message, type, param and code."""

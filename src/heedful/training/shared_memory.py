@@ -1,6 +1,6 @@
 """Ranks on the cores of one machine, whose parameters and gradients are in shared memory.
 
-All ranks read the same parameters. Each writes the gradient of its rows into memory of its own,
+All ranks have the same parameters. Each writes the gradient of its rows into memory of its own,
 sums a slice of all gradients, and updates that slice of the parameters with its own share of the
 optimizer. Invariants: sums are in the order of ranks, so that a run repeats bit by bit; a rank
 waits for no other that has died or failed; the memory has no name, so nothing is left behind.

@@ -40,7 +40,7 @@ def test_empty_source_raises():
     )
 
 
-def test_state_counts_queries_and_sums_weights():
+def test_state_counts_queries_and_adds_weights():
     memory = DOT_ATTENTION.build_memory(torch.randn(2, 3, 4), padding_mask(torch.tensor([3, 2]), 3))
     first = DOT_ATTENTION(torch.randn(2, 2, 4), memory, DOT_ATTENTION.initial_state(memory))
     second = DOT_ATTENTION(torch.randn(2, 1, 4), memory, first.state)

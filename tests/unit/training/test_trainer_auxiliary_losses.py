@@ -76,7 +76,7 @@ def test_auxiliary_loss_raises_per_target():
     assert metrics.auxiliary_losses == pytest.approx({"coverage": expected / examples.num_targets})
 
 
-def test_nan_auxiliary_loss_skips_the_step_and_is_named():
+def test_nan_auxiliary_loss_skips_the_step_with_a_message():
     trainer = learner(system(CoverageLoss(float("nan"))))
     before = copy.deepcopy(trainer.model.state_dict())
     metrics = trainer.train_step([batch(store(8), [0])])
