@@ -122,7 +122,7 @@ def _system_table(summary: Summary) -> Table:
 
 def overview(summaries: Mapping[str, Summary]) -> Table:
     """Return one row for each published value beside one of ours, or else for the best system."""
-    rows = []
+    rows: list[Sequence[str]] = []
     for name, summary in summaries.items():
         beside = [row for row in summary["published"] if row["verdict"]]
         for row in beside or [None] * bool(summary["directions"]):
@@ -132,13 +132,13 @@ def overview(summaries: Mapping[str, Summary]) -> Table:
             rows.append(
                 (
                     f"[{name}](#{name})",
-                    system,
+                    str(system),
                     column,
                     _score(ours["metrics"][column]),
                     f"{row['values'][column]:g} ({row['system']})" if row else "",
-                    row["verdict"] if row else "",
+                    str(row["verdict"]) if row else "",
                     *(_number(ours["minutes"]), _number(ours["flops"]), str(ours["runs"])),
-                    *(summary["commit"], summary["date"]),
+                    *(str(summary[fact]) for fact in ("commit", "date")),
                 )
             )
     header = ("result", "system", "metric", "ours", "published", "verdict")
