@@ -35,6 +35,11 @@ def recipe(tmp_path):
     return path
 
 
+class FailingJob(ranks.RankJob):
+    def setup(self, *, is_shared):
+        raise HeedfulError("there", "it failed", "do something else")
+
+
 def train(recipe, run, *overrides, num_processes):
     settings = [*overrides, f"training.cpu_processes={num_processes}"]
     heedful.train(str(recipe), run, settings=settings)
@@ -137,10 +142,6 @@ def test_default_resumes_with_the_batch_size_of_its_first_machine(tmp_path, monk
 
 
 def test_error_of_another_process_is_raised_here(recipe, tmp_path, monkeypatch):
-    class _FailingJob(ranks.RankJob):
-        def setup(self, *, is_shared):
-            raise HeedfulError("there", "it failed", "do something else")
-
-    monkeypatch.setattr(ranks, "RankJob", _FailingJob)
+    monkeypatch.setattr(ranks, "RankJob", FailingJob)
     with pytest.raises(HeedfulError):
         train(recipe, tmp_path / "run", num_processes=2)

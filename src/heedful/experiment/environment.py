@@ -27,7 +27,7 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 _STATUS = Path("/proc/self/status")  # Linux only
-_SIBLINGS = "topology/thread_siblings_list"
+_CORE_THREADS = "topology/thread_siblings_list"
 _UNLIMITED = 1 << 60  # control groups express "no limit" by numbers of this size
 
 
@@ -57,8 +57,8 @@ def usable_cores() -> list[int]:
     first: list[int] = []
     others: list[int] = []
     for core in sorted(os.sched_getaffinity(0)):
-        siblings = _read_text(Path(f"/sys/devices/system/cpu/cpu{core}/{_SIBLINGS}"))
-        number = siblings.replace("-", ",").partition(",")[0].strip()
+        threads = _read_text(Path(f"/sys/devices/system/cpu/cpu{core}/{_CORE_THREADS}"))
+        number = threads.replace("-", ",").partition(",")[0].strip()
         is_second = number.isdigit() and int(number) != core and int(number) in first
         (others if is_second else first).append(core)
     num_threads = torch.get_num_threads()

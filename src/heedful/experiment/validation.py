@@ -103,11 +103,11 @@ class Validator:
             metric = self._config.metric_for_best_model
             required = [] if metric in scores else [metric]
             is_main = self._dist_context.is_main_process
-            is_wanted = bool(required) or not (stop_requested() or self._is_slow(start_time))
+            is_decoding = bool(required) or not (stop_requested() or self._is_slow(start_time))
             # The clocks of ranks differ; that of the main process counts.
-            (is_wanted,) = self._dist_context.all_reduce_any(is_main and is_wanted)
+            (is_decoding,) = self._dist_context.all_reduce_any(is_main and is_decoding)
             takes_part = is_main or self._dev_evaluator.is_shared
-            decoded = self._decoded_scores(required) if is_wanted and takes_part else {}
+            decoded = self._decoded_scores(required) if is_decoding and takes_part else {}
             if required:
                 value = decoded.get(metric, 0.0) if is_main else 0.0
                 score = torch.tensor(value, dtype=torch.float64)

@@ -128,10 +128,10 @@ class _ParameterSlice(NamedTuple):
     stop: int
     shard: nn.Parameter  # this part
     shard_gradient: Tensor  # of all ranks
-    own_gradient: Tensor  # of the whole parameter, for the rows of this rank
+    local_gradient: Tensor  # of the whole parameter, for the rows of this rank
 
     @property
-    def place(self) -> slice:
+    def shared_range(self) -> slice:
         """The part in shared memory."""
         return slice(self.offset + self.start, self.offset + self.stop)
 
@@ -161,7 +161,7 @@ class SharedMemoryContext(DistributedContext):
         ]
         if self.rank + 1 == self.world_size:
             bounds[1] = offsets[-1]
-        self._own = slice(*bounds)
+        self._local = slice(*bounds)
         self._summed = torch.zeros(bounds[1] - bounds[0])
         for parameter, offset in zip(parameters, offsets[:-1], strict=True):
             assert parameter.dtype == torch.float32, parameter.dtype
@@ -171,10 +171,10 @@ class SharedMemoryContext(DistributedContext):
             parameter.data = values[whole].view(parameter.shape)
             start, stop = (min(max(bound, whole.start), whole.stop) for bound in bounds)
             summed = self._summed[max(0, start - bounds[0]) :][: stop - start]
-            own_gradient = self._gradients[self.rank, whole].view(parameter.shape)
+            local_gradient = self._gradients[self.rank, whole].view(parameter.shape)
             shard = nn.Parameter(values[start:stop], parameter.requires_grad)
             self._slices[parameter] = _ParameterSlice(
-                parameter, offset, start - offset, stop - offset, shard, summed, own_gradient
+                parameter, offset, start - offset, stop - offset, shard, summed, local_gradient
             )
         self.barrier()
         return model
@@ -201,14 +201,14 @@ class SharedMemoryContext(DistributedContext):
     @torch.no_grad()
     def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
         slices = [self._slices[parameter] for parameter in parameters]
-        pairs = [(part.own_gradient, part.parameter.grad) for part in slices]
-        present = [(own, gradient) for own, gradient in pairs if gradient is not None]
-        torch._foreach_copy_([own for own, _ in present], [gradient for _, gradient in present])
-        for own, gradient in pairs:
+        pairs = [(part.local_gradient, part.parameter.grad) for part in slices]
+        present = [(local, gradient) for local, gradient in pairs if gradient is not None]
+        torch._foreach_copy_([local for local, _ in present], [gradient for _, gradient in present])
+        for local, gradient in pairs:
             if gradient is None:
-                own.zero_()
+                local.zero_()
         has_gradient = self.all_reduce_any(*(part.parameter.grad is not None for part in slices))
-        torch.sum(self._gradients[:, self._own], dim=0, out=self._summed)
+        torch.sum(self._gradients[:, self._local], dim=0, out=self._summed)
         for part, is_present in zip(slices, has_gradient, strict=True):
             part.shard.grad = part.shard_gradient if is_present else None
         return [part.shard for part in slices]
@@ -266,7 +266,7 @@ class SharedMemoryContext(DistributedContext):
         full = {index: dict(values) for index, values in state.items() if values}
         for name in sorted(sharded):
             for index, values in full.items():
-                self._gradients[0, by_shard[shards[index]].place] = values[name]
+                self._gradients[0, by_shard[shards[index]].shared_range] = values[name]
             self.barrier()
             gathered = self._gradients[0].clone() if self.is_main_process else self._gradients[0]
             for index, values in full.items():
