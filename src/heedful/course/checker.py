@@ -243,8 +243,9 @@ def _kill_group(process: "subprocess.Popen[bytes]") -> None:
 def _measure_runs(exercise: Exercise, answer: Any) -> Inputs:
     """Verify runs, compare their recipes, and evaluate them again."""
     count = len(exercise.runs)
-    lists = [answer.get(key) for key in ("runs", "scores")] if isinstance(answer, dict) else []
-    if not all(isinstance(one, list) and len(one) == count for one in lists) or not lists:
+    values = [answer.get(key) for key in ("runs", "scores")] if isinstance(answer, dict) else []
+    lists = [value for value in values if isinstance(value, list) and len(value) == count]
+    if len(lists) != 2:
         raise CannotRunError(f"ANSWER has two lists, runs and scores, each of length {count}")
     measured = []
     for folder, (recipe, settings) in zip(lists[0], exercise.runs, strict=True):
