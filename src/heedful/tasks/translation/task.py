@@ -191,7 +191,6 @@ class TranslationEvaluation(Evaluation):
 _VOCAB_FACTOR = 22  # times the square root of the number of pairs
 _MAX_VOCAB_SIZE = 32_000  # per language, besides bytes
 _BATCH_TOKENS, _BATCH_FACTORS = 1536, ((16, 4), (8, 2), (0, 1))  # from so many cores on
-_DROPOUT, _DROPOUT_OF_MANY_CORES = 0.2, 0.3
 _CHARACTER_PAIRS = 100_000  # whose characters are counted
 
 
@@ -234,14 +233,9 @@ class TranslationTask(Task):
 
     @override
     def core_settings(self, num_cores: int) -> dict[str, Any]:
-        """More cores see the texts more often in the same time: larger batches, more dropout."""
+        """Processes on many cores share larger batches: docs/scale.md."""
         factor = next(factor for cores, factor in _BATCH_FACTORS if num_cores >= cores)
-        dropout = _DROPOUT if factor == 1 else _DROPOUT_OF_MANY_CORES
-        return {
-            "training.batching.max_tokens": factor * _BATCH_TOKENS,
-            "model.encoder.dropout": dropout,
-            "model.decoder.dropout": dropout,
-        }
+        return {"training.batching.max_tokens": factor * _BATCH_TOKENS}
 
     @override
     def add_guided_alignment(
