@@ -35,7 +35,7 @@ MAX_SECONDS = 300  # for the Python of one document
 PROGRAMS = [path for path in DOCUMENTS if python_of(path.read_text(encoding="utf-8")).strip()]
 PYTHON_FILES = [
     path.relative_to(ROOT)
-    for folder in ("src", "tests", "tools", "benchmarks", "experiments")
+    for folder in ("src", "tests", "tools", "benchmarks", "experiments", "docs")
     for path in (ROOT / folder).rglob("*.py")
 ]
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)

@@ -65,7 +65,7 @@ def check_file(path: Path, *, number: str | None = None, seed: int | None = None
     if not numbers:
         hint = "begin it with a line such as # exercise 1.2, or give --exercise 1.2"
         raise DataError(str(path), "no exercise is answered here", hint)
-    return [check(find(each), text, seed=seed) for each in numbers]
+    return [check(find(number), text, seed=seed) for number in numbers]
 
 
 def check(exercise: Exercise, text: str, *, seed: int | None = None) -> Verdict:

@@ -10,7 +10,7 @@ def test_recipes_listed_with_variants_and_summary(capsys, monkeypatch):
     listed = heedful(capsys, monkeypatch, "recipes").out.split("\n\n")[0].splitlines()
     assert [line.split()[0] for line in listed] == [name for name, _ in recipe_groups()]
     (line,) = (line for line in listed if line.startswith("deepatt-2016 "))
-    assert line.split()[1] == "small"
+    assert line.split()[1:3] == ["multi30k,", "small"]
     assert line.endswith(load_recipe("deepatt-2016").info.summary)
 
 

@@ -399,6 +399,7 @@ def test_roles_of_training_settings():
         "save_every",
         "checkpoints",
         "distributed_strategy",
+        "cpu_processes",
     ]
     assert fields_with_role(TrainingConfig, "seed") == ["seed"]
 

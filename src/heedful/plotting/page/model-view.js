@@ -33,7 +33,7 @@ const VIEWS = {
   tagging: { input: TextInput, settings: [], comparesInputs: true },
 };
 /** @type {import("./types").Pane[]} */
-const PANES = [
+const MODEL_PANES = [
   { accepts: ({ result }) => "num_prompt_tokens" in result, element: ContinuationPane },
   { accepts: ({ result: { label } }) => label !== undefined, element: LabelPane },
   { accepts: ({ result: { tags } }) => tags !== undefined, element: TagPane },
@@ -88,7 +88,7 @@ export class ModelView extends HTMLElement {
     });
     this.examples = create("p", "examples");
     this.statusLine = Object.assign(create("p", "status"), { role: "status" });
-    this.panes = new Map(PANES.map((pane) => [pane, new pane.element()]));
+    this.panes = new Map(MODEL_PANES.map((pane) => [pane, new pane.element()]));
     this.stack = create("div", "stack");
     this.aside = create("aside", "");
     const settings = this.view.settings.map(({ label }, index) => create("label", "", `${label} `, this.selects[index]));
@@ -160,7 +160,7 @@ export class ModelView extends HTMLElement {
     const former = isComparable ? this.#explanations.get(before) ?? null : null;
     const model = { options: { properties: this.view.hasPrefix ? { prefix_tokens: {} } : {} }, input: {} };
     this.classList.toggle("without-attention", explanation.layers.length === 0);
-    const shown = PANES.filter((pane) => pane.accepts(explanation, model));
+    const shown = MODEL_PANES.filter((pane) => pane.accepts(explanation, model));
     for (const [place, isAside] of /** @type {[Element, boolean][]} */ ([[this.stack, false], [this.aside, true]])) {
       const elements = shown.filter((pane) => Boolean(pane.isAside) === isAside).map((pane) => this.panes.get(pane));
       if (elements.length !== place.children.length || elements.some((element, index) => place.children[index] !== element)) {

@@ -42,7 +42,7 @@ export class LanguageModel extends PageModel {
     return text.split("\n").flatMap((line) => [eos, ...this.target.encode(line)]);
   }
 
-  /** A function that reads tokens after those of its former calls, and returns the scores of what follows each. */
+  /** Returns what reads tokens after those of its former calls, and returns the scores of what follows each. */
   #reader(edits, record = undefined) {
     let [state, step] = [this.firstState({ batch: 1 }), 0];
     return (tokens) => {
