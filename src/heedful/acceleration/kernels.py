@@ -238,9 +238,10 @@ def is_long_causal(queries: Queries, mask: Mask) -> bool:
 
     Then torch needs no mask, which it would read for each head: 8,192 positions take an eighth.
     """
+    if queries.device.type != "cpu" or torch.compiler.is_compiling():  # sizes may be symbols
+        return False
     *leading, num_queries, num_keys = mask.shape
-    is_long = num_queries == num_keys >= tuning.MIN_LONG_CAUSAL and math.prod(leading) == 1
-    if not is_long or queries.device.type != "cpu" or torch.compiler.is_compiling():
+    if not num_queries == num_keys >= tuning.MIN_LONG_CAUSAL or math.prod(leading) != 1:
         return False
     positions, rows = torch.arange(num_keys), mask.flatten(0, -3)[0]
     blocks = zip(rows.split(num_keys // 8), positions.split(num_keys // 8), strict=True)

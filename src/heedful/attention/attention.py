@@ -216,11 +216,11 @@ class SingleHeadAttention(Attention):
         if self.score.uses_history and queries.size(-2) > 1:
             return self._attend_steps(queries, memory, state)
         needs_all = need_weights or torch.is_grad_enabled() or torch.compiler.is_compiling()
-        num_weights = queries.numel() // queries.size(-1) * memory.mask.size(-1)
-        is_large = num_weights > MAX_UNBLOCKED_WEIGHTS and not self.readout.is_per_position
-        if is_large and not needs_all:
-            size = max(1, queries.size(-2) * _BLOCK_WEIGHTS // num_weights)
-            return self._attend_blocks(queries, memory, state, size)
+        if not needs_all and not self.readout.is_per_position:
+            num_weights = queries.numel() // queries.size(-1) * memory.mask.size(-1)
+            if num_weights > MAX_UNBLOCKED_WEIGHTS:
+                size = max(1, queries.size(-2) * _BLOCK_WEIGHTS // num_weights)
+                return self._attend_blocks(queries, memory, state, size)
         return attend(self, queries, memory, state)
 
     def _attend_blocks(
