@@ -162,7 +162,7 @@ class Scores:
 def moses_lowercase(lines: Sequence[str], references: str) -> list[str]:
     """Return lines in lower case, with normalized punctuation and Moses tokens."""
     try:
-        from sacremoses import MosesPunctNormalizer, MosesTokenizer  # type: ignore[import-untyped]
+        from sacremoses import MosesPunctNormalizer, MosesTokenizer
     except ImportError:
         hint = "pip install sacremoses"
         raise DataError("metrics", "Moses tokens need the package sacremoses", hint) from None
