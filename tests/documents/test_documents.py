@@ -32,13 +32,13 @@ from tests.forking import run_program
 
 README = ROOT / "README.md"
 MAX_SECONDS = 300  # for the Python of one document
-PROGRAMS = [path for path in DOCUMENTS if python_of(path.read_text(encoding="utf-8")).strip()]
 PYTHON_FILES = [
     path.relative_to(ROOT)
     for folder in ("src", "tests", "tools", "benchmarks", "experiments", "docs")
     for path in (ROOT / folder).rglob("*.py")
 ]
-each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+TEXTS = {document: document.read_text(encoding="utf-8") for document in DOCUMENTS}
+PROGRAMS = [document for document, text in TEXTS.items() if python_of(text).strip()]
 
 
 @pytest.mark.wide
@@ -57,18 +57,24 @@ def test_readme_has_python():
     assert README in PROGRAMS
 
 
-@each_document
-def test_yaml_in_document_is_a_valid_recipe(document, tmp_path):
-    for block in blocks(document.read_text(encoding="utf-8")):
-        if block.language == "yaml":
-            file = tmp_path / f"line-{block.line}.yaml"
-            file.write_text(block.text, encoding="utf-8")
-            model = load_recipe(str(file)).model
-            encoder = getattr(model, "encoder", None)
-            if isinstance(encoder, PretrainedEncoderConfig):  # as from BERT
-                filled = encoder.with_model_of(MaskedLanguageModelConfig())
-                model = model.model_copy(update={"encoder": filled})
-            assert model.build(source_vocab_size=9, target_vocab_size=9)
+RECIPES = [
+    pytest.param(block.text, id=f"{name_of(document)}:{block.line}")
+    for document, text in TEXTS.items()
+    for block in blocks(text)
+    if block.language == "yaml"
+]
+
+
+@pytest.mark.parametrize("text", RECIPES)
+def test_yaml_in_document_is_a_valid_recipe(text, tmp_path):
+    file = tmp_path / "recipe.yaml"
+    file.write_text(text, encoding="utf-8")
+    model = load_recipe(str(file)).model
+    encoder = getattr(model, "encoder", None)
+    if isinstance(encoder, PretrainedEncoderConfig):  # as from BERT
+        filled = encoder.with_model_of(MaskedLanguageModelConfig())
+        model = model.model_copy(update={"encoder": filled})
+    assert model.build(source_vocab_size=9, target_vocab_size=9)
 
 
 def test_table_of_data_is_that_of_the_tasks():
@@ -86,16 +92,24 @@ def test_readme_has_commands():
     assert any("heedful train" in line for line in lines)
 
 
-@each_document
-def test_commands_in_document_exist(document):
-    lines = shell_lines(document.read_text(encoding="utf-8"))
-    assert {line: unknown for line in lines if (unknown := mistakes(line))} == {}
+def test_commands_in_documents_exist():
+    unknown = {
+        (name_of(document), line): found
+        for document, text in TEXTS.items()
+        for line in shell_lines(text)
+        if (found := mistakes(line))
+    }
+    assert unknown == {}
 
 
-@each_document
-def test_commands_named_in_prose_exist(document):
-    text = document.read_text(encoding="utf-8")
-    assert [command for command in inline_commands(text) if inline_mistakes(command)] == []
+def test_commands_named_in_prose_exist():
+    unknown = [
+        (name_of(document), command)
+        for document, text in TEXTS.items()
+        for command in inline_commands(text)
+        if inline_mistakes(command)
+    ]
+    assert unknown == []
 
 
 def test_commands_named_in_docstrings_exist():
@@ -159,11 +173,14 @@ def test_identifiers_in_decision_records_exist():
     assert missing == set()
 
 
-@each_document
-def test_links_of_document_resolve(document):
-    targets = links(document.read_text(encoding="utf-8"))
-    internal = [target for target in targets if not re.match(r"[a-z]+:", target)]
-    assert [target for target in internal if not resolves(document, target)] == []
+def test_links_of_documents_resolve():
+    broken = [
+        (name_of(document), target)
+        for document, text in TEXTS.items()
+        for target in links(text)
+        if not re.match(r"[a-z]+:", target) and not resolves(document, target)
+    ]
+    assert broken == []
 
 
 def resolves(document: Path, target: str) -> bool:
@@ -172,10 +189,14 @@ def resolves(document: Path, target: str) -> bool:
     return file.exists() and (not anchor or anchor in anchors(file.read_text(encoding="utf-8")))
 
 
-@each_document
-def test_python_files_named_in_document_exist(document):
-    names = re.findall(r"`([a-z_/]+\.py)`", document.read_text(encoding="utf-8"))
-    assert [name for name in names if not any(ends_with(name, path) for path in PYTHON_FILES)] == []
+def test_python_files_named_in_documents_exist():
+    missing = [
+        (name_of(document), name)
+        for document, text in TEXTS.items()
+        for name in re.findall(r"`([a-z_/]+\.py)`", text)
+        if not any(ends_with(name, path) for path in PYTHON_FILES)
+    ]
+    assert missing == []
 
 
 def ends_with(name: str, path: Path) -> bool:

@@ -28,23 +28,18 @@ def test_command_has_help_without_escapes(name):
 
 
 @each_command
-def test_command_help_has_valid_examples(name):
+def test_command_help_has_valid_examples_printed_whole_on_80_columns(name):
+    command = next(command for command in _COMMANDS if command.__name__.rstrip("_") == name)
     examples = printed_examples(name)
     assert any(example.startswith(f"heedful {name}") for example in examples)
     assert [unknown for example in examples for unknown in mistakes(example)] == []
+    assert examples == re.findall(r"Example: (.+)", command.__doc__)
+    assert max(map(len, examples)) <= 80 - len("    ")
 
 
 def printed_examples(name):
     paragraph = help_of(name).split("Examples:\n")[1].split("\n\n")[0]
     return [line.strip() for line in paragraph.splitlines()]
-
-
-@each_command
-def test_examples_printed_whole_on_80_columns(name):
-    command = next(command for command in _COMMANDS if command.__name__.rstrip("_") == name)
-    written = re.findall(r"Example: (.+)", command.__doc__)
-    assert printed_examples(name) == written
-    assert max(map(len, written)) <= 80 - len("    ")
 
 
 def test_commands_listed_with_whole_sentences():
@@ -54,14 +49,8 @@ def test_commands_listed_with_whole_sentences():
     assert all(" ".join(command.__doc__.split(".")[0].split()) in words for command in _COMMANDS)
 
 
-@each_command
-def test_short_form_of_output_options(name):
-    for option in commands()[name].params:
-        if {"--output", "--output-dir"} & {*option.opts}:
-            assert "-o" in option.opts
-
-
-@each_command
-def test_options_and_arguments_have_help(name):
-    parameters = commands()[name].params
-    assert [option.name for option in parameters if not getattr(option, "help", "")] == []
+def test_options_and_arguments_have_help_and_output_options_a_short_form():
+    options = [(name, option) for name in commands() for option in commands()[name].params]
+    assert [pair for pair in options if not getattr(pair[1], "help", "")] == []
+    output = [pair for pair in options if {"--output", "--output-dir"} & {*pair[1].opts}]
+    assert [pair for pair in output if "-o" not in pair[1].opts] == []

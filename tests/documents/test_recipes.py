@@ -16,12 +16,12 @@ from tests.documents.markdown import ROOT
 from tests.documents.parameter_counts import MILLION, num_parameters
 
 FILES = sorted((ROOT / "src" / "heedful" / "recipes").glob("*.yaml"))
+RECIPES = {name: load_recipe(name) for name in recipe_names()}
 # Each scaled-down recipe and the recipe with the sizes of the paper.
 PAPER_OF = {
     name: name.removesuffix("-small")
-    for name in recipe_names()
-    if name.endswith("-small")
-    and getattr(load_recipe(name).data.train, "type", "").startswith("synthetic")
+    for name, recipe in RECIPES.items()
+    if name.endswith("-small") and getattr(recipe.data.train, "type", "").startswith("synthetic")
 } | {
     "transformer-2017-tiny": "transformer-2017-base",
     "gpt-tiny": "gpt-2018",
@@ -29,7 +29,7 @@ PAPER_OF = {
 }
 SMALL = sorted(PAPER_OF)
 PAPERS = sorted(PAPER_OF.values())
-CAPTIONERS = [name for name in recipe_names() if load_recipe(name).task.name == "captioning"]
+CAPTIONERS = [name for name, recipe in RECIPES.items() if recipe.task.name == "captioning"]
 SMALL_CAPTIONERS = [
     name
     for name in CAPTIONERS
@@ -53,7 +53,6 @@ MECHANISMS = {
     "bengio-2015-sampling": ("training.scheduled_sampling.type", "inverse-sigmoid"),
     "lower-attention-rnn": ("model.decoder.lower_attention.score.type", "additive"),
 }
-each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 some_files = pytest.mark.parametrize(  # the others by `make test-wide`
     "file",
     [
@@ -68,7 +67,7 @@ def test_recipe_names_are_file_names():
     assert recipe_names() == sorted(file.stem for file in FILES)
 
 
-@each_file
+@some_files
 def test_recipe_loads_equally_by_name_and_by_path(file):
     assert load_recipe(file.stem) == load_recipe(str(file))
 
@@ -81,29 +80,27 @@ def test_resolved_recipe_round_trips_through_yaml(file):
         assert validate_settings(type(recipe), settings, location="written") == recipe
 
 
-@each_file
-def test_recipe_has_summary_paper_and_expected_score(file):
-    info = load_recipe(file.stem).info
-    assert info.summary.endswith(".")
-    assert re.search(r"\b(19|20)\d\d\b", info.paper)
-    assert info.expected
+def test_recipes_have_summary_paper_and_expected_score():
+    for name, recipe in RECIPES.items():
+        assert recipe.info.summary.endswith("."), name
+        assert re.search(r"\b(19|20)\d\d\b", recipe.info.paper), name
+        assert recipe.info.expected, name
 
 
-@each_file
-def test_recipe_sets_no_dropout_without_effect(file):
-    recipe = load_recipe(file.stem)
-    settings = recipe.model_dump()
-    model, backbone = settings["model"], settings["model"].get("backbone") or {}
-    if recipe.training.objective.type != "cross-entropy":  # outputs are scored without it
-        parts = (model.get("encoder") or {}, model.get("decoder") or {})
-        assert [part.get("dropout", 0) for part in parts] == [0, 0]
-    if backbone.get("type") == "recurrent" and backbone["num_layers"] == 1:  # between layers
-        assert backbone["dropout"] == 0
+def test_recipes_set_no_dropout_without_effect():
+    for name, recipe in RECIPES.items():
+        settings = recipe.model_dump()
+        model, backbone = settings["model"], settings["model"].get("backbone") or {}
+        if recipe.training.objective.type != "cross-entropy":  # outputs are scored without it
+            parts = (model.get("encoder") or {}, model.get("decoder") or {})
+            assert [part.get("dropout", 0) for part in parts] == [0, 0], name
+        if backbone.get("type") == "recurrent" and backbone["num_layers"] == 1:  # between layers
+            assert backbone["dropout"] == 0, name
 
 
-@each_file
-def test_recipe_lines_fit_in_100_columns(file):
-    assert [line for line in read_recipe_text(file.stem).splitlines() if len(line) > 100] == []
+def test_recipe_lines_fit_in_100_columns():
+    lines = [line for name in RECIPES for line in read_recipe_text(name).splitlines()]
+    assert [line for line in lines if len(line) > 100] == []
 
 
 def test_recurrent_systems_have_both_sizes():
@@ -173,41 +170,38 @@ def test_systems_of_captioning_have_three_sizes():
     assert {f"{name}-small" for name in systems} == set(SMALL_CAPTIONERS)
 
 
-@pytest.mark.parametrize("name", PAPERS)
-def test_paper_recipe_needs_files_and_quotes_the_paper(name):
-    recipe = load_recipe(name)
-    assert recipe.data.train is None
-    assert recipe.info.expected.endswith("not run by us")
+def test_paper_recipes_need_files_and_quote_the_paper():
+    for name in PAPERS:
+        assert RECIPES[name].data.train is None, name
+        assert RECIPES[name].info.expected.endswith("not run by us"), name
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_small_recipe_has_data_and_a_measured_score(name):
-    recipe = load_recipe(name)
-    assert recipe.data.train.name in {"latin", "reverse", "copy", "sort", "argsort"}
-    assert recipe.data.test.name == recipe.data.train.name
-    steps = f"after {recipe.training.max_steps:,} steps"
-    assert steps in recipe.info.expected
-    assert re.match(r"[\d.]+ (% of|nats per character on) .*500 unseen ", recipe.info.expected)
+def test_small_recipes_have_data_and_a_measured_score():
+    for name in SMALL:
+        data, expected = RECIPES[name].data, RECIPES[name].info.expected
+        assert data.train.name in {"latin", "reverse", "copy", "sort", "argsort"}, name
+        assert data.test.name == data.train.name
+        assert f"after {RECIPES[name].training.max_steps:,} steps" in expected, name
+        assert re.match(r"[\d.]+ (% of|nats per character on) .*500 unseen ", expected), name
 
 
-@pytest.mark.parametrize("name", SMALL_CAPTIONERS)
-def test_small_recipe_of_captioning_describes_built_in_shapes(name):
-    recipe = load_recipe(name)
-    assert recipe.data.train.name == recipe.data.test.name == "shapes"
-    steps = f"after {recipe.training.max_steps:,} steps"
-    assert re.match(rf"[\d.]+ % of 500 unseen captions exactly right {steps}", recipe.info.expected)
+def test_small_recipes_of_captioning_describe_built_in_shapes():
+    for name in SMALL_CAPTIONERS:
+        data, expected = RECIPES[name].data, RECIPES[name].info.expected
+        assert data.train.name == data.test.name == "shapes"
+        steps = f"after {RECIPES[name].training.max_steps:,} steps"
+        assert re.match(rf"[\d.]+ % of 500 unseen captions exactly right {steps}", expected), name
 
 
-@pytest.mark.parametrize("name", [*SMALL, *SMALL_CAPTIONERS])
-def test_recipes_page_has_the_same_score(name):
+def test_recipes_page_has_the_same_scores():
     page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
-    paper = PAPER_OF.get(name, name.removesuffix("-small"))
-    (row,) = re.findall(rf"^\| `{paper}` \|.*", page, re.MULTILINE)
-    info = load_recipe(name).info
-    match = re.match(r"([\d.]+ (?:%|nats)).*, (.*) on one core$", info.expected)
-    assert match
-    cells = [cell.strip() for cell in row.split("|")]
-    assert {match[1], match[2]} <= set(cells)
+    for name in [*SMALL, *SMALL_CAPTIONERS]:
+        paper = PAPER_OF.get(name, name.removesuffix("-small"))
+        (row,) = re.findall(rf"^\| `{paper}` \|.*", page, re.MULTILINE)
+        expected = RECIPES[name].info.expected
+        match = re.match(r"([\d.]+ (?:%|nats)).*, (.*) on one core$", expected)
+        assert match, name
+        assert {match[1], match[2]} <= {cell.strip() for cell in row.split("|")}, name
 
 
 def test_recipes_page_overrides_existing_settings():
