@@ -29,6 +29,8 @@ from tests.hf_models import (
 )
 from tests.laws.test_tokenizers import CORPUS, EDGE_CASES
 
+pytestmark = pytest.mark.wide
+
 LEARNED = {"positional_encoding": {"type": "learned", "max_positions": 80}, "embedding_norm": True}
 SPLIT = {"positional_encoding": {"type": "sinusoidal", "layout": "split"}}
 BIASED = {

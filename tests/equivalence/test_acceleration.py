@@ -28,6 +28,8 @@ from heedful.search import BeamSearchOptions, LengthPenalty
 from tests.catalogue import SYSTEMS, VOCABULARY, batch, build, store
 from tests.shape_checking import unchecked
 
+pytestmark = pytest.mark.wide
+
 LANGUAGE_MODEL = "language model"
 VARIED = [
     *("lstm, step-then-attend", "gru, attend-then-step"),

@@ -30,7 +30,7 @@ from heedful.tokenization.vocabulary import Vocabulary
 from heedful.tokenization.wordpiece import WordPieceTokenizer, WordPieceTokenizerConfig
 from tests.page_modules import NEEDS_NODE, run_module
 
-pytestmark = NEEDS_NODE
+pytestmark = [NEEDS_NODE, pytest.mark.wide]
 
 NUM_TEXTS = 400
 WORDS = ("The", "girl's", "garden,", "puella", "cantat.", "stra\u00dfe")

@@ -19,6 +19,8 @@ from tests.language_modeling import MODELS as TEXT_MODELS
 from tests.language_modeling import write_text_recipe
 from tests.tagged_words import write_tagging_recipe
 
+pytestmark = pytest.mark.wide
+
 SIZES = ("embedding", "hidden")  # small, because fp16 is slow on a CPU
 DROPOUT = ["model.encoder.dropout=0.2", "model.decoder.dropout=0.2"]
 EVERYTHING = [

@@ -8,6 +8,8 @@ from heedful import load
 from heedful.storage.state_dict import load_weights, save_weights, unique_weights
 from tests.catalogue import FORECASTERS, SYSTEMS, TAGGERS, build, quick_or_wide
 
+pytestmark = pytest.mark.wide
+
 TEXTS = ["a b c", "", "h g f e d", "a", "unknown words"]
 
 

@@ -15,6 +15,8 @@ from heedful.tokenization.vocabulary import EOS, PAD
 from tests.catalogue import SYSTEMS, VOCABULARY, build
 from tests.shape_checking import unchecked
 
+pytestmark = pytest.mark.wide
+
 HEADS = {type_of(head): head for head in types_in(OutputHeadConfig)}
 each_head = pytest.mark.parametrize("name", sorted(HEADS.keys() - {"softmax", "marginal"}))
 each_system = pytest.mark.parametrize(

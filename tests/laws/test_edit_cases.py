@@ -12,6 +12,8 @@ from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS, Vocabulary
 from tests.catalogue import VOCABULARY, build
 from tests.shape_checking import unchecked
 
+pytestmark = pytest.mark.wide
+
 LETTERS = "abcdefghijk"[: VOCABULARY - NUM_SPECIAL_TOKENS]
 SYSTEMS = ["gru, attend-then-step", "transformer", "pointer-generator, coverage"]
 QUICK, MANY = 5, pytest.mark.slow

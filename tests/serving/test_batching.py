@@ -15,6 +15,8 @@ import pytest
 from tests.commands import LETTERS, heedful
 from tests.serving.servers import START_SECONDS, running, wait_for
 
+pytestmark = pytest.mark.wide
+
 MAX_BATCH = 64  # by default
 
 

@@ -10,6 +10,8 @@ from heedful.runs import Run
 from heedful.storage.manifest import PACKAGED_RUN, SAMPLES
 from tests.commands import heedful as call
 
+pytestmark = pytest.mark.wide
+
 TEXT, TRANSLATION = "Puella rosam portat.", "The girl carries the rose."
 
 

@@ -11,6 +11,8 @@ from heedful.storage.atomic import lock_folder
 from tests.commands import heedful, write_recipe
 from tests.language_modeling import write_text_recipe
 
+pytestmark = pytest.mark.wide
+
 
 @pytest.fixture
 def command(capsys, monkeypatch):

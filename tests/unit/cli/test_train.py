@@ -12,6 +12,8 @@ from heedful.storage.state_dict import unique_weights
 from heedful.training.checkpoints import CheckpointConfig, CheckpointManager, Snapshot
 from tests.commands import heedful, write_recipe
 
+pytestmark = pytest.mark.wide
+
 QUICK = ["--set", "training.max_steps=4", "--set", "training.validate_every=2"]
 SMALL = [
     "--set=tokenizers.source.type=word",

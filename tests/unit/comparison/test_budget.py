@@ -14,6 +14,8 @@ from heedful.storage.json_files import read_json_lines
 from tests.commands import write_recipe
 from tests.shape_checking import unchecked
 
+pytestmark = pytest.mark.wide
+
 
 @pytest.mark.parametrize(
     ("text", "words", "limit", "max_value"),

@@ -15,6 +15,8 @@ from heedful.evaluation.registry import get_metrics
 from tests.commands import write_recipe
 from tests.shape_checking import unchecked
 
+pytestmark = pytest.mark.wide
+
 EVALUATION_SET = ParallelEvaluationSet(
     "letters", ["a b", "c"], [("a b",), ("c",)], get_metrics(["exact-match"])
 )

@@ -34,6 +34,8 @@ from tests.language_modeling import LINES, write_text_recipe
 from tests.shape_checking import unchecked
 from tests.unit.evaluation.systems import REFERENCES, system
 
+pytestmark = pytest.mark.wide
+
 METRIC_NAMES = ["exact-match", "chrf"]
 
 

@@ -24,6 +24,8 @@ from heedful.experiment.plan import load_training_recipe
 from heedful.runs import Run
 from tests.commands import heedful as call
 
+pytestmark = pytest.mark.wide
+
 SETTINGS = {
     "tokenizers.source": {"type": "word"},
     "tokenizers.target": {"type": "word"},

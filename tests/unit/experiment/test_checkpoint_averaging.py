@@ -22,6 +22,8 @@ from heedful.training.checkpoints import (
 )
 from tests.commands import write_recipe
 
+pytestmark = pytest.mark.wide
+
 LINES = ["a b c", "d e", "f"]
 KEEP_ALL = CheckpointConfig(keep_last=100)
 

@@ -10,6 +10,8 @@ from heedful.tasks.translation.distillation import choose_target, write_outputs
 from heedful.tasks.translation.translator import TranslationOptions
 from tests.commands import heedful as call
 
+pytestmark = pytest.mark.wide
+
 TEACHER = "demo"  # the model that comes with heedful
 TEXTS = ["Puella rosam portat.", "Marcus est in horto.", "Servum dominus laudat."] * 4
 TINY = {

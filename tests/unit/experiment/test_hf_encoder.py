@@ -14,6 +14,8 @@ from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 from tests.hf_encoders import write_encoder, write_gpt2
 from tests.labeled_texts import labeled_lines
 
+pytestmark = pytest.mark.wide
+
 TRAINING = {
     "max_steps": 2,
     "validate_every": 2,

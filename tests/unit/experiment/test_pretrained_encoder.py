@@ -15,6 +15,8 @@ from heedful.experiment import train
 from heedful.runs import Run
 from tests.labeled_texts import labeled_lines
 
+pytestmark = pytest.mark.wide
+
 TEXTS = [line.split("\t")[1] for line in labeled_lines(40)]
 LM = {
     "tokenizers": {"type": "shared", "tokenizer": {"type": "word", "min_frequency": 3}},

@@ -10,6 +10,8 @@ import pytest
 from heedful.data.synthetic import get_corpus
 from heedful.data.synthetic.latin.corpus import reserved_names
 
+pytestmark = pytest.mark.wide
+
 
 @pytest.fixture(scope="module")
 def pairs():

@@ -11,6 +11,8 @@ from heedful.tasks.masked_language_modeling.task import MaskFiller
 from tests.language_modeling import write_text_recipe
 from tests.unit.tasks.language_modeling.test_generator import LINES, each_tokenizer
 
+pytestmark = pytest.mark.wide
+
 
 @pytest.fixture(scope="module")
 def mask_filler(tmp_path_factory):
