@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.data.shuffling import DataCursor, shuffled_rows
+from heedful.data.text.batching import SourceBatch
 from heedful.data.text.example_formats import ExampleFormat, ExampleSource
 from heedful.data.text.sharded_dataset import PreparedDataset
 from heedful.decoding.config import DecodingConfig
@@ -139,9 +140,9 @@ class TaskData(ABC):
     """What only data.train may be."""
     is_word_level: ClassVar[bool] = False
     """Whether outputs are labels of words, so that tokens must show where a word begins."""
-    batch_size_setting: ClassVar[str]
+    batch_size_setting: ClassVar[str] = "training.batching.max_tokens"
     """The setting that --auto-find-batch-size changes."""
-    batch_size_unit: ClassVar[str]
+    batch_size_unit: ClassVar[str] = "tokens"
     min_rank_batch_size: ClassVar[int] = 4
     """Of `batch_size_setting`, below which another process on a CPU brings nothing."""
     data_module: ClassVar[type[DataModule]] = RowDataModule
@@ -209,8 +210,8 @@ class TaskData(ABC):
         )
 
     def row_size(self, shape: BatchShape) -> int:
-        """Return what a row of this shape counts for in `batch_size_setting`; by default 1."""
-        return 1
+        """Return what a row of this shape counts for in `batch_size_setting`: its tokens, or 1."""
+        return sum(shape) if self.batch_size_unit == "tokens" else 1
 
     def worst_case_shapes(self, data_module: Any) -> list[BatchShape]:
         """Return the shapes of batches among which is the one that needs the most memory.
@@ -267,3 +268,8 @@ class NumericData(TaskData):
 def random_tokens(size: int, rows: int, length: int) -> Tensor:
     """Return random ids that are no special tokens."""
     return torch.randint(min(NUM_SPECIAL_TOKENS, size - 1), size, (rows, length))
+
+
+def random_sources(size: int, rows: int, length: int) -> SourceBatch:
+    """Return sources of random tokens without padding."""
+    return SourceBatch(random_tokens(size, rows, length), torch.full((rows,), length))

@@ -20,7 +20,6 @@ from heedful.inspection.attention_layers import (
     Axes,
     collect_layers,
     encoder_axis,
-    mark_default,
     without_words,
 )
 from heedful.inspection.attention_map import AttentionMap, render_notebook_html
@@ -238,7 +237,7 @@ class Classifier(LabelPredictor[str, Classification]):
             tokens = encoder_axis(record, source, bos_label=BOS_LABEL)
             return f"encoder-{record.role}", tokens, tokens
 
-        return mark_default(collect_layers(records, axes_of), "pooling")
+        return collect_layers(records, axes_of, default="pooling")
 
     @override
     def default_metrics(self, references: Sequence[Sequence[str]]) -> Sequence[Metric]:

@@ -30,7 +30,6 @@ from heedful.inspection.attention_layers import (
     AttentionLayer,
     TokenAxis,
     collect_layers,
-    mark_default,
     without_words,
 )
 from heedful.inspection.attention_trace import TraceRecord, trace_attention
@@ -283,8 +282,7 @@ class Forecaster(Predictor[Series, Forecast]):
 
 
 def _collect_layers(records: list[TraceRecord], axis: TokenAxis) -> list[AttentionLayer]:
-    layers = collect_layers(records, lambda record: (record.role, axis, axis))
-    return mark_default(layers, "self")
+    return collect_layers(records, lambda record: (record.role, axis, axis), default="self")
 
 
 def _generator(key: str) -> torch.Generator:

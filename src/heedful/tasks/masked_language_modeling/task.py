@@ -28,11 +28,10 @@ from heedful.models.masked_language_model import (
     select_targets,
 )
 from heedful.models.scheduled_sampling import TeacherForcingConfig
-from heedful.tasks.prediction import LoadedRun, PredictionOptions
+from heedful.tasks.prediction import LoadedRun, PredictedText, PredictionOptions
 from heedful.tasks.task import DefaultRecipe
 from heedful.tasks.task_data import ExperimentConfig
 from heedful.tasks.text_task import (
-    PredictedText,
     TextData,
     TextDataModule,
     TextEvaluation,
