@@ -13,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from heedful.config import BaseConfig
-from heedful.data.shuffling import DataCursor, shuffled_rows
+from heedful.data.shuffling import DataCursor, RowBatches
 from heedful.data.text.batching import SourceBatch
 from heedful.data.text.example_formats import ExampleFormat, ExampleSource
 from heedful.data.text.sharded_dataset import PreparedDataset
@@ -94,24 +94,12 @@ class DataModule(ABC):
         """Yield the dev batches, the same at each call."""
 
 
-@dataclass
-class RowBatches:
-    """Batches of one epoch after another, in random order; `cursor` is where to resume."""
-
-    dataset: Any
-    batch_size: int
-    seed: int
-    cursor: DataCursor
-
-    def __iter__(self) -> Iterator[Any]:
-        count, size = len(self.dataset), self.batch_size
-        batches = shuffled_rows(count, size, seed=self.seed, cursor=self.cursor)
-        for rows, _, self.cursor in batches:
-            yield self.dataset.collate(rows)
-
-
 class RowDataModule(DataModule):
     """Data sets that have `len` and `collate(rows)`, in batches of equally many rows."""
+
+    batches: ClassVar[type[RowBatches]] = RowBatches
+    dev_batch_size: ClassVar[int | None] = None
+    """Rows per dev batch; as many as to train if None."""
 
     @property
     def batch_size(self) -> int:
@@ -122,11 +110,11 @@ class RowDataModule(DataModule):
 
     @override
     def train_batches(self, cursor: DataCursor) -> ResumableBatches:
-        return RowBatches(self.train, self.batch_size, self.recipe.training.seed, cursor)
+        return self.batches(self.train, self.batch_size, self.recipe.training.seed, cursor)
 
     @override
     def validation_batches(self) -> Iterator[Any]:
-        for start in range(0, len(self.dev), size := self.batch_size):
+        for start in range(0, len(self.dev), size := self.dev_batch_size or self.batch_size):
             yield self.dev.collate(np.arange(start, min(start + size, len(self.dev))))
 
 

@@ -29,7 +29,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from heedful.config import BaseConfig
-from heedful.data.shuffling import DataCursor, permute_indices, shuffled_rows
+from heedful.data.shuffling import DataCursor, RowBatches, permute_indices
 from heedful.data.sources import FileSourceConfig
 from heedful.data.text.example_formats import SeriesFormat
 from heedful.data.text.held_out import HELD_OUT_DIVISOR, MAX_HELD_OUT_LINES, DevSplit
@@ -190,15 +190,7 @@ class LabeledImageBatch(NamedTuple):
         """Number of images."""
         return len(self.labels)
 
-    @property
-    def num_tokens(self) -> int:
-        """Number of images."""
-        return len(self.labels)
-
-    @property
-    def num_positions(self) -> int:
-        """Number of images."""
-        return len(self.labels)
+    num_tokens = num_positions = num_targets
 
     def render(self, size: int) -> Float[Tensor, "B size size"]:
         """Return the canvases, with values from 0 to 1; the images if they have no offsets."""
@@ -357,22 +349,15 @@ def _format_shape(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape))
 
 
-@dataclass
-class LabeledImageBatchStream:
-    """Batches of one epoch after another, in random order; `cursor` is where to resume."""
+class LabeledImageBatchStream(RowBatches):
+    """Batches of labeled images; smaller ones than the canvas are placed anew in each epoch."""
 
-    dataset: LabeledImageDataset
-    seed: int
-    cursor: DataCursor
-
-    def __iter__(self) -> Iterator[LabeledImageBatch]:
-        dataset, size = self.dataset, self.dataset.batching.batch_size
-        batches = shuffled_rows(len(dataset), size, seed=self.seed, cursor=self.cursor)
-        for rows, (epoch, batch, *_), self.cursor in batches:
-            layouts = None
-            if dataset.has_scenes:
-                layouts = dataset.draw_layouts([self.seed, epoch, batch], len(rows))
-            yield dataset.collate(rows, layouts)
+    @override
+    def collate(self, rows: Integers, position: DataCursor) -> LabeledImageBatch:
+        if not self.dataset.has_scenes:
+            return self.dataset.collate(rows)
+        layouts = self.dataset.draw_layouts([self.seed, *position[:2]], len(rows))
+        return self.dataset.collate(rows, layouts)
 
 
 class LabeledImageFormat(SeriesFormat):

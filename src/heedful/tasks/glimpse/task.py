@@ -1,11 +1,9 @@
 """Classification of images by glimpses as a task: labeled images, cross-entropy and REINFORCE."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
@@ -19,7 +17,6 @@ from heedful.data.images.labeled_images import (
     LabeledImageDataset,
     stack_images,
 )
-from heedful.data.shuffling import DataCursor
 from heedful.data.synthetic.digits import BuiltInDigitsConfig
 from heedful.data.text.example_formats import ExampleSource
 from heedful.errors import format_count
@@ -40,9 +37,9 @@ from heedful.tasks.prediction import LoadedRun
 from heedful.tasks.task import Task
 from heedful.tasks.task_data import (
     BatchShape,
-    DataModule,
     ExperimentConfig,
     NumericData,
+    RowDataModule,
     VocabSizes,
 )
 from heedful.tokenization.tokenizer_pair import TokenizerPair
@@ -124,25 +121,11 @@ class GlimpseEvaluation(Evaluation):
         return predictor.model.image_size, batching.num_distractors, batching.distractor_size
 
 
-_VALIDATION_BATCH_SIZE = 1000
-
-
-@dataclass(eq=False)
-class LabeledImageDataModule(DataModule):
+class LabeledImageDataModule(RowDataModule):
     """Labeled images to train on and to validate on."""
 
-    train: LabeledImageDataset
-    dev: LabeledImageDataset
-
-    @override
-    def train_batches(self, cursor: DataCursor) -> LabeledImageBatchStream:
-        return LabeledImageBatchStream(self.train, self.recipe.training.seed, cursor)
-
-    @override
-    def validation_batches(self) -> Iterator[LabeledImageBatch]:
-        for start in range(0, len(self.dev), _VALIDATION_BATCH_SIZE):
-            stop = min(start + _VALIDATION_BATCH_SIZE, len(self.dev))
-            yield self.dev.collate(np.arange(start, stop))
+    batches = LabeledImageBatchStream
+    dev_batch_size = 1000
 
 
 class LabeledImageData(NumericData):
