@@ -374,8 +374,8 @@ def combine_models(members: Sequence[LoadedRun], device: torch.device) -> Decoda
         if not isinstance(model, Seq2SeqModel):
             message = f"this run is a {config.model.type}, not a translation model"
             raise RunError(str(folder), message, "leave it out")
-        for side in ("source", "target"):
-            difference = first_difference(getattr(expected, side), getattr(tokenizers, side))
+        for side, first, other in zip(expected._fields, expected, tokenizers, strict=True):
+            difference = first_difference(first, other)
             message = f"its {side} vocabulary differs: {difference}"
             hint = "use runs that were trained with the same tokenizers"
             check(not difference, str(folder), message, hint, RunError)
@@ -386,6 +386,8 @@ def combine_models(members: Sequence[LoadedRun], device: torch.device) -> Decoda
 
 def first_difference(expected: Tokenizer, other: Tokenizer) -> str:
     """Return how two vocabularies differ; empty if they are equal."""
+    if other is expected:
+        return ""
     if type(expected) is not type(other):
         return f"the tokenizer is {type(other).__name__}, not {type(expected).__name__}"
     expected_tokens, other_tokens = vocabulary_texts(expected), vocabulary_texts(other)

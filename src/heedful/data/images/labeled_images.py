@@ -190,7 +190,15 @@ class LabeledImageBatch(NamedTuple):
         """Number of images."""
         return len(self.labels)
 
-    num_tokens = num_positions = num_targets
+    @property
+    def num_tokens(self) -> int:
+        """Number of images."""
+        return len(self.labels)
+
+    @property
+    def num_positions(self) -> int:
+        """Number of images."""
+        return len(self.labels)
 
     def render(self, size: int) -> Float[Tensor, "B size size"]:
         """Return the canvases, with values from 0 to 1; the images if they have no offsets."""
