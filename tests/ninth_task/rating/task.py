@@ -171,13 +171,11 @@ class RatingTask(Task):
     next_command = "rate {run} FILE"
     model_configs = (RegressorConfig,)
     data, evaluation = RatingData(), RatingEvaluation()
+    objective = SquaredError
     no_decoder = "needs a decoder, and a regressor has none"
 
     def default_recipe(self, device, train):
         return DefaultRecipe(str(Path(__file__).parent / "rater.yaml"))
-
-    def build_objective(self, training):
-        return SquaredError()
 
     def build_predictor(self, run, device):
         return Rater(run.model, run.tokenizers, device=device)

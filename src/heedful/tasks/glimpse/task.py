@@ -44,7 +44,6 @@ from heedful.tasks.task_data import (
 )
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.training.callbacks import LoggedSample
-from heedful.training.config import TrainingConfig
 from heedful.training.objectives import LossTerms, Objective
 
 _MAX_SHOWN = 60  # trails on a page
@@ -175,9 +174,6 @@ class GlimpseObjective(Objective):
     The losses of policies (REINFORCE) and baseline are auxiliary losses of the model.
     """
 
-    def __init__(self, *, label_smoothing: float = 0.0) -> None:
-        self.label_smoothing = label_smoothing
-
     @override
     def __call__(
         self, model: nn.Module, batch: LabeledImageBatch, step: int, unwrapped_model: nn.Module
@@ -200,6 +196,7 @@ class GlimpseTask(Task):
     model_configs = (RecurrentAttentionConfig, DrawWindowConfig)
     data = LabeledImageData()
     evaluation = GlimpseEvaluation()
+    objective = GlimpseObjective
     no_decoder = "needs a decoder, and a glimpse model has none"
     default_recipes = ("default-glimpses", "ram-2014")
     examples_per_minute = 20_000
@@ -214,10 +211,6 @@ class GlimpseTask(Task):
         if size > _MAX_SMALL_SIZE:
             settings |= {"model.num_scales": 3, "model.glimpse_size": size // 5}
         return len(images), settings
-
-    @override
-    def build_objective(self, training: TrainingConfig) -> Objective:
-        return GlimpseObjective(label_smoothing=training.label_smoothing)
 
     @override
     def build_predictor(self, run: LoadedRun, device: torch.device) -> GlimpseClassifier:
