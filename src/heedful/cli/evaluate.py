@@ -203,8 +203,8 @@ def _check_options(options: EvaluationOptions, *, has_run: bool) -> None:
     check(has_run or not options.ensemble_with, "--ensemble-with", message, hint)
     check(has_run or not options.html, "--html", message, hint)
     dtype = None if options.dtype == "fp32" else options.dtype
-    of_run = {"--beam": options.beam_size, "--set": options.overrides, "--dtype": dtype}
-    for option, value in of_run.items():
+    run_options = {"--beam": options.beam_size, "--set": options.overrides, "--dtype": dtype}
+    for option, value in run_options.items():
         check(has_run or options.baseline or not value, option, message, hint)
     hint = "give alignments as outputs: --outputs LINKS --target GOLD --metrics aer"
     check(not gold or has_run, "--gold-alignments", message, hint)

@@ -107,8 +107,8 @@ class LabelData(PairData):
         labels = [
             label for pair in dev.examples for label in self.split_labels(pair.target, tokenizers)
         ]
-        known = target_labels(tokenizers)
-        lines = describe_unknown_labels(known, labels, self.label_name, location="data.dev")
+        train_labels = target_labels(tokenizers)
+        lines = describe_unknown_labels(train_labels, labels, self.label_name, location="data.dev")
         module.dev_report = [*module.dev_report, *lines]
         return module
 

@@ -151,8 +151,8 @@ class TaskData(ABC):
         sources |= {f"train.corpora.{row}.source": part.source for row, part in enumerate(corpora)}
         chosen = "leave out the recipe, and one for this data is chosen"
         for split, source in sources.items():
-            more = self.train_source_configs if split == "train" else ()
-            if source is not None and not isinstance(source, (*self.source_configs, *more)):
+            train_only = self.train_source_configs if split == "train" else ()
+            if source is not None and not isinstance(source, (*self.source_configs, *train_only)):
                 message = f"the model (type: {config.model.type}) learns from "
                 message += f"{self.example_format.description}, not from '{source.type}'"
                 hint = f"give {self.file_options.usage('dev' if split == 'dev' else 'train')}"

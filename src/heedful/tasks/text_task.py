@@ -157,8 +157,8 @@ _LINE_END = "\u21b5"  # how EOS is shown
 
 def display_tokens(ids: Sequence[int], tokenizer: Tokenizer) -> list[str]:
     """Return tokens of running text as they are shown."""
-    shown = zip(ids, tokenizer.ids_to_tokens(ids), strict=True)
-    return [_LINE_END if token == EOS else text for token, text in shown]
+    labeled_ids = zip(ids, tokenizer.ids_to_tokens(ids), strict=True)
+    return [_LINE_END if token == EOS else text for token, text in labeled_ids]
 
 
 class TextPredictor(Predictor[str, PredictedText]):

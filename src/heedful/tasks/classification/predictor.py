@@ -208,7 +208,7 @@ class Classifier(LabelPredictor[str, Classification]):
             word_weights = pooled[_WORD_POOLING].weights.mean(dim=1).squeeze(1).numpy()
             weights = combine_levels(word_weights, weights, sentences)
         if weights is not None:
-            weights = [row[: len(shown)] for row, shown in zip(weights, tokens, strict=True)]
+            weights = [row[: len(text)] for row, text in zip(weights, tokens, strict=True)]
         return ClassifierOutput(ids, tokens, log_probs.exp(), weights, records)
 
     def _collect_layers(
