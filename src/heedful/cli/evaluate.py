@@ -266,10 +266,7 @@ def _score_run(run: str, file: str | None, options: EvaluationOptions) -> Evalua
     message, hint = f"has no effect: this run {task.description}", "leave it out"
     check(evaluation.draws_page or not options.html, "--html", message, hint)
     if not evaluation.has_references:
-        source = test_sets.find_test_source(recipe, files)
-        examples = source.read()
-        noun = task.data.example_format.noun(len(examples))
-        title = f"{len(examples)} {noun} of {source.describe()}"
+        title, examples = test_sets.read_test_set(recipe, files)
         entries = [ScoreEntry(score) for score in predictor.evaluate(examples)]
         if options.html:
             _write_page(options.html, evaluation.render_page(predictor, examples, title))
@@ -277,8 +274,7 @@ def _score_run(run: str, file: str | None, options: EvaluationOptions) -> Evalua
     registry = evaluation.test_metrics
     get_metrics(options.metrics, location="--metrics", registry=registry)  # before reading
     test = test_sets.references_from_recipe(recipe, files)
-    chosen = options.metrics or recipe.evaluation.metrics
-    names = chosen or evaluation.choose_metrics(test.references)
+    names = test_sets.metric_names(recipe, options.metrics, test)
     system = _run_outputs(recipe, predictor, test)
     result = _score(get_metrics(names, registry=registry), system, test, options)
     confusion = evaluation.confusion(system) if options.html else None
