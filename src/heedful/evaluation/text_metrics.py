@@ -322,11 +322,9 @@ class NgramNovelty(SentenceMetric):
 
     @override
     def sentence_counts(self, output: str, references: Sequence[str], line: int) -> Counts:
-        expected = {
-            ngram for text in references for ngram in ngrams(unicode_words(text), self.order)
-        }
+        known = {ngram for text in references for ngram in ngrams(unicode_words(text), self.order)}
         output_ngrams = ngrams(unicode_words(output), self.order)
-        return sum(ngram not in expected for ngram in output_ngrams), len(output_ngrams)
+        return sum(ngram not in known for ngram in output_ngrams), len(output_ngrams)
 
     @override
     def compute(self, sums: Array) -> Array:

@@ -238,7 +238,7 @@ class CaptionFormat(PairFormat):
         return [[int(pair.source)] for pair in examples], targets
 
     @override
-    def filtered_lengths(self, sources: Rows, targets: Rows) -> tuple[Rows, Rows]:
+    def filtered(self, sources: Rows, targets: Rows) -> tuple[Rows, Rows]:
         return targets, targets
 
 

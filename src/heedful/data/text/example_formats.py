@@ -175,7 +175,7 @@ class PairFormat(ExampleFormat):
         offsets = (arrays[f"{name}.offsets"] for name in names)
         return InMemoryPairDataset(*map(RaggedArray, values, offsets))
 
-    def filtered_lengths(self, sources: Rows, targets: Rows) -> tuple[Rows, Rows]:
+    def filtered(self, sources: Rows, targets: Rows) -> tuple[Rows, Rows]:
         """Return the rows whose lengths are filtered."""
         return sources, targets
 
@@ -190,8 +190,7 @@ class PairFormat(ExampleFormat):
         self, examples: Sequence[Pair], tokenizers: TokenizerPair, filtering: ChunkFilter
     ) -> TokenizedChunk:
         sources, targets = self.encode(examples, tokenizers)
-        lengths = self.filtered_lengths(sources, targets)
-        reasons = compute_filter_reasons(examples, *lengths, filtering)
+        reasons = compute_filter_reasons(examples, *self.filtered(sources, targets), filtering)
         kept = kept_rows(reasons, filtering.config)
         interleaved = RaggedArray.from_sequences(
             chain.from_iterable((sources[row], targets[row]) for row in kept)
@@ -221,7 +220,7 @@ class TaggedTextFormat(LabeledTextFormat):
     dev_options = "--dev-conll FILE"
 
     @override
-    def filtered_lengths(self, sources: Rows, targets: Rows) -> tuple[Rows, Rows]:
+    def filtered(self, sources: Rows, targets: Rows) -> tuple[Rows, Rows]:
         return targets, targets
 
     @override
