@@ -18,6 +18,13 @@ from typing import NamedTuple
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "heedful"
 NUM_IDENTIFIERS = 20
 LONG_KERNELS = {"_forward_kernel", "_memory_gradient_kernel"}  # of Triton: one launch, one function
+TABLES = {
+    "heedful.attention.config": "the types that scores and alignments may have",
+    "heedful.cli.main": "the commands",
+    "heedful.course.registry": "the sessions",
+    "heedful.models.recurrent.config": "the types that wirings may have",
+}
+"""Modules that list others, each an entry of the table and no part of it."""
 UNCOUNTED = {*keyword.kwlist, *dir(builtins), "self", "cls"}
 
 
@@ -38,9 +45,14 @@ def count(source: Path) -> Counts:
     trees = {path: ast.parse(text) for path, text in texts.items()}
     modules = {module_name(path, source): path for path in texts}
     imports = {name: imported_modules(trees[modules[name]], modules) - {name} for name in modules}
+    exports = {
+        package: exported_names(trees[path], modules)
+        for package, path in modules.items()
+        if path.name == "__init__.py"
+    }
     importers: dict[str, set[str]] = {name: set() for name in modules}
     for name, imported in imports.items():
-        for other in imported:
+        for other in imported | origins(trees[modules[name]], exports):
             importers[other].add(name)
     identifiers: Counter[str] = Counter()
     for text in texts.values():
@@ -60,6 +72,7 @@ def count(source: Path) -> Counts:
             name
             for name, users in importers.items()
             if len(users) == 1
+            and not users & TABLES.keys()
             and modules[name].name != "__init__.py"
             and modules[name].parent == modules[min(users)].parent
         ],
@@ -122,6 +135,27 @@ def imported_modules(tree: ast.Module, modules: dict[str, Path]) -> set[str]:
             submodules = {f"{node.module}.{alias.name}" for alias in node.names}
             names |= submodules if submodules <= modules.keys() else {node.module, *submodules}
     return names & modules.keys()
+
+
+def exported_names(tree: ast.Module, modules: dict[str, Path]) -> dict[str, str]:
+    """Return the module that each name which a package exports comes from."""
+    return {
+        alias.asname or alias.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module in modules
+        for alias in node.names
+    }
+
+
+def origins(tree: ast.Module, exports: dict[str, dict[str, str]]) -> set[str]:
+    """Return the modules whose names a module imports from their package."""
+    return {
+        exports[node.module][alias.name]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module in exports
+        for alias in node.names
+        if alias.name in exports[node.module]
+    }
 
 
 def main() -> None:

@@ -122,5 +122,5 @@ def choices_hint(allowed: Iterable[str], *, name: str = "", listing: str = "") -
         return f"choose from: {', '.join(names)}"
     containing = [other for other in names if name and name in other]
     near = [*containing, *get_close_matches(name, names, n=len(names), cutoff=0.5)]
-    shown = list(dict.fromkeys(near))[:NUM_NEAREST]
-    return "; ".join([*(["choose from: " + ", ".join(shown)] if shown else []), listing])
+    nearest = list(dict.fromkeys(near))[:NUM_NEAREST]
+    return "; ".join([*(["choose from: " + ", ".join(nearest)] if nearest else []), listing])

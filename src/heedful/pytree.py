@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from heedful.shapes import Losses, Scalar
+
 Nested = TypeVar("Nested")
 Module = TypeVar("Module", bound=nn.Module)
 ModuleChange = Callable[[Any], None]
@@ -57,6 +59,15 @@ def _map(transform: Callable[[Tensor], Tensor], value: Any, map_part: Callable[.
     assert isinstance(value, tuple), f"not a nested tuple: {type(value).__name__}"
     parts = [map_part(transform, part) for part in value]
     return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+
+
+def sum_losses(*parts: Losses) -> dict[str, Scalar]:
+    """Sum losses of the same name."""
+    total: dict[str, Tensor] = {}
+    for part in parts:
+        for name, loss in part.items():
+            total[name] = total[name] + loss if name in total else loss
+    return total
 
 
 def widest_float(device: torch.device) -> torch.dtype:

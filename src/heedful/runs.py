@@ -212,11 +212,11 @@ class Run:
     def truncate_logs_after(self, step: int, log: Callable[[str], None]) -> None:
         """Remove log lines of later steps, and damaged ones, before training goes on at `step`."""
         for path in (self.folder / _METRICS, self.folder / SAMPLES):
-            kept, num_dropped, num_damaged = [], 0, 0
+            lines_to_keep, num_dropped, num_damaged = [], 0, 0
             with explain_os_errors(path):
                 for line in read_log_lines(path):
                     if (line_step := _read_step(line)) <= step:
-                        kept.append(line)
+                        lines_to_keep.append(line)
                         continue
                     num_dropped += 1
                     # not counting the incomplete last line of a killed process
@@ -225,7 +225,7 @@ class Run:
                 log(f"{path}: damaged lines removed: {num_damaged}")
             if num_dropped:
                 with atomic_replace(path) as temporary:
-                    temporary.write_bytes(b"".join(kept))
+                    temporary.write_bytes(b"".join(lines_to_keep))
 
 
 def _read_step(line: bytes) -> float:

@@ -9,9 +9,8 @@ from tests.architecture.source import SOURCE, module_name, parse, short, source_
 
 PLAIN_PACKAGES = ("attention", "layers", "models", "search")
 CALL_SITES = {
-    "heedful.tasks.prediction": "plain modules to edit",
+    "heedful.tasks.prediction": "a predictor; plain modules to edit",
     "heedful.tasks.search_predictor": "a predictor",
-    "heedful.tasks.labels": "a predictor",
     "heedful.tasks.text_task": "predictors of running text",
     "heedful.tasks.forecasting.predictor": "a predictor",
     "heedful.tasks.translation.task": "the language model of shallow fusion",

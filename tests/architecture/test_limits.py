@@ -44,6 +44,23 @@ def test_module_with_one_importer_in_the_folder_is_found(tmp_path):
     assert code_counts.count(package).single_importer == ["package.one"]
 
 
+def test_module_behind_its_package_counts_importers_of_the_package(tmp_path):
+    package = write_package(
+        tmp_path,
+        __init__="from package.one import name",
+        one="name = 1",
+        first="from package import name",
+        second="from package import name, first",
+    )
+    assert code_counts.count(package).single_importer == ["package.first"]
+
+
+def test_entry_of_a_table_is_no_part_of_it(tmp_path, monkeypatch):
+    package = write_package(tmp_path, table="import package.one", one="name = 1")
+    monkeypatch.setattr(code_counts, "TABLES", {"package.table": "entries"})
+    assert code_counts.count(package).single_importer == []
+
+
 def test_foreign_words_are_frequent_here_and_rare_in_the_field():
     words = ["heads"] * 10 + ["quux"] * 3 + ["latin"] * 10
     vocabulary = foreign_words.find_foreign(words, {"heads": 500_000.0})

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from heedful.pytree import select_rows
-from heedful.tasks.forecasting.task import LikelihoodObjective
+from heedful.tasks.forecasting.task import SeriesLikelihood
 from heedful.tasks.tagging.task import TagLikelihood
 from heedful.training.data_parallel import init_distributed
 from heedful.training.distributed import SINGLE_PROCESS
@@ -70,7 +70,7 @@ def test_micro_batches_of_series_match_one_large_batch(backbone):
     parts = [select_rows(whole, torch.tensor(rows)) for rows in ([3, 0], [1], [4, 2])]
     results = []
     for micro_batches in ([whole], parts):
-        trainer = build_trainer(small_model(config), LikelihoodObjective())
+        trainer = build_trainer(small_model(config), SeriesLikelihood())
         metrics = trainer.train_step(micro_batches)
         results.append((metrics.loss, metrics.grad_norm, list(trainer.model.parameters())))
     torch.testing.assert_close(*results)

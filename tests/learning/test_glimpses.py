@@ -55,7 +55,9 @@ def mean_glimpses(cost, steps=100):
         image_size=12, glimpse_size=12, num_glimpses=4, stopping={"cost": cost}, **sizes
     ).build()
     optimizer, objective = torch.optim.Adam(model.parameters(), lr=5e-3), GlimpseObjective()
-    for batch in islice(LabeledImageBatchStream(data, 0, DataCursor(0, 0)), steps):
+    for batch in islice(
+        LabeledImageBatchStream(data, data.batching.batch_size, 0, DataCursor(0, 0)), steps
+    ):
         terms = objective(model, batch, 1, model)
         optimizer.zero_grad()
         (sum(terms.auxiliary_losses.values(), terms.main_loss) / batch.num_targets).backward()

@@ -70,10 +70,10 @@ class _ChunkedAdditiveScore(torch.autograd.Function):
         """
         queries, keys, vector = ctx.saved_tensors
         # Sums over chunks are kept in at least float32, as a single sum would be.
-        wide = torch.promote_types(queries.dtype, torch.float32)
+        sum_dtype = torch.promote_types(queries.dtype, torch.float32)
         grad_queries = torch.empty_like(queries)
-        grad_keys = torch.zeros_like(keys, dtype=wide)
-        grad_vector = torch.zeros_like(vector, dtype=wide)
+        grad_keys = torch.zeros_like(keys, dtype=sum_dtype)
+        grad_vector = torch.zeros_like(vector, dtype=sum_dtype)
         for rows, steps in _row_chunks(queries, keys, ctx.max_elements):
             hidden = _hidden(queries[rows, steps], keys[rows])
             grad = grad_scores[rows, steps]
@@ -83,7 +83,7 @@ class _ChunkedAdditiveScore(torch.autograd.Function):
                 grad.unsqueeze(-1).expand_as(hidden), hidden, grad_input=hidden
             )
             grad_queries[rows, steps] = hidden.sum(dim=2)
-            grad_keys[rows] += hidden.sum(dim=1, dtype=wide)
+            grad_keys[rows] += hidden.sum(dim=1, dtype=sum_dtype)
         grad_queries, grad_keys = grad_queries.mul_(vector), grad_keys.mul_(vector).to(keys.dtype)
         return grad_queries, grad_keys, grad_vector.to(vector.dtype), None
 

@@ -103,7 +103,7 @@ def attend_to_unmasked_with_triton(
     return attend_with_scores(attention, scores, queries, memory, state)
 
 
-def can_attend_in_one_launch(
+def can_fuse_attention(
     attention: SingleHeadAttention, queries: Queries, memory: Memory, state: AttentionState | None
 ) -> bool:
     """Whether this is one query per row of additive attention with softmax, short or many."""
@@ -385,7 +385,7 @@ def _windows(log_probs: LogProbs, starts: Int[Tensor, "U C"]) -> Float[Tensor, "
 
 if find_spec("triton") is not None:
     cuda_training.register()
-    attend.register("triton", fused_attend, can_attend_in_one_launch)
+    attend.register("triton", fused_attend, can_fuse_attention)
     attend.register("triton", attend_to_unmasked_with_triton, can_score_unmasked_with_triton)
     additive_score.register("triton", triton_additive_score, can_score_with_triton)
 additive_score.register("chunked", chunked_attention.chunked_additive_score, needs_chunks)

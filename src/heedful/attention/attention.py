@@ -234,8 +234,8 @@ class SingleHeadAttention(Attention):
         context = memory.values.new_empty(*batch, num_queries, memory.values.size(-1))
         for start in range(0, num_queries, size):
             rows = slice(start, start + size)
-            of_block = memory._replace(mask=mask if mask.size(-2) == 1 else mask[..., rows, :])
-            output = attend(self, queries[..., rows, :], of_block, next_state)
+            block_memory = memory._replace(mask=mask if mask.size(-2) == 1 else mask[..., rows, :])
+            output = attend(self, queries[..., rows, :], block_memory, next_state)
             context[..., rows, :] = output.context
             next_state = output.state
         return AttentionOutput(context, None, None, state and next_state)

@@ -112,12 +112,3 @@ AttentionLossConfig = Annotated[
 def entropy(weights: Weights) -> PerQuery:
     """Return -sum_s a_s log a_s; zero weights add nothing, in value and in gradient."""
     return -(weights * weights.masked_fill(weights == 0, 1).log()).sum(dim=-1)
-
-
-def sum_losses(*parts: Losses) -> dict[str, Scalar]:
-    """Sum losses of the same name."""
-    total: dict[str, Tensor] = {}
-    for part in parts:
-        for name, loss in part.items():
-            total[name] = total[name] + loss if name in total else loss
-    return total

@@ -309,7 +309,7 @@ class EditedAlignment(AlignmentFunction):
             weights = torch.where(rows, edited, weights)
         return output._replace(weights=weights)
 
-    def of_head(self, head: int) -> "EditedAlignment":
+    def for_head(self, head: int) -> "EditedAlignment":
         """Return the edits of one head, for its scores alone."""
         edits = [edit for edit in self._edits if edit.head in (None, head)]
         return EditedAlignment(self._site._replace(num_heads=1), edits).eval()

@@ -335,10 +335,10 @@ def _sample(probabilities: Weights) -> PositionIds:
 def _add_gumbel_noise(probabilities: Weights, temperature: float = 1.0) -> Scores:
     """Return (log p + g) / temperature, and the lowest finite number where p is zero."""
     # In half precision many sums would be equal, and argmax would favor the first.
-    wide = upcast(probabilities)
-    is_zero = wide == 0
-    noise = -torch.empty_like(wide).exponential_().log()
-    noisy = (wide.masked_fill(is_zero, 1).log() + noise) / temperature
+    upcast_probs = upcast(probabilities)
+    is_zero = upcast_probs == 0
+    noise = -torch.empty_like(upcast_probs).exponential_().log()
+    noisy = (upcast_probs.masked_fill(is_zero, 1).log() + noise) / temperature
     return mask_scores(noisy, ~is_zero)
 
 

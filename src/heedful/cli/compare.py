@@ -224,17 +224,13 @@ def _build_evaluation_set(
     is_valid = evaluation.has_references or not options.gold_alignments
     check(is_valid, "--gold-alignments", message, hint)
     if not evaluation.has_references:
-        source = test_sets.find_test_source(recipe, options.files)
-        examples = source.read()
-        noun = task.data.example_format.noun(len(examples))
-        title = f"{len(examples)} {noun} of {source.describe()}"
-        return TextEvaluationSet(title, examples, task)
+        return TextEvaluationSet(*test_sets.read_test_set(recipe, options.files), task)
     selected = tuple(options.metrics.split(",")) if options.metrics else ()
     registry, gold = evaluation.test_metrics, options.gold_alignments
     get_metrics(selected, location="--metrics", registry=registry)  # before reading
     test_sets.check_gold_alignments(selected, gold)
     test = test_sets.references_from_recipe(recipe, options.files)
-    names = selected or recipe.evaluation.metrics or evaluation.choose_metrics(test.references)
+    names = test_sets.metric_names(recipe, selected, test)
     titles = [f"; {name}: {source.describe()}" for name, source in additional.items()]
     return ParallelEvaluationSet(
         "".join([test.title, *titles]),

@@ -203,8 +203,8 @@ def _check_options(options: EvaluationOptions, *, has_run: bool) -> None:
     check(has_run or not options.ensemble_with, "--ensemble-with", message, hint)
     check(has_run or not options.html, "--html", message, hint)
     dtype = None if options.dtype == "fp32" else options.dtype
-    of_run = {"--beam": options.beam_size, "--set": options.overrides, "--dtype": dtype}
-    for option, value in of_run.items():
+    run_options = {"--beam": options.beam_size, "--set": options.overrides, "--dtype": dtype}
+    for option, value in run_options.items():
         check(has_run or options.baseline or not value, option, message, hint)
     hint = "give alignments as outputs: --outputs LINKS --target GOLD --metrics aer"
     check(not gold or has_run, "--gold-alignments", message, hint)
@@ -266,10 +266,7 @@ def _score_run(run: str, file: str | None, options: EvaluationOptions) -> Evalua
     message, hint = f"has no effect: this run {task.description}", "leave it out"
     check(evaluation.draws_page or not options.html, "--html", message, hint)
     if not evaluation.has_references:
-        source = test_sets.find_test_source(recipe, files)
-        examples = source.read()
-        noun = task.data.example_format.noun(len(examples))
-        title = f"{len(examples)} {noun} of {source.describe()}"
+        title, examples = test_sets.read_test_set(recipe, files)
         entries = [ScoreEntry(score) for score in predictor.evaluate(examples)]
         if options.html:
             _write_page(options.html, evaluation.render_page(predictor, examples, title))
@@ -277,8 +274,7 @@ def _score_run(run: str, file: str | None, options: EvaluationOptions) -> Evalua
     registry = evaluation.test_metrics
     get_metrics(options.metrics, location="--metrics", registry=registry)  # before reading
     test = test_sets.references_from_recipe(recipe, files)
-    chosen = options.metrics or recipe.evaluation.metrics
-    names = chosen or evaluation.choose_metrics(test.references)
+    names = test_sets.metric_names(recipe, options.metrics, test)
     system = _run_outputs(recipe, predictor, test)
     result = _score(get_metrics(names, registry=registry), system, test, options)
     confusion = evaluation.confusion(system) if options.html else None

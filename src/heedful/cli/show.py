@@ -209,9 +209,9 @@ def print_attention(maps: Sequence[Sequence[AttentionMap]], form: FigureForm = "
     from heedful.inspection.figures import render_terminal
 
     console = Console()
-    for of_text in maps:
+    for text_maps in maps:
         heading = ""
-        for attention_map in of_text:
+        for attention_map in text_maps:
             lines = [f"[bold]{escape(attention_map.title)}[/]", escape(attention_map.output)]
             if heading != (heading := "\n".join(filter(None, lines))):
                 console.print(f"\n{heading}")

@@ -96,10 +96,10 @@ def read_training_cost(folder: Path) -> TrainingCost:
     def cost(name: str) -> float | None:
         value = as_finite_float(progress.get(name))
         logged = [(as_finite_float(entry.get(name)), entry["step"]) for entry in training]
-        known = [(number, step) for number, step in logged if number is not None]
-        if value is not None or not known or last_step is None:
+        measured = [(number, step) for number, step in logged if number is not None]
+        if value is not None or not measured or last_step is None:
             return value
-        number, step = known[-1]
+        number, step = measured[-1]
         return number * last_step / max(1, step)
 
     memory = [as_finite_float(entry.get("peak_memory")) for entry in training]

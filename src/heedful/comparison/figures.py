@@ -257,8 +257,8 @@ def mean_curve(curves: Sequence[Sequence[CurvePoint]]) -> list[CurvePoint]:
     by_step = [{point.step: point for point in curve} for curve in curves]
 
     def mean_if_known(values: Sequence[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return mean(known) if len(known) == len(values) else None
+        numbers = [value for value in values if value is not None]
+        return mean(numbers) if len(numbers) == len(values) else None
 
     means = []
     for step in sorted(set(by_step[0]).intersection(*by_step)):

@@ -169,10 +169,10 @@ def _make_system(system: SystemRuns, result: SystemResult) -> System:
 
         The cost of an ensemble is the total of its members.
         """
-        known = [value for value in values if value is not None]
-        if len(known) < len(values):
+        numbers = [value for value in values if value is not None]
+        if len(numbers) < len(values):
             return None
-        return RunStatistics.from_values([total(known)] if system.is_ensemble else known)
+        return RunStatistics.from_values([total(numbers)] if system.is_ensemble else numbers)
 
     return System(
         system.name,

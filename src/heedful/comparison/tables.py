@@ -68,8 +68,8 @@ def _metric_column(scores: Sequence[SystemScore]) -> Column:
     digits = 2 if max(abs(score.stats.mean) for score in scores) >= _SMALL else 3
     cells = []
     for score in scores:
-        known = [f"{number:.{digits}f}" for number in score.stats if number is not None]
-        cells.append(Cell(" +- ".join(known), score.stats.mean, mark=_mark(score)))
+        numbers = [f"{number:.{digits}f}" for number in score.stats if number is not None]
+        cells.append(Cell(" +- ".join(numbers), score.stats.mean, mark=_mark(score)))
     return _mark_best(Column(scores[0].score.name, cells, scores[0].direction))
 
 
@@ -89,10 +89,10 @@ def _cost_column(
 
 
 def _mark_best(column: Column) -> Column:
-    known = [(cell.value, cell.number) for cell in column.cells if cell.value is not None]
-    if len({text for _, text in known}) < 2:  # where all are equal, none is the best
+    values = [(cell.value, cell.number) for cell in column.cells if cell.value is not None]
+    if len({text for _, text in values}) < 2:  # where all are equal, none is the best
         return column
-    _, best = (max if column.direction == "higher" else min)(known)
+    _, best = (max if column.direction == "higher" else min)(values)
     cells = [cell._replace(is_best=cell.number == best) for cell in column.cells]
     return column._replace(cells=cells)
 
@@ -213,8 +213,8 @@ def _latex_cell(cell: Cell) -> str:
         number = f"{power[1]} \\cdot 10^{{{power[2]}}}"
         return f"$\\mathbf{{{number}}}$" if cell.is_best else f"${number}$"
     text = cell.text.replace(" +- ", r" $\pm$ ")
-    shown = f"\\textbf{{{text}}}" if cell.is_best else text
-    return f"{shown}$^{{*}}$" if cell.mark else shown
+    cell_text = f"\\textbf{{{text}}}" if cell.is_best else text
+    return f"{cell_text}$^{{*}}$" if cell.mark else cell_text
 
 
 def to_csv(comparison: Comparison) -> str:

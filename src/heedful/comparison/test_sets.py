@@ -172,11 +172,11 @@ class ParallelEvaluationSet(EvaluationSet):
         """Return what metrics score: the decoded texts, or what the model says of references."""
         outputs = []
         for predictor, result in zip(predictors, decoded, strict=True):
-            of_run = self.system_outputs(
+            run = self.system_outputs(
                 predictor, test.sources, test.references, lambda predictions, total: predictions
             )
-            of_run.texts = result.outputs  # so that they are not decoded again
-            outputs.append(of_run)
+            run.texts = result.outputs  # so that they are not decoded again
+            outputs.append(run)
         return outputs
 
     def _score(
@@ -188,7 +188,7 @@ class ParallelEvaluationSet(EvaluationSet):
         baseline: int,
     ) -> list[SystemScore]:
         """Score each system on a test set by one metric."""
-        lines = group_by_system([of_run.metric_inputs(metric) for of_run in outputs], systems)
+        lines = group_by_system([run.metric_inputs(metric) for run in outputs], systems)
         return score_systems(
             metric,
             lines,

@@ -61,8 +61,8 @@ class Dataset(NamedTuple):
 
     def overrides(self, recipe: Recipe) -> list[str]:
         """Return overrides for a recipe; it keeps how its examples are batched."""
-        kept = recipe.data.model_dump(mode="json", include={*_BATCHING})
-        overrides = [f"data={json.dumps({**kept, **self.data})}"]
+        batching = recipe.data.model_dump(mode="json", include={*_BATCHING})
+        overrides = [f"data={json.dumps({**batching, **self.data})}"]
         if self.tokenizers is not None:
             overrides.append(f"tokenizers={json.dumps(self.tokenizers)}")
         return overrides

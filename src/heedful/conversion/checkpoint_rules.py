@@ -41,8 +41,8 @@ class CheckpointSettings:
         value = default if value is None else value
         kinds = kind if isinstance(kind, tuple) else (kind,)
         is_valid = isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
-        shown = reprlib.repr(value)  # of a nested value, all of it could have no end
-        message = f"{self.prefix}{name} must be of type {kinds[0].__name__}, but is {shown}"
+        value_text = reprlib.repr(value)  # of a nested value, all of it could have no end
+        message = f"{self.prefix}{name} must be of type {kinds[0].__name__}, but is {value_text}"
         check(is_valid, self.location, message, "the setting is needed to import", DataError)
         return value
 
@@ -56,8 +56,8 @@ class CheckpointSettings:
         value = self.values.get(name)
         if value is None or value in allowed:
             return
-        shown = reprlib.repr(value)
-        message = f"{self.prefix}{name} is {shown}, which heedful has no counterpart of"
+        value_text = reprlib.repr(value)
+        message = f"{self.prefix}{name} is {value_text}, which heedful has no counterpart of"
         values = ", ".join(map(repr, allowed))
         raise DataError(self.location, message, f"models with one of these can be read: {values}")
 
@@ -70,7 +70,7 @@ class CheckpointSettings:
 def find_file(folder: Path, named: str, default: str) -> Path:
     """Return a file that settings name: only its name counts, in the folder of the checkpoint."""
     name = Path(named).name or default
-    file = next((folder / known for known in (default, name) if (folder / known).is_file()), None)
+    file = next(filter(Path.is_file, (folder / default, folder / name)), None)
     hint = "copy it into the folder of the checkpoint"
     check(file, str(folder), f"the file {name} is missing", hint, DataError)
     assert file is not None

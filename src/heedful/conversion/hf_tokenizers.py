@@ -85,8 +85,8 @@ def _without_rowless_specials(tokenizer: HFTokenizer, vocab_size: int) -> HFToke
     beyond = range(vocab_size, len(tokenizer.tokens))
     if not beyond or not {*beyond} <= {*special.values()}:
         return tokenizer
-    kept = {name: index for name, index in special.items() if index < vocab_size}
-    return tokenizer._replace(tokens=tokenizer.tokens[:vocab_size], special_ids=kept)
+    special_ids = {name: index for name, index in special.items() if index < vocab_size}
+    return tokenizer._replace(tokens=tokenizer.tokens[:vocab_size], special_ids=special_ids)
 
 
 def require_special_tokens(tokenizer: HFTokenizer, folder: HFFolder, names: Sequence[str]) -> None:
@@ -123,8 +123,8 @@ def _wordpiece_config(
 ) -> WordPieceTokenizerConfig:
     normalizer = settings.get("normalizer") or {}
     kinds = normalizer.get("type"), (settings.get("pre_tokenizer") or {}).get("type")
-    for kind, known in zip(kinds, ("BertNormalizer", "BertPreTokenizer"), strict=True):
-        _refuse(kind != known, f"{kind!r} in place of {known!r}", location)
+    for kind, expected in zip(kinds, ("BertNormalizer", "BertPreTokenizer"), strict=True):
+        _refuse(kind != expected, f"{kind!r} in place of {expected!r}", location)
     prefix = model.get("continuing_subword_prefix", CONTINUATION)
     _refuse(prefix != CONTINUATION, f"pieces that begin with {prefix!r}", location)
     lowercase = bool(normalizer.get("lowercase", True))

@@ -1,7 +1,8 @@
 """The order of an epoch: a keyed permutation that needs no table, and a position in it."""
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +67,26 @@ def shuffled_rows(
             is_last = batch + 1 == num_batches
             cursor = DataCursor(cursor.epoch + is_last, 0 if is_last else batch + 1)
             yield order[batch * batch_size : (batch + 1) * batch_size], position, cursor
+
+
+@dataclass
+class RowBatches:
+    """Batches of one epoch after another, in random order; `cursor` is where to resume."""
+
+    dataset: Any  # with `len` and `collate(rows)`
+    batch_size: int
+    seed: int
+    cursor: DataCursor
+
+    def __iter__(self) -> Iterator[Any]:
+        count, size = len(self.dataset), self.batch_size
+        batches = shuffled_rows(count, size, seed=self.seed, cursor=self.cursor)
+        for rows, position, self.cursor in batches:
+            yield self.collate(rows, position)
+
+    def collate(self, rows: Integers, position: DataCursor) -> Any:
+        """Return the batch of these rows at a position."""
+        return self.dataset.collate(rows)
 
 
 def with_last_flag(items: Iterable[Item]) -> Iterator[tuple[Item, bool]]:

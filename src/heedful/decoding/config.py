@@ -139,8 +139,8 @@ class DecodingConfig(BaseConfig):
     def greedy(self) -> Self:
         """Return greedy search with the same limits on lengths and batches."""
         limits = {"max_source_length", "max_length_ratio", "max_length_offset", "max_length"}
-        kept = self.model_dump(include={*limits, "forced_bos_token_id", "max_batch_tokens"})
-        return type(self)(beam_size=1, suppress_tokens=self.suppressed_tokens, **kept)
+        fields = self.model_dump(include={*limits, "forced_bos_token_id", "max_batch_tokens"})
+        return type(self)(beam_size=1, suppress_tokens=self.suppressed_tokens, **fields)
 
 
 def check_decoding_config(config: DecodingConfig) -> None:

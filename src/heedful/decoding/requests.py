@@ -286,9 +286,9 @@ def _tokenizations(tokenizer: Tokenizer, phrase: str, location: str) -> list[lis
         before, after = tokenizer.encode_phrase("a"), tokenizer.encode_phrase("a" + phrase)
         if after[: len(before)] == before:
             tokenizations.append(after[len(before) :])
-    known = [ids for ids in tokenizations if ids and UNK not in ids]
-    _check_known_words(bool(known), phrase, location)
-    return known
+    encodings = [ids for ids in tokenizations if ids and UNK not in ids]
+    _check_known_words(bool(encodings), phrase, location)
+    return encodings
 
 
 def tokenize_prefix(tokenizer: Tokenizer, text: str, *, location: str) -> list[int]:

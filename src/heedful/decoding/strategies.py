@@ -113,7 +113,7 @@ class DecodingStrategy:
             trellis=trellis,
         )
         trees = [trellis.tree(row, eos=EOS) if trellis else None for row in range(len(requests))]
-        best = [of_text[: config.n_best] for of_text in hypotheses]
+        best = [ranked[: config.n_best] for ranked in hypotheses]
         return list(map(DecodingOutput, best, trees))
 
     def _search_options(self, requests: Sequence[EncodedRequest]) -> BeamSearchOptions:

@@ -78,18 +78,18 @@ def format_label_metrics(metrics: Mapping[str, float]) -> str:
 
 
 def describe_unknown_labels(
-    known: Collection[str], references: Sequence[str], name: str, *, location: str = ""
+    train_labels: Collection[str], references: Sequence[str], name: str, *, location: str = ""
 ) -> Iterator[str]:
     """Yield a line about labels that training lacks, if there are any; `name` is their plural.
 
     With a location, it is an error if training lacks all of them.
     """
-    unknown = Counter(label for label in references if label not in known)
+    unknown = Counter(label for label in references if label not in train_labels)
     if not unknown:
         return
     names = quote_names(sorted(unknown)[:MAX_CHOICES])
     message = f"the training data has none of these {name}: {names}"
-    hint = f"give data with {name} such as {quote_names(sorted(known)[:MAX_CHOICES])}"
+    hint = f"give data with {name} such as {quote_names(sorted(train_labels)[:MAX_CHOICES])}"
     check(not location or unknown.total() < len(references), location, message, hint, DataError)
     count = f"{unknown.total():,} of {len(references):,} {name}"
     yield f"{count} not in the training data, errors that the loss leaves out: {names}"

@@ -135,8 +135,8 @@ def add_noise(text: str, random: Random) -> str:
 
     As Edunov et al. 2018, section 3: each word is dropped or replaced with probability 0.1.
     """
-    kept = [word for word in text.split() if random.random() >= _DROP_RATE]
-    words = [BLANK if random.random() < _BLANK_RATE else word for word in kept]
+    words = [word for word in text.split() if random.random() >= _DROP_RATE]
+    words = [BLANK if random.random() < _BLANK_RATE else word for word in words]
     keys = [index + random.uniform(0, _MAX_MOVE) for index in range(len(words))]
     order = sorted(range(len(words)), key=keys.__getitem__)
     return " ".join(words[index] for index in order) or text
@@ -168,10 +168,10 @@ def _prepare(
         dev_pairs = [pairs[row] for row in held_out.rows]
         left_out = set(held_out.all_rows)
         pairs = [pair for row, pair in enumerate(pairs) if row not in left_out]
-    known = {pair.target for pair in dev_pairs}
+    dev_targets = {pair.target for pair in dev_pairs}
     lines = chain.from_iterable(read_lines(str(path)) for path in monolingual)
     all_texts = list(dict.fromkeys(line for line in lines if line.strip()))
-    texts = [text for text in all_texts if text not in known]
+    texts = [text for text in all_texts if text not in dev_targets]
     hint = "give a file with text in it"
     check(texts, str(monolingual[0]), "contains no texts to translate", hint, DataError)
     if num_known := len(all_texts) - len(texts):

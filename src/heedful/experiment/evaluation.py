@@ -22,7 +22,8 @@ from heedful.experiment.test_sets import (
     ReferenceSet,
     check_gold_alignments,
     check_supported,
-    find_test_source,
+    metric_names,
+    read_test_set,
     references_from_recipe,
 )
 from heedful.recipes import Recipe
@@ -60,7 +61,7 @@ def evaluate(
         test_files = files_by_split(paths, "test")["test"]
         if not recipe.task.evaluation.has_references:
             check_supported(recipe.task, {"--metrics": metrics, "--pairs": pairs})
-            return predictor.evaluate(find_test_source(recipe, test_files).read())
+            return predictor.evaluate(read_test_set(recipe, test_files)[1])
         is_read = pairs is None
         test = references_from_recipe(recipe, test_files) if is_read else _from_memory(pairs)
         return _score(recipe, predictor, test, metrics)
@@ -82,7 +83,7 @@ def _score(
     recipe: Recipe, predictor: Any, test: ReferenceSet, metrics: Sequence[str]
 ) -> list[MetricScore]:
     task = recipe.task
-    names = metrics or recipe.evaluation.metrics or task.evaluation.choose_metrics(test.references)
+    names = metric_names(recipe, metrics, test)
     chosen = get_metrics(names, location="metrics", registry=task.evaluation.test_metrics)
     check_gold_alignments(names, None)
     outputs = task.evaluation.system_outputs(

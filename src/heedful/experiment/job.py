@@ -260,7 +260,7 @@ class TrainingJob:
         check(count < self.config.max_nonfinite_steps, location, message, hint, NonFiniteError)
         self.log(f"{location}: {metrics.skip_reason}; the step was skipped{dump}")
 
-    def agree(self, limit: str, /) -> tuple[str, bool, bool]:
+    def sync_stop_flags(self, limit: str, /) -> tuple[str, bool, bool]:
         """Return what any rank finds: the limit reached, a signal to stop, an early validation."""
         is_early = self.validator.is_early_due(self.progress)
         flags = bool(limit), self.stop_requested(), is_early

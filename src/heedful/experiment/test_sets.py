@@ -29,7 +29,7 @@ class ReferenceSet(NamedTuple):
     training_targets: Iterable[str] | None = None
 
 
-def find_test_source(recipe: Recipe, files: Files) -> Any:
+def _find_test_source(recipe: Recipe, files: Files) -> Any:
     """Return the data source of the given files, or else the test set of the recipe."""
     check_files(recipe.task, files)
     options = recipe.task.data.file_options
@@ -54,15 +54,26 @@ def _data_source(setting: Any) -> Any:
     return TypeAdapter[Any](EvalDataConfig).validate_python(setting)
 
 
+def read_test_set(recipe: Recipe, files: Files) -> tuple[str, list[Any]]:
+    """Return the title and the examples of the given files, or of the recipe's test set."""
+    source, data = _find_test_source(recipe, files), recipe.task.data
+    examples = data.read_examples(source)
+    noun = data.example_format.noun(len(examples))
+    return f"{len(examples)} {noun} of {source.describe()}", examples
+
+
+def metric_names(recipe: Recipe, chosen: Sequence[str], test: ReferenceSet) -> Sequence[str]:
+    """Return the chosen metrics, or those of the recipe, or the task's for these references."""
+    evaluation = recipe.task.evaluation
+    return chosen or recipe.evaluation.metrics or evaluation.choose_metrics(test.references)
+
+
 def references_from_recipe(recipe: Recipe, files: Files) -> ReferenceSet:
     """Read the pairs of the given files, or of the recipe's test set."""
-    source = find_test_source(recipe, files)
-    pairs: list[Any] = recipe.task.data.read_examples(source)
+    title, pairs = read_test_set(recipe, files)
     targets = files.get("target") or []
-    more = [] if isinstance(targets, str) else targets[1:]
-    noun = recipe.task.data.example_format.noun(len(pairs))
-    title = f"{len(pairs)} {noun} of {source.describe()}"
-    title += "".join(f" and {path}" for path in more)
+    further_paths = [] if isinstance(targets, str) else targets[1:]
+    title += "".join(f" and {path}" for path in further_paths)
     # The training data, if it can be read again.
     stream = getattr(recipe.data.train, "stream", None)
     test = ReferenceSet(
@@ -71,7 +82,7 @@ def references_from_recipe(recipe: Recipe, files: Files) -> ReferenceSet:
         [pair.source for pair in pairs],
         None if stream is None else (text for pair in stream() for text in pair.references),
     )
-    return _add_references(test, more)
+    return _add_references(test, further_paths)
 
 
 def references_from_files(files: Files, outputs: str) -> ReferenceSet:
@@ -85,13 +96,13 @@ def references_from_files(files: Files, outputs: str) -> ReferenceSet:
         title = f"{count} of {display_name(outputs)} against {source.describe()}"
         sources = [pair.source for pair in pairs]
         return ReferenceSet(title, [pair.references for pair in pairs], sources)
-    first, *more = files["target"]
+    first, *further_paths = files["target"]
     lines = list(read_lines(first))
     check(lines, display_name(first), "contains no lines", "give a file with text in it", DataError)
     names = " and ".join(map(display_name, files["target"]))
     count = format_count(len(lines), "output")
     title = f"{count} of {display_name(outputs)} against {names}"
-    test = _add_references(ReferenceSet(title, [(line,) for line in lines]), more)
+    test = _add_references(ReferenceSet(title, [(line,) for line in lines]), further_paths)
     source = files.get("source")
     return test._replace(sources=read_matching_lines(source, test) if source else None)
 

@@ -280,7 +280,8 @@ def run_training(
         started = trainer.start_step(micro_batches)
         job.record_step(started, batches.cursor)
         unfinished.append(started, batches.cursor)
-        limit, is_interrupted, is_early = job.agree(job.limits.reached(started.step, progress))
+        limit = job.limits.reached(started.step, progress)
+        limit, is_interrupted, is_early = job.sync_stop_flags(limit)
         is_regular = bool(limit) or job.is_validation_due()
         is_validated = is_regular or (is_early and not is_interrupted)
         is_saved = config.save_every is not None and started.step % config.save_every == 0
@@ -290,7 +291,7 @@ def run_training(
             result = job.validate(is_early=not is_regular)
             for callback in callbacks:
                 callback.on_validation_end(result)
-            _, is_interrupted, _ = job.agree("")  # a signal may have come meanwhile
+            _, is_interrupted, _ = job.sync_stop_flags("")  # a signal may have come meanwhile
         progress.stop_reason = limit or job.limits.early_stopping_reason(progress)
         is_last = bool(progress.stop_reason) or is_interrupted
         if is_last or is_validated or is_saved:

@@ -123,8 +123,8 @@ class Validator:
 
     def _decoded_scores(self, required: Sequence[str]) -> dict[str, float]:
         """Return metrics of outputs: the required ones, and those that are only shown."""
-        shown = self._config.validation_metrics
-        names = [*required, *(self._task.evaluation.shown_metrics if shown is None else shown)]
+        chosen = self._config.validation_metrics
+        names = [*required, *(self._task.evaluation.shown_metrics if chosen is None else chosen)]
         if required:
             return self._dev_evaluator.compute_scores(names)
         start = time.monotonic()

@@ -179,14 +179,17 @@ def _join(parts: Sequence[Tensor]) -> Float[np.ndarray, "H T *S"]:
 
 
 def collect_layers(
-    records: Iterable[TraceRecord], axes_of: Callable[[TraceRecord], Axes | None]
+    records: Iterable[TraceRecord],
+    axes_of: Callable[[TraceRecord], Axes | None],
+    *,
+    default: str = "",
 ) -> list[AttentionLayer]:
     """Return the layers of a model, in the order of their calls, from a trace of one text.
 
-    `axes_of` returns None for records to leave out. Calls for one query each are joined. In
-    intra-attention the queries are the tokens that are read; the first attends to nothing, since
-    there is no state before it. A kind is left out if it attends by blocks or to a compressed
-    memory: its weights have no axis of tokens.
+    `axes_of` returns None for records to leave out; the top layer of kind `default` comes with the
+    prediction. Calls for one query each are joined. In intra-attention the queries are the
+    tokens that are read; the first attends to nothing, since there is no state before it. A kind is
+    left out if it attends by blocks or to a compressed memory: its weights have no axis of tokens.
     """
     layers: list[AttentionLayer] = []
     calls: dict[str, _LayerParts] = {}
@@ -233,7 +236,7 @@ def collect_layers(
                 },
             )
             layers.append(_reversed(layer) if ".backward_cell." in record.module_path else layer)
-    return [layer for layer in layers if layer.kind not in blocked_kinds]
+    return mark_default([layer for layer in layers if layer.kind not in blocked_kinds], default)
 
 
 def _defer_layer(record: TraceRecord, deferred: DeferredWeights, axes: Axes) -> AttentionLayer:

@@ -119,7 +119,7 @@ class DeferredWeights(NamedTuple):
             seen = mask.flatten(0, -2).any(dim=0).nonzero()
             num_keys = int(seen.max()) + 1 if len(seen) else 1
         elif isinstance(function, EditedAlignment):
-            function = function.of_head(head)
+            function = function.for_head(head)
         projected = attention.query_projection(queries).unflatten(-1, (self.num_heads, -1))
         keys, head_queries = self.memory.keys, projected[..., head, :]
         keys = keys[..., head * keys.size(-3) // self.num_heads, :num_keys, :]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.attention.attention import Attention
-from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES, sum_losses
+from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
 from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
 from heedful.errors import check
@@ -27,6 +27,7 @@ from heedful.layers.rnn_cells import (
     is_history,
 )
 from heedful.ops import op
+from heedful.pytree import sum_losses
 from heedful.shapes import (
     Embedded,
     Float,

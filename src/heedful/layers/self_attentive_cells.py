@@ -123,8 +123,8 @@ class SelfAttentiveLSTMCell(SelfAttentiveCellBase):
         hidden, cell_state = context.chunk(2, dim=-1)
         gates = input_projection + self.context_to_hidden(hidden)
         input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=-1)
-        kept = forget_gate.sigmoid() * cell_state
-        cell_state = added + kept + input_gate.sigmoid() * candidate.tanh()
+        retained = forget_gate.sigmoid() * cell_state
+        cell_state = added + retained + input_gate.sigmoid() * candidate.tanh()
         output = cell_state.tanh() if self.has_output_tanh else cell_state
         return torch.cat([output_gate.sigmoid() * output, cell_state], dim=-1)
 

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from heedful.attention.alignments import AlignmentOutput
 from heedful.attention.attention import Attention
-from heedful.attention.auxiliary_losses import sum_losses
 from heedful.attention.config import AttentionConfig, build_self_attention
 from heedful.attention.masks import check_padding_mask, padding_mask
 from heedful.attention.memory import AttentionState, Memory
@@ -40,6 +39,7 @@ from heedful.layers.sublayers import (
     PositionwiseLayer,
     SublayerConnection,
 )
+from heedful.pytree import sum_losses
 from heedful.shapes import AnyMask, Float, HiddenStates, Int, Lengths, Losses, TargetMask, Values
 
 NormType = Literal["layer", "rms"]

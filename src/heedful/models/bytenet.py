@@ -138,8 +138,8 @@ class DilatedEncoder(Encoder):
 
     def unfolded_lengths(self, lengths: Lengths) -> Lengths:
         """Return round(factor * length + offset), halves to even as Python rounds them."""
-        wide = lengths.to(widest_float(lengths.device))
-        return (self.factor * wide + self.offset).round().long()
+        float_lengths = lengths.to(widest_float(lengths.device))
+        return (self.factor * float_lengths + self.offset).round().long()
 
 
 class DilatedEncoderConfig(DilatedConfigBase):

@@ -11,7 +11,6 @@ from torch import nn
 from typing_extensions import override
 
 from heedful.attention.alignments import AlignmentLossInputs
-from heedful.attention.auxiliary_losses import sum_losses
 from heedful.config import BaseConfig
 from heedful.config.base import with_default_type
 from heedful.data.text.batching import Batch, SourceBatch
@@ -25,6 +24,7 @@ from heedful.models.recurrent.config import RecurrentDecoderConfig
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
 from heedful.models.scheduled_sampling import InputSampler
 from heedful.models.text_encoders import BagOfWordsEncoderConfig
+from heedful.pytree import sum_losses
 from heedful.search import StepOutput
 from heedful.shapes import Losses, StepTokens
 from heedful.tokenization.vocabulary import PAD, UNK

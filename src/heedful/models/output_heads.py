@@ -196,10 +196,10 @@ def smoothed_cross_entropy(
 ) -> Scalar:
     """Compute `negative_log_likelihood`."""
     is_real = targets != PAD
-    wide = torch.promote_types(log_probs.dtype, torch.float32)  # 16 bits cannot sum a batch
-    chosen = log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1).to(wide)  # (B, T)
+    sum_dtype = torch.promote_types(log_probs.dtype, torch.float32)  # 16 bits cannot sum a batch
+    chosen = log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1).to(sum_dtype)  # (B, T)
     if label_smoothing:
-        chosen = torch.lerp(chosen, log_probs.mean(dim=-1, dtype=wide), label_smoothing)
+        chosen = torch.lerp(chosen, log_probs.mean(dim=-1, dtype=sum_dtype), label_smoothing)
     return -chosen.masked_fill(~is_real, 0).sum()  # where padding has probability 0, too
 
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.auxiliary_losses import sum_losses
 from heedful.attention.masks import padding_mask
 from heedful.data.text.batching import Batch, SourceBatch
 from heedful.layers.embeddings import TokenEmbedding, check_shared_vocabulary, tie_weights
@@ -18,6 +17,7 @@ from heedful.models.base import ModelOutput, Seq2SeqModel
 from heedful.models.language_model import BackboneOutput, CausalBackbone, LanguageModelConfigBase
 from heedful.models.output_heads import log_softmax
 from heedful.models.scheduled_sampling import InputSampler, run_scheduled_sampling
+from heedful.pytree import sum_losses
 from heedful.search import StepOutput
 from heedful.shapes import (
     HiddenStates,

@@ -134,7 +134,7 @@ class Beams:
     A sentence has one beam per group; each beam has the same number of rows in the batch.
     """
 
-    max_idle_fraction = 0.25
+    max_finished_fraction = 0.25
     """Fraction of the batch that may be idle; removing a beam copies the state of all others."""
 
     def __init__(
@@ -239,8 +239,8 @@ class Beams:
         is_open = np.array(list(map(self._is_open, self.beam_ids.tolist(), best_log_probs)))
         selected.cumulative_log_probs[~is_open] = -np.inf
         device, num_open = self.sentence_ids.device, is_open.sum()
-        is_too_idle = num_open <= (1 - self.max_idle_fraction) * len(is_open)
-        if is_too_idle or (self.constraints and num_open < len(is_open)):
+        is_mostly_finished = num_open <= (1 - self.max_finished_fraction) * len(is_open)
+        if is_mostly_finished or (self.constraints and num_open < len(is_open)):
             selected = selected.select_beams(np.flatnonzero(is_open))
             self.beam_ids = self.beam_ids[is_open]
             self.sentence_ids = torch.from_numpy(self._beam_sentences).to(device)
@@ -296,20 +296,21 @@ class Beams:
         at_limit = is_long & (totals.max(axis=1) > -np.inf)
         if not at_limit.any():
             return candidates
-        of_model, allowed = (
+        model_log_probs, allowed = (
             to_float64(log_probs).cpu().numpy().reshape(totals.shape)
             for log_probs in (model_eos, allowed_eos)
         )
         # Where processors forbid EOS, too, it is still the only token left.
-        totals = totals + np.where(allowed > -np.inf, allowed, of_model)
+        totals = totals + np.where(allowed > -np.inf, allowed, model_log_probs)
         rows = np.arange(totals.size).reshape(totals.shape)
         eos_tokens = np.full_like(rows, self.eos)
-        ended = Candidates(totals, of_model, eos_tokens, rows, np.zeros_like(rows))
+        finished = Candidates(totals, model_log_probs, eos_tokens, rows, np.zeros_like(rows))
         # One candidate per row, best first, then empty slots up to the number of candidates.
         beam_size, slots = totals.shape[1], np.arange(candidates.tokens.shape[1])
-        ended = ended.reorder(np.argsort(-totals, axis=1, kind="stable")[:, slots % beam_size])
-        ended.cumulative_log_probs[:, beam_size:] = -np.inf
-        pairs = zip(ended, candidates, strict=True)
+        order = np.argsort(-totals, axis=1, kind="stable")[:, slots % beam_size]
+        finished = finished.reorder(order)
+        finished.cumulative_log_probs[:, beam_size:] = -np.inf
+        pairs = zip(finished, candidates, strict=True)
         return Candidates(*(np.where(at_limit[:, None], new, old) for new, old in pairs))
 
     def _store_finished(self, candidates: Candidates, is_finished: BoolArray) -> None:

@@ -152,15 +152,15 @@ class BeamGroups(NamedTuple):
         for group in range(self.num_groups):
             beams = np.flatnonzero(beam_ids % self.num_groups == group)
             sentences = (beam_ids[beams] // self.num_groups).tolist()
-            of_group = candidates.select_beams(beams)
+            grouped = candidates.select_beams(beams)
             counts = [
                 [token_counts[sentence][token] for token in tokens]
-                for sentence, tokens in zip(sentences, of_group.tokens.tolist(), strict=True)
+                for sentence, tokens in zip(sentences, grouped.tokens.tolist(), strict=True)
             ]
-            totals = of_group.cumulative_log_probs
+            totals = grouped.cumulative_log_probs
             cost = self.penalty * np.array(counts, dtype=np.float64).reshape(totals.shape)
             order[beams] = np.argsort(cost - totals, axis=1, kind="stable")
-            ranked = of_group.reorder(order[beams])
+            ranked = grouped.reorder(order[beams])
             is_finished, selected = select_candidates(ranked, eos=eos, beam_size=beam_size)
             for beam, sentence in enumerate(sentences):
                 is_real = selected.cumulative_log_probs[beam] > -np.inf
@@ -301,11 +301,11 @@ class Trellis:
                 rows[active] = self.parents[depth - 1][active_rows]
         all_weights = np.concatenate(weights)[weight_rows]  # (ends, max_depth + 1, S)
         lists, hypotheses = (tokens.tolist(), log_probs.tolist()), []
-        for index, (end, output, of_tokens) in enumerate(zip(ends, *lists, strict=True)):
+        for index, (end, output, token_log_probs) in enumerate(zip(ends, *lists, strict=True)):
             size = end.depth + 1
             hypothesis = Hypothesis(
                 output[: end.depth],
-                sum(of_tokens[:size]),
+                sum(token_log_probs[:size]),
                 end.score,
                 all_weights[index, : end.depth],
                 log_probs[index, :size],

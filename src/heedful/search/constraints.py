@@ -215,10 +215,10 @@ class ConstrainedBeam:
     def __init__(
         self, constraints: Sequence[Constraints], sentence_ids: IntArray, *, eos: int
     ) -> None:
-        self._sentences = [ConstraintSet(of_sentence) for of_sentence in constraints]
+        self._sentences = [ConstraintSet(phrases) for phrases in constraints]
         self._eos = eos
-        of_rows = [self._sentences[sentence] for sentence in sentence_ids.tolist()]
-        self._rows = [(constraint_set, constraint_set.start()) for constraint_set in of_rows]
+        row_sets = [self._sentences[sentence] for sentence in sentence_ids.tolist()]
+        self._rows = [(constraint_set, constraint_set.start()) for constraint_set in row_sets]
 
     def check_lengths(self, max_lengths: Sequence[int], prefixes: Sequence[Sequence[int]]) -> None:
         """Raise ConfigError for constraints that no output of these lengths can satisfy."""
@@ -285,9 +285,9 @@ class ConstrainedBeam:
                     pool[row, token] = max(score, pool.get((row, token), score))
             beams.append(self._fitting_candidates(pool, num_remaining))
         max_length = max(1, *map(len, beams))
-        for beam, of_beam in enumerate(beams):
+        for beam, slots in enumerate(beams):
             empty_slot = (-np.inf, -np.inf, self._eos, beam * beam_size, 0)
-            of_beam.extend([empty_slot] * (max_length - len(of_beam)))
+            slots.extend([empty_slot] * (max_length - len(slots)))
         arrays = np.array(beams, dtype=np.float64).transpose(2, 0, 1)
         return Candidates(*arrays[:2], *arrays[2:].astype(np.int64))
 

@@ -97,9 +97,9 @@ class HypothesisRecorder:
         hypotheses = []
         columns = zip(self._tokens, self._log_probs, map(np.stack, self._weights), strict=True)
         for (*tokens, _), log_probs, weights in columns:
-            total, of_tokens = sum(log_probs), np.array(log_probs)
+            total, token_log_probs = sum(log_probs), np.array(log_probs)
             hypotheses.append(
-                Hypothesis(tokens, total, total, weights[:-1], of_tokens, weights[-1])
+                Hypothesis(tokens, total, total, weights[:-1], token_log_probs, weights[-1])
             )
         return hypotheses
 

@@ -43,7 +43,7 @@ def bleu_utilities(texts: Sequence[str]) -> Array:
     """
     tokenize = BLEU().tokenizer
     tokens = [tokenize(text.rstrip()).split() for text in texts]
-    lengths = np.array([len(of_text) for of_text in tokens], dtype=np.float64)
+    lengths = np.array([len(text_tokens) for text_tokens in tokens], dtype=np.float64)
     log_precisions, num_smoothed = np.zeros((2, len(texts), len(texts)))
     for order in range(1, _BLEU_MAX_ORDER + 1):
         shared = _shared_ngram_counts(tokens, order)

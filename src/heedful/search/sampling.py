@@ -86,8 +86,8 @@ def _typical_filter(probs: Probabilities, threshold: float) -> Probabilities:
     probs = probs / probs.sum(dim=-1, keepdim=True)
     entropy = torch.special.entr(probs).sum(dim=-1, keepdim=True)
     order = (-probs.log() - entropy).abs().sort(dim=-1, stable=True).indices
-    kept = _top_p_filter(probs.gather(1, order), threshold)
-    return torch.zeros_like(probs).scatter(1, order, kept)
+    filtered_probs = _top_p_filter(probs.gather(1, order), threshold)
+    return torch.zeros_like(probs).scatter(1, order, filtered_probs)
 
 
 class SamplingConfig(BaseConfig):

@@ -77,7 +77,7 @@ class PairFileOption(NamedTuple):
     has_columns: bool = True  # of sources and targets
 
     @classmethod
-    def of_labels(cls, name: str, label: str, texts: Mapping[Split, str]) -> Self:
+    def for_labels(cls, name: str, label: str, texts: Mapping[Split, str]) -> Self:
         """Return the option of a file of labels, each before its text; `texts` are its help."""
         option = FileOption(name, "path", texts, file_names=PAIR_FILE_NAMES)
         return cls(option, columns=(2, 1), names=("text", label), num_columns=2)

@@ -191,9 +191,9 @@ class Evaluation:
         message, hint = f"has no effect: the model {config.task.description}", "leave it out"
         is_valid = self.has_references or not config.data.additional_tests
         check(is_valid, "data.additional_tests", message, hint)
-        shown = config.training.validation_metrics or ()
+        shown_metrics = config.training.validation_metrics or ()
         names = [(METRIC_SETTING, config.training.metric_for_best_model)]
-        names += [(SHOWN_METRICS_SETTING, metric) for metric in shown]
+        names += [(SHOWN_METRICS_SETTING, metric) for metric in shown_metrics]
         for setting, metric in names:
             message = f"the model (type: {config.model.type}) has no metric called {metric!r}"
             message += did_you_mean(metric, self.metrics)
@@ -223,8 +223,8 @@ class Evaluation:
         others = dict(metrics)
         loss, accuracy = others.pop("loss"), others.pop("accuracy", None)
         if accuracy is None:  # not of tokens
-            shown = (f"{name.replace('-', ' ')} {score:.4f}" for name, score in metrics.items())
-            return f"validation {', '.join(shown)}"
+            parts = (f"{name.replace('-', ' ')} {score:.4f}" for name, score in metrics.items())
+            return f"validation {', '.join(parts)}"
         return (
             f"validation loss {loss:.4f}, perplexity {math.exp(min(loss, 50)):.2f}, "
             f"{100 * accuracy:.1f} % of tokens correct"

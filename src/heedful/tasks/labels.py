@@ -13,8 +13,6 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from heedful.acceleration.registry import accelerate_for_inference
-from heedful.data.text.batching import SourceBatch, collate_sources
 from heedful.data.text.example_formats import ExampleSource
 from heedful.evaluation.confusion import (
     describe_unknown_labels,
@@ -22,38 +20,29 @@ from heedful.evaluation.confusion import (
     format_label_metrics,
 )
 from heedful.evaluation.registry import ACCURACY, LOSS, MetricSpec
-from heedful.pytree import map_tensors
 from heedful.shapes import Float
 from heedful.tasks.evaluation import Evaluation
 from heedful.tasks.pair_data import PairData
-from heedful.tasks.prediction import BatchPredictor, RequestT, ResultT
+from heedful.tasks.prediction import RequestT, ResultT, TokenizedTextPredictor
 from heedful.tasks.task import Task
 from heedful.tasks.task_data import DataModule, ExperimentConfig, TrainData
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 
 
-class LabelPredictor(BatchPredictor[RequestT, ResultT]):
+class LabelPredictor(TokenizedTextPredictor[RequestT, ResultT]):
     """A trained model with its tokenizers and labels, and the rest of its ensemble."""
 
     def __init__(
         self, model: Any, tokenizers: TokenizerPair, *, device: torch.device | str = "cpu"
     ) -> None:
-        self.model = accelerate_for_inference(model, device)
-        self.tokenizers = tokenizers
-        self.device = device
-        self.ensemble_with: Sequence[Self] = ()
+        super().__init__(model, tokenizers, device=device)
         self.labels = target_labels(tokenizers)
 
     @property
     def members(self) -> Sequence[Self]:
         """All of the ensemble, the predictor itself first."""
         return [self, *self.ensemble_with]
-
-    def encode(self, texts: Sequence[str]) -> tuple[list[list[int]], SourceBatch]:
-        """Return the token ids of texts, and the inputs of the model."""
-        ids = self.tokenizers.source.encode_batch(texts)
-        return ids, map_tensors(lambda tensor: tensor.to(self.device), collate_sources(ids))
 
     @override
     def predict_with_layers(self, request: RequestT, options: Any = None) -> ResultT:
@@ -118,8 +107,8 @@ class LabelData(PairData):
         labels = [
             label for pair in dev.examples for label in self.split_labels(pair.target, tokenizers)
         ]
-        known = target_labels(tokenizers)
-        lines = describe_unknown_labels(known, labels, self.label_name, location="data.dev")
+        train_labels = target_labels(tokenizers)
+        lines = describe_unknown_labels(train_labels, labels, self.label_name, location="data.dev")
         module.dev_report = [*module.dev_report, *lines]
         return module
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from torch.nn.functional import pad
 from typing_extensions import override
 
@@ -14,7 +13,6 @@ from heedful.data.shuffling import DataCursor
 from heedful.data.text.batching import (
     Batch,
     BatchStream,
-    SourceBatch,
     collate,
     collate_sources,
     epoch_batches,
@@ -41,6 +39,7 @@ from heedful.tasks.task_data import (
     TaskData,
     TrainData,
     VocabSizes,
+    random_sources,
     random_tokens,
 )
 from heedful.tokenization.ragged_array import RaggedArray
@@ -113,9 +112,7 @@ class PairData(TaskData):
         MixtureConfig,
         PreparedDataConfig,
     )
-    batch_size_setting = "training.batching.max_tokens"
     min_rank_batch_size = 384
-    batch_size_unit = "tokens"
     data_module: ClassVar[type[DataModule]] = PairDataModule
 
     @override
@@ -157,10 +154,6 @@ class PairData(TaskData):
         return tokenize_corpora(
             corpora, tokenizers, filtering, location=location, example_format=example_format
         )
-
-    @override
-    def row_size(self, shape: BatchShape) -> int:
-        return sum(shape)
 
     @override
     def worst_case_shapes(self, data_module: Any) -> list[BatchShape]:
@@ -209,9 +202,7 @@ class PairData(TaskData):
         if getattr(model, "points_to_source", False):  # targets are positions
             num_tokens = NUM_SPECIAL_TOKENS + shape.source_length
         targets = random_tokens(num_tokens, rows, shape.target_length)
-        sources = random_tokens(sizes.source, rows, shape.source_length)
-        lengths = torch.full((rows,), shape.source_length)
-        return Batch(SourceBatch(sources, lengths), targets, targets)
+        return Batch(random_sources(sizes.source, rows, shape.source_length), targets, targets)
 
 
 def _mix(

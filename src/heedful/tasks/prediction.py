@@ -21,9 +21,10 @@ from pydantic import ConfigDict, model_validator
 from torch import Tensor, nn
 from typing_extensions import TypeVar, override
 
-from heedful.acceleration.registry import restore_plain
+from heedful.acceleration.registry import accelerate_for_inference, restore_plain
 from heedful.attention.edits import AttentionEdit, edit_models
 from heedful.config import BaseConfig, validate_settings
+from heedful.data.text.batching import SourceBatch, collate_sources
 from heedful.data.text_files import read_lines
 from heedful.decoding.translation import BOS_LABEL, EOS_LABEL
 from heedful.errors import DataError, check
@@ -38,6 +39,7 @@ from heedful.inspection.explanation import (
     check_reach,
     row_effects,
 )
+from heedful.pytree import map_tensors
 from heedful.shapes import Float
 from heedful.storage.json_files import read_json_integers
 from heedful.tokenization.tokenizer_pair import TokenizerPair
@@ -71,6 +73,25 @@ class Prediction(Protocol):
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
         ...
+
+
+class PredictedText(NamedTuple):
+    """A predicted text, for tasks whose predictions have nothing else."""
+
+    text: str
+    tokens: Sequence[str]
+    attention_map: AttentionMap | None = None
+    attention_layers: Sequence[AttentionLayer] = ()  # all of the model, if they were requested
+    num_prompt_tokens: int | None = None  # of the tokens, where a prompt was continued
+    token_ids: Sequence[int] = ()  # as the model reads them
+    source_tokens: Sequence[str] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        fields: dict[str, Any] = {"text": self.text, "tokens": list(self.tokens)}
+        if self.num_prompt_tokens is not None:
+            fields["num_prompt_tokens"] = self.num_prompt_tokens
+        return fields
 
 
 RequestT = TypeVar("RequestT", default=Any)
@@ -299,6 +320,23 @@ class BatchPredictor(Predictor[RequestT, ResultT]):
                 self.check_request(request, f"{location or self.request_name}:{index}")
             yield from self.predict_batch(batch, options, need_layers=need_layers)
             start_index += len(batch)
+
+
+class TokenizedTextPredictor(BatchPredictor[RequestT, ResultT]):
+    """A predictor whose model reads the tokens of whole texts."""
+
+    def __init__(
+        self, model: Any, tokenizers: TokenizerPair, *, device: torch.device | str = "cpu"
+    ) -> None:
+        self.model = accelerate_for_inference(model, device)
+        self.tokenizers = tokenizers
+        self.device = device
+        self.ensemble_with: Sequence[Self] = ()
+
+    def encode(self, texts: Sequence[str]) -> tuple[list[list[int]], SourceBatch]:
+        """Return the token ids of texts, and the inputs of the model."""
+        ids = self.tokenizers.source.encode_batch(texts)
+        return ids, map_tensors(lambda tensor: tensor.to(self.device), collate_sources(ids))
 
 
 def name_members(models: Sequence[nn.Module]) -> dict[str, nn.Module]:

@@ -256,8 +256,8 @@ class SearchPredictor(Predictor[RequestT, ResultT]):
                 continue
             decoded = strategy.decode(batch, inputs.collate, need_tree=need_tree)
             indices = (request.request_index for request in batch)
-            shares = self._copy_probs(batch, decoded)
-            outputs.update(zip(indices, zip(decoded, shares, strict=True), strict=True))
+            probs = self._copy_probs(batch, decoded)
+            outputs.update(zip(indices, zip(decoded, probs, strict=True), strict=True))
         for request in requests:
             if request.request_index not in outputs:
                 yield inputs.build(request, empty_output(request, need_tree=need_tree), None, ())
@@ -282,11 +282,11 @@ class SearchPredictor(Predictor[RequestT, ResultT]):
             for hypothesis in output.hypotheses
         ]
         batch = map_tensors(lambda tensor: tensor.to(self.device), collate_pairs(pairs))
-        shares = [compute_copy_probs(model, batch) for model in copying_models]
-        mean = torch.stack([item for item in shares if item is not None]).mean(dim=0)
+        member_probs = [compute_copy_probs(model, batch) for model in copying_models]
+        mean = torch.stack([item for item in member_probs if item is not None]).mean(dim=0)
         rows = zip(mean.float().cpu().numpy(), pairs, strict=True)
-        of_hypotheses = iter([row[: len(tokens)] for row, (_, tokens) in rows])
-        return [list(islice(of_hypotheses, len(output.hypotheses))) for output in outputs]
+        hypothesis_probs = iter([row[: len(tokens)] for row, (_, tokens) in rows])
+        return [list(islice(hypothesis_probs, len(output.hypotheses))) for output in outputs]
 
     @torch.inference_mode()
     def _trace(
@@ -304,13 +304,13 @@ class SearchPredictor(Predictor[RequestT, ResultT]):
             assert isinstance(model, Seq2SeqModel), type(model)
             records = trace_output(model, inputs.collate([request]), tokens, self.device)
             axes_of = self._axes(inputs, request, tokens, copy_probs)
-            of_member = mark_output_layers(
+            member_layers = mark_output_layers(
                 collect_layers(records, axes_of), getattr(model, "decoder", None)
             )
             is_alone = not prefix  # the attention of an ensemble is the mean, that of no layer
             layers += [
                 layer._replace(path=prefix + layer.path, is_default=layer.is_default and is_alone)
-                for layer in of_member
+                for layer in member_layers
             ]
         return layers
 
@@ -374,8 +374,8 @@ def combine_models(members: Sequence[LoadedRun], device: torch.device) -> Decoda
         if not isinstance(model, Seq2SeqModel):
             message = f"this run is a {config.model.type}, not a translation model"
             raise RunError(str(folder), message, "leave it out")
-        for side in ("source", "target"):
-            difference = first_difference(getattr(expected, side), getattr(tokenizers, side))
+        for side, first, other in zip(expected._fields, expected, tokenizers, strict=True):
+            difference = first_difference(first, other)
             message = f"its {side} vocabulary differs: {difference}"
             hint = "use runs that were trained with the same tokenizers"
             check(not difference, str(folder), message, hint, RunError)
@@ -386,6 +386,8 @@ def combine_models(members: Sequence[LoadedRun], device: torch.device) -> Decoda
 
 def first_difference(expected: Tokenizer, other: Tokenizer) -> str:
     """Return how two vocabularies differ; empty if they are equal."""
+    if other is expected:
+        return ""
     if type(expected) is not type(other):
         return f"the tokenizer is {type(other).__name__}, not {type(expected).__name__}"
     expected_tokens, other_tokens = vocabulary_texts(expected), vocabulary_texts(other)

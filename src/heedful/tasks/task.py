@@ -69,6 +69,8 @@ class Task(ABC):
     """Whether `training.guided_alignment` can be set."""
     gpu_precision: ClassVar[PrecisionName] = "fp32"
     """Of training on a GPU where the recipe names none."""
+    objective: ClassVar[type[Objective] | None] = None
+    """What models are trained with, if the recipe has no choice."""
     no_decoder: ClassVar[str] = ""
     """Why objectives and schedules of decoders do not work, if there is no decoder."""
     default_recipes: ClassVar[tuple[str, ...]] = ()
@@ -137,6 +139,8 @@ class Task(ABC):
 
     def build_objective(self, training: TrainingConfig) -> Objective:
         """Build the training objective."""
+        if self.objective is not None:
+            return self.objective(label_smoothing=training.label_smoothing)
         return training.objective.build(
             label_smoothing=training.label_smoothing, scheduled_sampling=training.scheduled_sampling
         )

@@ -13,7 +13,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from heedful.config import BaseConfig
-from heedful.data.shuffling import DataCursor, shuffled_rows
+from heedful.data.shuffling import DataCursor, RowBatches
+from heedful.data.text.batching import SourceBatch
 from heedful.data.text.example_formats import ExampleFormat, ExampleSource
 from heedful.data.text.sharded_dataset import PreparedDataset
 from heedful.decoding.config import DecodingConfig
@@ -93,24 +94,12 @@ class DataModule(ABC):
         """Yield the dev batches, the same at each call."""
 
 
-@dataclass
-class RowBatches:
-    """Batches of one epoch after another, in random order; `cursor` is where to resume."""
-
-    dataset: Any
-    batch_size: int
-    seed: int
-    cursor: DataCursor
-
-    def __iter__(self) -> Iterator[Any]:
-        count, size = len(self.dataset), self.batch_size
-        batches = shuffled_rows(count, size, seed=self.seed, cursor=self.cursor)
-        for rows, _, self.cursor in batches:
-            yield self.dataset.collate(rows)
-
-
 class RowDataModule(DataModule):
     """Data sets that have `len` and `collate(rows)`, in batches of equally many rows."""
+
+    batches: ClassVar[type[RowBatches]] = RowBatches
+    dev_batch_size: ClassVar[int | None] = None
+    """Rows per dev batch; as many as to train if None."""
 
     @property
     def batch_size(self) -> int:
@@ -121,11 +110,11 @@ class RowDataModule(DataModule):
 
     @override
     def train_batches(self, cursor: DataCursor) -> ResumableBatches:
-        return RowBatches(self.train, self.batch_size, self.recipe.training.seed, cursor)
+        return self.batches(self.train, self.batch_size, self.recipe.training.seed, cursor)
 
     @override
     def validation_batches(self) -> Iterator[Any]:
-        for start in range(0, len(self.dev), size := self.batch_size):
+        for start in range(0, len(self.dev), size := self.dev_batch_size or self.batch_size):
             yield self.dev.collate(np.arange(start, min(start + size, len(self.dev))))
 
 
@@ -139,9 +128,9 @@ class TaskData(ABC):
     """What only data.train may be."""
     is_word_level: ClassVar[bool] = False
     """Whether outputs are labels of words, so that tokens must show where a word begins."""
-    batch_size_setting: ClassVar[str]
+    batch_size_setting: ClassVar[str] = "training.batching.max_tokens"
     """The setting that --auto-find-batch-size changes."""
-    batch_size_unit: ClassVar[str]
+    batch_size_unit: ClassVar[str] = "tokens"
     min_rank_batch_size: ClassVar[int] = 4
     """Of `batch_size_setting`, below which another process on a CPU brings nothing."""
     data_module: ClassVar[type[DataModule]] = RowDataModule
@@ -162,8 +151,8 @@ class TaskData(ABC):
         sources |= {f"train.corpora.{row}.source": part.source for row, part in enumerate(corpora)}
         chosen = "leave out the recipe, and one for this data is chosen"
         for split, source in sources.items():
-            more = self.train_source_configs if split == "train" else ()
-            if source is not None and not isinstance(source, (*self.source_configs, *more)):
+            train_only = self.train_source_configs if split == "train" else ()
+            if source is not None and not isinstance(source, (*self.source_configs, *train_only)):
                 message = f"the model (type: {config.model.type}) learns from "
                 message += f"{self.example_format.description}, not from '{source.type}'"
                 hint = f"give {self.file_options.usage('dev' if split == 'dev' else 'train')}"
@@ -209,8 +198,8 @@ class TaskData(ABC):
         )
 
     def row_size(self, shape: BatchShape) -> int:
-        """Return what a row of this shape counts for in `batch_size_setting`; by default 1."""
-        return 1
+        """Return what a row of this shape counts for in `batch_size_setting`: its tokens, or 1."""
+        return sum(shape) if self.batch_size_unit == "tokens" else 1
 
     def worst_case_shapes(self, data_module: Any) -> list[BatchShape]:
         """Return the shapes of batches among which is the one that needs the most memory.
@@ -267,3 +256,8 @@ class NumericData(TaskData):
 def random_tokens(size: int, rows: int, length: int) -> Tensor:
     """Return random ids that are no special tokens."""
     return torch.randint(min(NUM_SPECIAL_TOKENS, size - 1), size, (rows, length))
+
+
+def random_sources(size: int, rows: int, length: int) -> SourceBatch:
+    """Return sources of random tokens without padding."""
+    return SourceBatch(random_tokens(size, rows, length), torch.full((rows,), length))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -37,13 +37,18 @@ from heedful.inspection.attention_layers import (
     TokenAxis,
     collect_layers,
     encoder_axis,
-    mark_default,
 )
 from heedful.inspection.attention_trace import TraceRecord, trace_attention
 from heedful.shapes import Float
 from heedful.tasks.command_line import TEXT_FILES, Split
 from heedful.tasks.evaluation import DevEvaluator, Evaluation
-from heedful.tasks.prediction import LoadedRun, Predictor, RunLoader, format_predictor
+from heedful.tasks.prediction import (
+    LoadedRun,
+    PredictedText,
+    Predictor,
+    RunLoader,
+    format_predictor,
+)
 from heedful.tasks.task import Task
 from heedful.tasks.task_data import (
     BatchShape,
@@ -152,26 +157,8 @@ _LINE_END = "\u21b5"  # how EOS is shown
 
 def display_tokens(ids: Sequence[int], tokenizer: Tokenizer) -> list[str]:
     """Return tokens of running text as they are shown."""
-    shown = zip(ids, tokenizer.ids_to_tokens(ids), strict=True)
-    return [_LINE_END if token == EOS else text for token, text in shown]
-
-
-class PredictedText(NamedTuple):
-    """A text that a model continued or completed."""
-
-    text: str
-    tokens: Sequence[str]
-    attention_map: None = None
-    attention_layers: Sequence[AttentionLayer] = ()  # all of the model, if they were requested
-    num_prompt_tokens: int | None = None  # of the tokens, where a prompt was continued
-    token_ids: Sequence[int] = ()  # as the model reads them
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        fields: dict[str, Any] = {"text": self.text, "tokens": list(self.tokens)}
-        if self.num_prompt_tokens is not None:
-            fields["num_prompt_tokens"] = self.num_prompt_tokens
-        return fields
+    labeled_ids = zip(ids, tokenizer.ids_to_tokens(ids), strict=True)
+    return [_LINE_END if token == EOS else text for token, text in labeled_ids]
 
 
 class TextPredictor(Predictor[str, PredictedText]):
@@ -204,8 +191,7 @@ class TextPredictor(Predictor[str, PredictedText]):
             axes = [encoder_axis(record, axis, bos_label=BOS_LABEL) for axis in (queries, keys)]
             return record.role, axes[0], axes[1]
 
-        layers = collect_layers(records, axes_of)
-        return mark_default(layers, "self")
+        return collect_layers(records, axes_of, default="self")
 
     @torch.inference_mode()
     @override

@@ -161,9 +161,9 @@ class CheckpointManager:
         atomic.drop_page_cache(path)
         if self._is_intact(path):
             infos = list_checkpoints(self.folder)
-            kept = checkpoints_to_keep(infos, self._config)
+            steps_to_keep = checkpoints_to_keep(infos, self._config)
             for info in infos:
-                if info.step not in kept:
+                if info.step not in steps_to_keep:
                     atomic.remove_path(info.folder)
             with suppress(DiskFullError):  # the checkpoint is good without the hashes
                 if path.exists():

@@ -9,7 +9,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import timedelta
 from itertools import count
@@ -32,7 +32,7 @@ from heedful.layers.self_attention import SelfAttention
 from heedful.layers.sublayers import PositionwiseLayer
 from heedful.models.base import ModelOutput
 from heedful.models.scheduled_sampling import InputSampler
-from heedful.storage.state_dict import unique_weights
+from heedful.storage.state_dict import gather_shards, unique_weights
 from heedful.training.distributed import (
     FAILURE_KEY,
     BatchShard,
@@ -201,6 +201,11 @@ class FSDPContext(DDPContext):
     """
 
     is_sharded = True
+
+    @override
+    @torch.no_grad()
+    def total_norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        return gather_shards(super().total_norm(gradients))
 
     @override
     def prepare_model(self, model: nn.Module) -> nn.Module:

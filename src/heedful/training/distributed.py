@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from heedful.errors import HeedfulError
 from heedful.pytree import map_tensors, tensors_of
-from heedful.storage.state_dict import gather_shards, shard_like, unique_weights
+from heedful.storage.state_dict import shard_like, unique_weights
 
 DistributedStrategy = Literal["ddp", "fsdp"]
 Result = TypeVar("Result")
@@ -78,8 +78,7 @@ class DistributedContext:
     @torch.no_grad()
     def total_norm(self, gradients: Sequence[Tensor]) -> Tensor:
         """Return the norm of all gradients, of which a rank may have a part."""
-        norm = get_total_norm(list(gradients))
-        return gather_shards(norm)
+        return get_total_norm(list(gradients))
 
     def inference_model(self, model: nn.Module) -> nn.Module:
         """Return the module to validate and decode with."""

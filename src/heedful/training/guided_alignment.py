@@ -70,9 +70,12 @@ class LinkTable(NamedTuple):
         hashes = hash_pairs(batch)
         rows: Integers = np.searchsorted(self.hashes, hashes).clip(max=max(0, len(self) - 1))
         is_known = self.hashes[rows] == hashes if len(self) else np.zeros(num_rows, bool)
-        (known,) = is_known.nonzero()
-        sources, targets = self.sources.select(rows[known]), self.targets.select(rows[known])
-        pairs = np.repeat(known, sources.lengths)
+        (linked,) = is_known.nonzero()
+        sources, targets = (
+            self.sources.select(rows[linked]),
+            self.targets.select(rows[linked]),
+        )
+        pairs = np.repeat(linked, sources.lengths)
         matrix[pairs, targets.values, sources.values] = 1
         return torch.from_numpy(matrix / matrix.sum(axis=-1, keepdims=True).clip(min=1))
 

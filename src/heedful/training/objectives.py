@@ -47,6 +47,9 @@ class LossTerms(NamedTuple):
 class Objective(ABC):
     """A loss to minimize."""
 
+    def __init__(self, *, label_smoothing: float = 0.0) -> None:
+        self.label_smoothing = label_smoothing
+
     def normalizer(self, batch: Any) -> int:
         """Return the divisor of the sum over a batch: by default its targets."""
         return batch.num_targets
@@ -57,6 +60,15 @@ class Objective(ABC):
 
         `model` may be wrapped for DDP and is called once; `unwrapped_model` is it, for decoding.
         """
+
+
+class LikelihoodObjective(Objective):
+    """-log p of the targets, of which the model returns the sum for each row."""
+
+    @override
+    def __call__(self, model: Any, batch: Any, step: int, unwrapped_model: nn.Module) -> LossTerms:
+        output = model(batch)
+        return LossTerms(-output.log_probs.sum(), output.auxiliary_losses)
 
 
 class CrossEntropyObjective(Objective):
@@ -70,7 +82,7 @@ class CrossEntropyObjective(Objective):
         label_smoothing: float = 0.0,
         scheduled_sampling: ScheduledSamplingConfig | None = None,
     ) -> None:
-        self.label_smoothing = label_smoothing
+        super().__init__(label_smoothing=label_smoothing)
         self.guide: AlignmentGuide | None = None
         is_sampled = not isinstance(scheduled_sampling, TeacherForcingConfig)
         self.scheduled_sampling = scheduled_sampling if is_sampled else None

@@ -81,10 +81,10 @@ def print_samples(console: Console, samples: Sequence[LoggedSample]) -> None:
         for name, text in texts.items():
             line = f"  {name:<9}  {text.strip()}".replace("\n", _LINE_END)
             log_line(line)
-            shown = Text(line)
+            line_text = Text(line)
             if console.is_terminal:
-                shown.truncate(console.width, overflow="ellipsis")
-            print_message(console, shown.plain)
+                line_text.truncate(console.width, overflow="ellipsis")
+            print_message(console, line_text.plain)
         print_line(console, "")
 
 
@@ -126,8 +126,8 @@ class ProgressReporter:
         now = time.monotonic()
         if self._bar.disable and now - self._last_printed >= _PLAIN_EVERY_SECONDS:
             self._last_printed = now
-            of_total = "" if total is None else f" of {total:,}"
-            print_line(self._console, f"{task}: {done:,}{of_total}")
+            total_text = "" if total is None else f" of {total:,}"
+            print_line(self._console, f"{task}: {done:,}{total_text}")
 
 
 class ProgressMeter:
@@ -240,7 +240,7 @@ class _ProgressBar(progress.Progress):
             progress.TextColumn("[bold]training"),
             progress.BarColumn(),
             progress.TaskProgressColumn(),
-            progress.TextColumn("{task.fields[shown]}", markup=False),
+            progress.TextColumn("{task.fields[line_text]}", markup=False),
             console=console,
             transient=True,
             disable=_is_plain(console),
@@ -258,7 +258,7 @@ class _ProgressCallback(Callback):
 
     def __init__(self, bar: _ProgressBar, meter: ProgressMeter, status: ValidationStatus) -> None:
         self._bar, self._meter, self._status = bar, meter, status
-        self._task = bar.add_task("training", total=1.0, shown="")
+        self._task = bar.add_task("training", total=1.0, line_text="")
         bar.update(self._task, completed=meter.fraction_done)
         self._last_printed = time.monotonic()
 
@@ -267,8 +267,8 @@ class _ProgressCallback(Callback):
         self._meter.update(metrics)
         done, now = self._meter.fraction_done, time.monotonic()
         if not self._bar.disable:
-            shown = f"step {metrics.step}  {self._meter}"
-            self._bar.update(self._task, completed=done, shown=shown)
+            line_text = f"step {metrics.step}  {self._meter}"
+            self._bar.update(self._task, completed=done, line_text=line_text)
         if done >= 1 or now - self._last_printed >= _PLAIN_EVERY_SECONDS:
             self._last_printed = now
             status = f"  {self._status}".rstrip()

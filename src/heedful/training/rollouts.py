@@ -138,8 +138,8 @@ def score_candidates(
     with without_dropout(model):
         output = model(Batch(rows_of_sources, inputs, targets), need_weights=False)
     log_probs = output.log_probs
-    wide = torch.promote_types(log_probs.dtype, torch.float32)  # 16 bits cannot sum an output
-    chosen = log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1).to(wide)  # (C, T)
+    sum_dtype = torch.promote_types(log_probs.dtype, torch.float32)  # 16 bits cannot sum an output
+    chosen = log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1).to(sum_dtype)  # (C, T)
     # By lengths, not by PAD: a model may sample PAD.
     is_real = torch.arange(targets.size(1), device=device) < lengths.unsqueeze(1)
     cumulative_log_probs = chosen.masked_fill(~is_real, 0).sum(dim=1).split(sizes)

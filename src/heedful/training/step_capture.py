@@ -180,7 +180,7 @@ class CapturedUpdate:
         step.load(micro_batches, normalizer, learning_rate)
         step.run()
         values = step.losses.clone()  # the next step of this shape overwrites them
-        return partial(_read_result, step.loss_names, values)
+        return partial(_wait_for_result, step.loss_names, values)
 
     def _find_step(self, batches: Sequence[Any]) -> CapturedStep | None:
         """Return the captured step for batches of these shapes; None for a plain step."""
@@ -223,7 +223,7 @@ class CapturedUpdate:
         self._num_steady_steps = 0
 
 
-def _read_result(names: Sequence[str], values: Float[Tensor, "losses"]) -> UpdateResult:
+def _wait_for_result(names: Sequence[str], values: Float[Tensor, "losses"]) -> UpdateResult:
     losses = StepLosses.from_values(names, values.tolist())
     is_finite = losses.are_finite and math.isfinite(losses.grad_norm)
     return losses, "" if is_finite else losses.describe()

@@ -47,8 +47,8 @@ def set_tracker_run_id(folder: Path, tracker: str, run_id: str) -> None:
     """Save the id that a tracker gives the run in a folder."""
     with _IDS_LOCK:
         ids = {name: get_tracker_run_id(folder, name) for name in TRACKERS} | {tracker: run_id}
-        known = {name: run_id for name, run_id in ids.items() if run_id is not None}
-        write_text(folder / TRACKER_IDS_FILE, json.dumps(known, indent=2) + "\n")
+        run_ids = {name: run_id for name, run_id in ids.items() if run_id is not None}
+        write_text(folder / TRACKER_IDS_FILE, json.dumps(run_ids, indent=2) + "\n")
 
 
 class LogRecord(NamedTuple):

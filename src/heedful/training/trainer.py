@@ -158,8 +158,8 @@ class MixedPrecision:
 
     def backward(self, loss: Float[Tensor, ""]) -> None:
         """Accumulate the gradients of the scaled loss."""
-        wide = loss.to(torch.promote_types(loss.dtype, torch.float32))  # a scale overflows fp16
-        (wide * self._scale if self._uses_loss_scaling else wide).backward()
+        fp32_loss = loss.to(torch.promote_types(loss.dtype, torch.float32))  # fp16 overflows
+        (fp32_loss * self._scale if self._uses_loss_scaling else fp32_loss).backward()
 
     def unscale_gradients(self, optimizer: Optimizer) -> None:
         """Divide the accumulated gradients by the scale."""
@@ -237,7 +237,7 @@ class PendingStep(NamedTuple):
     learning_rate: float
     micro_batches: Sequence[Any]
     rng_states: Mapping[str, Tensor]  # before the step
-    read_result: Callable[[], UpdateResult]  # waits for the GPU
+    wait_for_result: Callable[[], UpdateResult]  # waits for the GPU
 
     @property
     def num_targets(self) -> int:
@@ -246,7 +246,7 @@ class PendingStep(NamedTuple):
 
     def finish(self) -> StepMetrics:
         """Wait for the step and return its metrics."""
-        losses, skip_reason = self.read_result()
+        losses, skip_reason = self.wait_for_result()
         return StepMetrics(
             self.step,
             losses.main_loss,
@@ -309,10 +309,10 @@ class Trainer:
         self.step += 1
         rng_states, learning_rate = get_rng_states(), self.learning_rate(self.step)
         update = self.captured_update or self._update_at_once
-        read_result = update(micro_batches, learning_rate)
-        if self.ema is not None and not read_result()[1]:
+        wait_for_result = update(micro_batches, learning_rate)
+        if self.ema is not None and not wait_for_result()[1]:
             self.ema.update(self.step)
-        return PendingStep(self.step, learning_rate, micro_batches, rng_states, read_result)
+        return PendingStep(self.step, learning_rate, micro_batches, rng_states, wait_for_result)
 
     def averaged_parameters(self) -> AbstractContextManager[None]:
         """Give the model the parameters it is evaluated with: their average, if there is one."""

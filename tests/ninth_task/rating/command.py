@@ -29,6 +29,6 @@ def rate(
 
 
 _HELP = dict.fromkeys(("train", "dev", "test"), "rated texts: number, tab, text")
-_RATED_FILE = PairFileOption.of_labels("rated", "rating", _HELP)
+_RATED_FILE = PairFileOption.for_labels("rated", "rating", _HELP)
 FILE_OPTIONS = FileOptions((), {}, data="rated texts", model="a rater", pair_file=_RATED_FILE)
 COMMANDS = (rate,)

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from heedful.acceleration.registry import accelerate_for_inference
 from heedful.config import BaseConfig
 from heedful.data.text.batching import SourceBatch, collate_sources
 from heedful.data.text.example_formats import LabeledTextFormat
@@ -17,17 +16,16 @@ from heedful.decoding.translation import EOS_LABEL
 from heedful.errors import DataError
 from heedful.evaluation.base import SentenceMetric
 from heedful.evaluation.registry import LOSS, MetricSpec
-from heedful.inspection.attention_layers import collect_layers, mark_default, without_words
+from heedful.inspection.attention_layers import collect_layers, without_words
 from heedful.inspection.attention_map import AttentionMap
 from heedful.inspection.attention_trace import trace_attention
 from heedful.layers.pooling import AttentionPoolingConfig
 from heedful.models.base import ModelOutput
 from heedful.models.recurrent.encoder import RecurrentEncoderConfig
-from heedful.pytree import map_tensors
 from heedful.tasks.evaluation import Evaluation
-from heedful.tasks.prediction import BatchPredictor
+from heedful.tasks.prediction import PredictedText, TokenizedTextPredictor
 from heedful.tasks.task import DefaultRecipe, Task
-from heedful.tasks.task_data import BatchShape, TaskData, random_tokens
+from heedful.tasks.task_data import BatchShape, TaskData, random_sources
 from heedful.training.objectives import LossTerms, Objective
 
 # ----- the model
@@ -104,24 +102,18 @@ class RatedTexts:
 class RatingData(TaskData):
     example_format = RatedTextFormat()
     source_configs = PAIR_SOURCES
-    batch_size_setting, batch_size_unit = "training.batching.max_tokens", "tokens"
 
     def build_dataset(self, config, tokenizers, data, split):
         ids = tokenizers.source.encode_batch([pair.source for pair in data.examples])
         ratings = [parse(pair.target, data.locate(row)) for row, pair in enumerate(data.examples)]
         return RatedTexts(list(zip(ids, ratings, strict=True))), [f"{len(ids)} rated texts"]
 
-    def row_size(self, shape):
-        return shape.target_length
-
     def worst_case_shapes(self, data_module):
         return [BatchShape(0, 1 + max(len(ids) for ids, _ in data_module.train.rows))]
 
     def dummy_batch(self, model, sizes, shape, rows):
-        tokens = random_tokens(sizes.source, rows, shape.target_length)
-        return RatedBatch(
-            SourceBatch(tokens, torch.full((rows,), len(tokens[0]))), torch.rand(rows)
-        )
+        sources = random_sources(sizes.source, rows, shape.target_length)
+        return RatedBatch(sources, torch.rand(rows))
 
 
 def parse(rating: str, location: str) -> float:
@@ -154,40 +146,21 @@ class RatingEvaluation(Evaluation):
         return torch.stack([errors.sum(), errors.new_tensor(len(errors))]).cpu()
 
 
-class Rating(NamedTuple):
-    source: str
-    text: str
-    attention_map: AttentionMap
-    attention_layers: Any
-
-    source_tokens = property(lambda self: self.attention_map.source)
-    tokens = property(lambda self: [self.text])
-
-    def to_json(self) -> dict[str, Any]:
-        return {"source": self.source, "rating": float(self.text)}
-
-
-class Rater(BatchPredictor[str, Rating]):
+class Rater(TokenizedTextPredictor[str, PredictedText]):
     """A trained model that rates texts."""
 
     batch_size = 1
 
-    def __init__(self, run, device: torch.device) -> None:
-        self.model, self.device = accelerate_for_inference(run.model, device), device
-        self.tokenizer = run.tokenizers.source
-
     @torch.inference_mode()
     def predict_batch(self, requests, options, *, need_layers):
-        ids = self.tokenizer.encode(requests[0])
-        batch = RatedBatch(collate_sources([ids]), torch.zeros(1))
+        (ids,), sources = self.encode(requests)
         with trace_attention(self.model, device="cpu") as records:
-            output = self.model(map_tensors(lambda part: part.to(self.device), batch))
-        tokens = [*self.tokenizer.ids_to_tokens(ids), EOS_LABEL]
-        text = f"{output.log_probs.item():.6g}"
+            rating = self.model(RatedBatch(sources, None)).log_probs.item()
+        tokens, text = [*self.tokenizers.source.ids_to_tokens(ids), EOS_LABEL], f"{rating:.6g}"
         axes = "pooling", without_words([text]), without_words(tokens)
-        layers = mark_default(collect_layers(records, lambda record: axes), "pooling")
-        weights = layers[0].weights.mean(axis=0)  # over heads
-        yield Rating(requests[0], text, AttentionMap(tokens, [text], weights), layers)
+        layers = collect_layers(records, lambda record: axes, default="pooling")
+        attention_map = AttentionMap(tokens, [text], layers[0].weights.mean(axis=0))  # over heads
+        yield PredictedText(text, [text], attention_map, layers, source_tokens=tokens)
 
     def default_metrics(self, references):
         return [CloseRatings()]
@@ -198,16 +171,14 @@ class RatingTask(Task):
     next_command = "rate {run} FILE"
     model_configs = (RegressorConfig,)
     data, evaluation = RatingData(), RatingEvaluation()
+    objective = SquaredError
     no_decoder = "needs a decoder, and a regressor has none"
 
     def default_recipe(self, device, train):
         return DefaultRecipe(str(Path(__file__).parent / "rater.yaml"))
 
-    def build_objective(self, training):
-        return SquaredError()
-
     def build_predictor(self, run, device):
-        return Rater(run, device)
+        return Rater(run.model, run.tokenizers, device=device)
 
 
 TASK = RatingTask()

@@ -186,7 +186,7 @@ class FakeJob:
         for callback in callbacks:
             callback.on_step_end(StepMetrics(started.step, 1.0, 1.0, 0.1, 1, 1, {}))
 
-    def agree(self, limit):
+    def sync_stop_flags(self, limit):
         return limit, self.trainer.step == self.stop_at, self.trainer.step == self.early_at
 
     def is_validation_due(self):

@@ -126,7 +126,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         label_smoothing: float,
     ) -> Scalar:
         vocab_size = len(weight)
-        smoothing, kept = label_smoothing / vocab_size, 1 - label_smoothing
+        smoothing, target_weight = label_smoothing / vocab_size, 1 - label_smoothing
         weight_sum = weight.sum(dim=0)
         loss = -smoothing * (inputs @ weight_sum).sum()
         if bias is not None:
@@ -142,8 +142,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
             grad = logits.softmax(dim=-1)
             # The largest probability is 1 / sum exp(z - max z), and never underflows.
             normalizers = logits.amax(dim=-1) - grad.amax(dim=-1).log()
-            loss = loss + normalizers.sum() - kept * logits.gather(1, index).sum()
-            grad.scatter_add_(1, index, grad.new_full(index.shape, -kept))
+            loss = loss + normalizers.sum() - target_weight * logits.gather(1, index).sum()
+            grad.scatter_add_(1, index, grad.new_full(index.shape, -target_weight))
             torch.addmm(-smoothing * weight_sum, grad, weight, out=grad_inputs[rows])
             grad_weight.addmm_(grad.mT, chunk)
             if grad_bias is not None:

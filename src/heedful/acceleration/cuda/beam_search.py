@@ -79,20 +79,20 @@ class DeviceBeamSearch:
         self, beams: Beams, min_lengths: Lengths | None, source_length: int | None
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses of the encoded sources, which `beams` collects."""
-        beams.max_idle_fraction = 1.0  # rows keep their numbers until all beams have stopped
+        beams.max_finished_fraction = 1.0  # rows keep their numbers until all beams have stopped
         num_beams = len(beams.beam_ids)
         self.min_lengths.zero_()
         if min_lengths is not None:
             self.min_lengths[:num_beams] = min_lengths
         max_steps = int(beams.max_lengths.max()) + 1
         # The first step has one row per beam; those after it are transferred together.
-        depth, transfer = 1, Transfer(self._run_steps(0, 1), num_beams, source_length)
+        depth, transfer = 1, DeviceToHostCopy(self._run_steps(0, 1), num_beams, source_length)
         while True:
             # The device continues while the host decides what has finished.
             end = min(depth + tuning.STEPS_PER_CHECK, max_steps)
             following = transfer
             if depth < end:
-                following = Transfer(self._run_steps(depth, end), num_beams, source_length)
+                following = DeviceToHostCopy(self._run_steps(depth, end), num_beams, source_length)
             for recorded in transfer.read(beams):
                 beams.select(*recorded)
                 if not len(beams.beam_ids):
@@ -109,7 +109,7 @@ class DeviceBeamSearch:
         return self.steps[start:end]
 
 
-class Transfer:
+class DeviceToHostCopy:
     """Candidates and weights of a few steps on their way to the host."""
 
     def __init__(

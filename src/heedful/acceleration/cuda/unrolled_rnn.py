@@ -92,10 +92,8 @@ class FusedGRU:
     ) -> CellGradients:
         """Return the gradients of a step."""
         if saved[0].is_cuda:
-            of_inputs, of_products, of_hidden, _, _ = torch.ops.aten._thnn_fused_gru_cell_backward(
-                grad_hidden, saved[0], False
-            )
-            return CellGradients(of_inputs, of_products, of_hidden, grad_cell_state)
+            gradients = torch.ops.aten._thnn_fused_gru_cell_backward(grad_hidden, saved[0], False)
+            return CellGradients(gradients[0], gradients[1], gradients[2], grad_cell_state)
         input_gates, hidden_gates, hidden = saved
         (r_input, z_input, n_input), (r_hidden, z_hidden, n_hidden) = (
             gates.chunk(3, dim=-1) for gates in (input_gates, hidden_gates)

@@ -217,8 +217,8 @@ def _step_gradient_kernel(
     is_c = c < num_channels
     q = tl.load(queries + offset + c, mask=is_c, other=0.0).to(dtype)
     v = tl.load(vector + c, mask=is_c, other=0.0).to(dtype)
-    of_query, of_vector = tl.zeros([KEYS, CHANNELS], dtype), tl.zeros([KEYS, CHANNELS], dtype)
-    of_coverage_vector = tl.zeros([KEYS, CHANNELS], dtype)
+    query_sums, vector_sums = tl.zeros([KEYS, CHANNELS], dtype), tl.zeros([KEYS, CHANNELS], dtype)
+    coverage_sums = tl.zeros([KEYS, CHANNELS], dtype)
     for start in range(0, num_keys, KEYS):
         k = start + tl.arange(0, KEYS)
         is_key = k < num_keys
@@ -233,20 +233,20 @@ def _step_gradient_kernel(
         slope = 4.0 * grad * v[None, :] * (r - r * r)
         outputs = grad_keys + (first + k)[:, None] * num_channels + c[None, :]
         tl.store(outputs, slope, mask=is_key[:, None] & is_c[None, :])
-        of_query += slope
-        of_vector += grad * (1.0 - 2.0 * r)
+        query_sums += slope
+        vector_sums += grad * (1.0 - 2.0 * r)
         if USES_COVERAGE:
             covered = tl.load(coverage + first + k, mask=is_seen, other=0.0).to(dtype)
-            of_coverage_vector += slope * covered[:, None]
+            coverage_sums += slope * covered[:, None]
             w = tl.load(coverage_vector + c, mask=is_c, other=0.0).to(dtype)
-            of_coverage = tl.sum(slope * w[None, :], axis=1)
+            key_sums = tl.sum(slope * w[None, :], axis=1)
             if HAS_COVERAGE_GRAD:
-                of_coverage += tl.load(grad_next_coverage + first + k, mask=is_key, other=0.0)
-            tl.store(grad_coverage + first + k, of_coverage, mask=is_key)
-    tl.store(grad_queries + offset + c, tl.sum(of_query, axis=0), mask=is_c)
-    tl.store(grad_vector + offset + c, tl.sum(of_vector, axis=0), mask=is_c)
+                key_sums += tl.load(grad_next_coverage + first + k, mask=is_key, other=0.0)
+            tl.store(grad_coverage + first + k, key_sums, mask=is_key)
+    tl.store(grad_queries + offset + c, tl.sum(query_sums, axis=0), mask=is_c)
+    tl.store(grad_vector + offset + c, tl.sum(vector_sums, axis=0), mask=is_c)
     if USES_COVERAGE:
-        tl.store(grad_coverage_vector + offset + c, tl.sum(of_coverage_vector, axis=0), mask=is_c)
+        tl.store(grad_coverage_vector + offset + c, tl.sum(coverage_sums, axis=0), mask=is_c)
 
 
 def triton_step(

@@ -138,7 +138,7 @@ def _score_gradients(
         weights = tl.exp2(
             scores - tl.load(normalizers + offsets, mask=is_query, other=0.0)[:, None]
         )
-    kept, grad_weights = weight_gradients(
+    dropped, grad_weights = weight_gradients(
         weights, v, grad, seed, row, queries, num_queries, keys, num_keys, p,
         HAS_DROPOUT, PRECISION,
     )  # fmt: skip
@@ -146,7 +146,7 @@ def _score_gradients(
         delta = tl.sum(weights * grad_weights, axis=1)
     else:
         delta = tl.load(deltas + offsets, mask=is_query, other=0.0)
-    return kept.to(v.dtype), (weights * (grad_weights - delta[:, None]) * scale).to(k.dtype)
+    return dropped.to(v.dtype), (weights * (grad_weights - delta[:, None]) * scale).to(k.dtype)
 
 
 @triton.jit(do_not_specialize=LENGTHS)
@@ -252,12 +252,12 @@ def _memory_gradient_kernel(
                     grad_ptr + batch * grad_batch + head * grad_head, grad_position, grad_channel,
                     queries, num_queries, value_size, VALUE_CHANNELS,
                 )  # fmt: skip
-                kept, grad_scores = _score_gradients(
+                dropped, grad_scores = _score_gradients(
                     q, k, v, grad, is_visible, normalizers, deltas, seed, row,
                     queries, num_queries, keys, num_keys, scale, p,
                     HAS_DROPOUT, PRECISION, IS_WHOLE,
                 )  # fmt: skip
-                dv += tl.dot(tl.trans(kept), grad, input_precision=PRECISION)
+                dv += tl.dot(tl.trans(dropped), grad, input_precision=PRECISION)
                 dk += tl.dot(tl.trans(grad_scores), q, input_precision=PRECISION)
                 if IS_WHOLE:
                     store_block(

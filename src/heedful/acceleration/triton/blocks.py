@@ -70,12 +70,12 @@ def weight_gradients(
 ):  # fmt: skip
     """Return d w and the gradient g = d (dy v) of the weights w, with dropout factors d."""
     grad_weights = tl.dot(grad, tl.trans(v), input_precision=PRECISION)
-    kept = weights
+    dropped = weights
     if HAS_DROPOUT:
         factors = weight_dropout(seed, row, queries, num_queries, keys, num_keys, p)
-        kept = weights * factors
+        dropped = weights * factors
         grad_weights *= factors
-    return kept, grad_weights
+    return dropped, grad_weights
 
 
 def attention_options(

@@ -222,7 +222,7 @@ class CaptionFormat(PairFormat):
     description = "captioned images"
     has_tokens = False
     dev_options = "--dev-captions FILE"
-    num_unshared_sides = 1
+    num_disjoint_sides = 1
 
     @override
     def hash(self, examples: Sequence[Any]) -> TextHashes:
@@ -238,7 +238,7 @@ class CaptionFormat(PairFormat):
         return [[int(pair.source)] for pair in examples], targets
 
     @override
-    def counted(self, sources: Rows, targets: Rows) -> tuple[Rows, Rows]:
+    def filtered(self, sources: Rows, targets: Rows) -> tuple[Rows, Rows]:
         return targets, targets
 
 

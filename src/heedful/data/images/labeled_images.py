@@ -29,7 +29,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from heedful.config import BaseConfig
-from heedful.data.shuffling import DataCursor, permute_indices, shuffled_rows
+from heedful.data.shuffling import DataCursor, RowBatches, permute_indices
 from heedful.data.sources import FileSourceConfig
 from heedful.data.text.example_formats import SeriesFormat
 from heedful.data.text.held_out import HELD_OUT_DIVISOR, MAX_HELD_OUT_LINES, DevSplit
@@ -357,22 +357,15 @@ def _format_shape(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape))
 
 
-@dataclass
-class LabeledImageBatchStream:
-    """Batches of one epoch after another, in random order; `cursor` is where to resume."""
+class LabeledImageBatchStream(RowBatches):
+    """Batches of labeled images; smaller ones than the canvas are placed anew in each epoch."""
 
-    dataset: LabeledImageDataset
-    seed: int
-    cursor: DataCursor
-
-    def __iter__(self) -> Iterator[LabeledImageBatch]:
-        dataset, size = self.dataset, self.dataset.batching.batch_size
-        batches = shuffled_rows(len(dataset), size, seed=self.seed, cursor=self.cursor)
-        for rows, (epoch, batch, *_), self.cursor in batches:
-            layouts = None
-            if dataset.has_scenes:
-                layouts = dataset.draw_layouts([self.seed, epoch, batch], len(rows))
-            yield dataset.collate(rows, layouts)
+    @override
+    def collate(self, rows: Integers, position: DataCursor) -> LabeledImageBatch:
+        if not self.dataset.has_scenes:
+            return self.dataset.collate(rows)
+        layouts = self.dataset.draw_layouts([self.seed, *position[:2]], len(rows))
+        return self.dataset.collate(rows, layouts)
 
 
 class LabeledImageFormat(SeriesFormat):

@@ -139,7 +139,7 @@ class PairFormat(ExampleFormat):
     description = "pairs of texts"
     supports_filtering = True
     dev_options: ClassVar[str] = "--dev-source FILE --dev-target FILE"
-    num_unshared_sides: ClassVar[int] = 2
+    num_disjoint_sides: ClassVar[int] = 2
     """Whose texts dev and training pairs do not share: 1 for the source, 2 for both."""
 
     @override
@@ -152,7 +152,7 @@ class PairFormat(ExampleFormat):
         hint = f"give more lines, or files to validate on: {self.dev_options}"
         check(len(hashes) >= 2, location, message, hint, DataError)
         num_held_out = max(1, min(MAX_HELD_OUT_PAIRS, len(hashes) // HELD_OUT_DIVISOR))
-        return choose_pairs(hashes, num_held_out, seed=seed, sides=self.num_unshared_sides)
+        return choose_pairs(hashes, num_held_out, seed=seed, sides=self.num_disjoint_sides)
 
     @override
     def tokenizer_texts(self, examples: Sequence[Pair]) -> tuple[list[str], list[str]]:
@@ -175,7 +175,7 @@ class PairFormat(ExampleFormat):
         offsets = (arrays[f"{name}.offsets"] for name in names)
         return InMemoryPairDataset(*map(RaggedArray, values, offsets))
 
-    def counted(self, sources: Rows, targets: Rows) -> tuple[Rows, Rows]:
+    def filtered(self, sources: Rows, targets: Rows) -> tuple[Rows, Rows]:
         """Return the rows whose lengths are filtered."""
         return sources, targets
 
@@ -190,7 +190,7 @@ class PairFormat(ExampleFormat):
         self, examples: Sequence[Pair], tokenizers: TokenizerPair, filtering: ChunkFilter
     ) -> TokenizedChunk:
         sources, targets = self.encode(examples, tokenizers)
-        reasons = compute_filter_reasons(examples, *self.counted(sources, targets), filtering)
+        reasons = compute_filter_reasons(examples, *self.filtered(sources, targets), filtering)
         kept = kept_rows(reasons, filtering.config)
         interleaved = RaggedArray.from_sequences(
             chain.from_iterable((sources[row], targets[row]) for row in kept)
@@ -205,7 +205,7 @@ class LabeledTextFormat(PairFormat):
     name = "texts"
     description = "labeled texts"
     dev_options = "--dev-labeled FILE"
-    num_unshared_sides = 1
+    num_disjoint_sides = 1
 
     @override
     def fits(self, examples: Sequence[Pair]) -> bool:
@@ -220,7 +220,7 @@ class TaggedTextFormat(LabeledTextFormat):
     dev_options = "--dev-conll FILE"
 
     @override
-    def counted(self, sources: Rows, targets: Rows) -> tuple[Rows, Rows]:
+    def filtered(self, sources: Rows, targets: Rows) -> tuple[Rows, Rows]:
         return targets, targets
 
     @override

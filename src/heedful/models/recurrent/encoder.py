@@ -12,7 +12,6 @@ from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
-from heedful.attention.auxiliary_losses import sum_losses
 from heedful.attention.config import AttentionConfig, build_self_attention
 from heedful.attention.masks import padding_mask
 from heedful.attention.positional_encoding import PositionalEncodingConfig
@@ -32,7 +31,7 @@ from heedful.layers.rnn import (
 from heedful.layers.rnn_cell_config import CellConfig, GRUCellConfig
 from heedful.layers.self_attentive_cells import SelfAttentiveLSTMCell, StateHistory
 from heedful.models.base import Encoder, EncoderOutput, EncoderStateSizes
-from heedful.pytree import map_pairs
+from heedful.pytree import map_pairs, sum_losses
 from heedful.shapes import LayerInputs, LayerOutputs, Lengths, SourceTokens
 
 

@@ -52,7 +52,7 @@ _HELP: Mapping[Split, str] = {
     "dev": "labeled texts to validate on; default: some training texts",
     "test": "labeled texts for a classifier: label, tab, text",
 }
-_LABELED_FILE = PairFileOption.of_labels("labeled", "label", _HELP)
+_LABELED_FILE = PairFileOption.for_labels("labeled", "label", _HELP)
 FILE_OPTIONS = FileOptions(
     (), {}, data="texts with labels", model="a classifier", pair_file=_LABELED_FILE
 )

@@ -20,7 +20,6 @@ from heedful.inspection.attention_layers import (
     Axes,
     collect_layers,
     encoder_axis,
-    mark_default,
     without_words,
 )
 from heedful.inspection.attention_map import AttentionMap, render_notebook_html
@@ -209,7 +208,7 @@ class Classifier(LabelPredictor[str, Classification]):
             word_weights = pooled[_WORD_POOLING].weights.mean(dim=1).squeeze(1).numpy()
             weights = combine_levels(word_weights, weights, sentences)
         if weights is not None:
-            weights = [row[: len(shown)] for row, shown in zip(weights, tokens, strict=True)]
+            weights = [row[: len(text)] for row, text in zip(weights, tokens, strict=True)]
         return ClassifierOutput(ids, tokens, log_probs.exp(), weights, records)
 
     def _collect_layers(
@@ -238,7 +237,7 @@ class Classifier(LabelPredictor[str, Classification]):
             tokens = encoder_axis(record, source, bos_label=BOS_LABEL)
             return f"encoder-{record.role}", tokens, tokens
 
-        return mark_default(collect_layers(records, axes_of), "pooling")
+        return collect_layers(records, axes_of, default="pooling")
 
     @override
     def default_metrics(self, references: Sequence[Sequence[str]]) -> Sequence[Metric]:

@@ -25,7 +25,6 @@ from heedful.tasks.task_data import ExperimentConfig
 from heedful.tokenization.special_texts import SentenceWordTokenizerConfig
 from heedful.tokenization.tokenizer import LabelTokenizerConfig
 from heedful.tokenization.tokenizer_pair import TokenizerPair
-from heedful.training.config import TrainingConfig
 from heedful.training.objectives import LossTerms, Objective
 
 
@@ -95,9 +94,6 @@ MAX_WORD_LENGTH = 15  # characters per word, on average
 class LabelCrossEntropy(Objective):
     """-log p(label | text), summed over texts; with label smoothing as for tokens."""
 
-    def __init__(self, *, label_smoothing: float = 0.0) -> None:
-        self.label_smoothing = label_smoothing
-
     @override
     def normalizer(self, batch: Batch) -> int:
         return len(batch.targets)
@@ -122,6 +118,7 @@ class ClassificationTask(LabelTask):
     model_configs = (TextClassifierConfig,)
     data = ClassificationData()
     evaluation = ClassificationEvaluation()
+    objective = LabelCrossEntropy
     no_decoder = "needs a decoder, and a text-classifier has none"
     default_recipes = ("default-classifier", "bilstm-classifier")
     examples_per_minute = 20_000
@@ -136,10 +133,6 @@ class ClassificationTask(LabelTask):
             num_characters += len(text)
         has_spaces = num_characters <= MAX_WORD_LENGTH * num_words
         return num_texts, {} if has_spaces else {"tokenizers.source": {"type": "character"}}
-
-    @override
-    def build_objective(self, training: TrainingConfig) -> Objective:
-        return LabelCrossEntropy(label_smoothing=training.label_smoothing)
 
     @override
     def build_predictor(self, run: LoadedRun, device: torch.device) -> Classifier:

@@ -139,9 +139,9 @@ def read_remote(path: str, settings: Mapping[str, str | None], example: Any) -> 
     covariates = {*(example or ())} - {"id", "time", "value"}
     series = SeriesFileConfig.model_validate({"path": path, **chosen}).read()
     return [
-        RemoteRequest(single.to_json(covariates), partial(Forecast.from_json, single))
-        for single in series
-        if single.id not in covariates
+        RemoteRequest(item.to_json(covariates), partial(Forecast.from_json, item))
+        for item in series
+        if item.id not in covariates
     ]
 
 

@@ -57,9 +57,9 @@ def choose_settings(series: Sequence[Series]) -> dict[str, Any]:
     deviation. 0.3 steps per value, so that short series are not learned by heart.
     """
     frequency = _frequency(series[0].grid, series)
-    longest = max(len(single.values) for single in series)
+    longest = max(len(item.values) for item in series)
     horizon = max(1, min(frequency.prediction_length, longest // 4))
-    values = np.concatenate([single.values for single in series])
+    values = np.concatenate([item.values for item in series])
     values = values[~np.isnan(values)]
     is_count = (values >= 0).all() and (values % 1 == 0).all() and values.mean() < _MAX_MEAN_COUNT
     max_lag = min(_MAX_SEASON_READ, longest // 2)
@@ -85,8 +85,8 @@ def _frequency(grid: TimeGrid, series: Sequence[Series]) -> Frequency:
         return Frequency(season, max(6, season), ("month-of-year",) if season > 1 else ())
     if grid.step < _DAY:
         day = _DAY // grid.step
-        more = (_WEEK // grid.step,) if grid.step == _HOUR else ()
-        return Frequency(day, min(day, 48), ("hour-of-day", "day-of-week"), more)
+        further_lags = (_WEEK // grid.step,) if grid.step == _HOUR else ()
+        return Frequency(day, min(day, 48), ("hour-of-day", "day-of-week"), further_lags)
     if grid.step == _DAY:
         return Frequency(7, 14, ("day-of-week", "day-of-year"))
     weeks = max(1, round(grid.step / _WEEK))
@@ -96,7 +96,7 @@ def _frequency(grid: TimeGrid, series: Sequence[Series]) -> Frequency:
 def _find_season(series: Sequence[Series]) -> int:
     """Return the distance at which changes correlate most, on average over series; else 1."""
     best, season = _MIN_CORRELATION, 1
-    changes = [np.diff(np.nan_to_num(single.values)) for single in series[:_NUM_MEASURED]]
+    changes = [np.diff(np.nan_to_num(item.values)) for item in series[:_NUM_MEASURED]]
     for lag in _SEASONS:
         long_enough = [part - part.mean() for part in changes if len(part) >= 3 * lag]
         products = [
@@ -154,8 +154,8 @@ class SeriesData(NumericData):
         horizon, num_held_out = model.prediction_length, 0
         if config.data.dev is None:
             num_held_out = batching.num_validation_windows * horizon
-        usable = [single for single in series if len(single.values) > horizon + num_held_out]
-        longest = max((len(single.values) for single in series), default=0)
+        usable = [item for item in series if len(item.values) > horizon + num_held_out]
+        longest = max((len(item.values) for item in series), default=0)
         needed = format_count(horizon + num_held_out + 1, "value")
         needed += f": one to read, {horizon} to predict"
         needed += f", {num_held_out} held out for validation" if num_held_out else ""
@@ -163,15 +163,14 @@ class SeriesData(NumericData):
         message += f", but one needs {needed}"
         hint = "give longer series, or lower model.prediction_length"
         check(usable, config.data.train.describe(), message, hint, DataError)
-        kept = [
-            single._replace(values=single.values[: len(single.values) - num_held_out])
-            for single in usable
+        train_series = [
+            item._replace(values=item.values[: len(item.values) - num_held_out]) for item in usable
         ]
-        dataset = SeriesDataset(kept, model.shape, model.covariates)
-        for single in kept:  # covariates that cannot be used are reported now
-            check_values(single, model)
-            dataset.covariates.compute(single, 0, len(single.values))
-        report = [_format_size(kept)]
+        dataset = SeriesDataset(train_series, model.shape, model.covariates)
+        for item in train_series:  # covariates that cannot be used are reported now
+            check_values(item, model)
+            dataset.covariates.compute(item, 0, len(item.values))
+        report = [_format_size(train_series)]
         if len(usable) < len(series):
             num_short = len(series) - len(usable)
             report.append(f"{num_short} of {len(series)} series left out: shorter than {needed}")
@@ -181,8 +180,8 @@ class SeriesData(NumericData):
         self, config: ExperimentConfig, series: Sequence[Series]
     ) -> tuple[SeriesDataset, list[str]]:
         dataset = SeriesDataset(series, config.model.shape, config.model.covariates)
-        for single in series:
-            check_values(single, config.model)
+        for item in series:
+            check_values(item, config.model)
         num_windows = len(dataset.last_windows(config.data.series_batching.num_validation_windows))
         horizon = config.model.prediction_length
         message = f"no dev series has more than {format_count(horizon, 'value')}"
@@ -214,7 +213,7 @@ class SeriesData(NumericData):
 
 
 def _format_size(series: Sequence[Series]) -> str:
-    num_values = sum(len(single.values) for single in series)
-    num_missing = sum(int(np.isnan(single.values).sum()) for single in series)
+    num_values = sum(len(item.values) for item in series)
+    num_missing = sum(int(np.isnan(item.values).sum()) for item in series)
     missing = f", {num_missing:,} of them missing" if num_missing else ""
     return f"{len(series):,} series, {format_count(num_values, 'value')}{missing}"

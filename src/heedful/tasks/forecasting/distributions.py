@@ -136,9 +136,9 @@ class NegativeBinomialHead(DistributionHead):
     @override
     def log_prob(self, values: Tensor, parameters: Parameters) -> Tensor:
         # float64: 1/a may be 10^6, where the two lgammas of float32 differ by noise.
-        wide = widest_float(values.device) if not values.is_meta else values.dtype
-        mean, dispersion = (parameter.to(wide) for parameter in parameters)
-        counts, inverse = values.to(wide), 1 / dispersion
+        float_type = widest_float(values.device) if not values.is_meta else values.dtype
+        mean, dispersion = (parameter.to(float_type) for parameter in parameters)
+        counts, inverse = values.to(float_type), 1 / dispersion
         log_odds = torch.log1p(dispersion * mean)
         coefficient = torch.lgamma(counts + inverse) - torch.lgamma(inverse)
         coefficient = coefficient - torch.lgamma(counts + 1)

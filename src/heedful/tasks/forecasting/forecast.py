@@ -40,8 +40,8 @@ class Forecast(NamedTuple):
     def targets(self) -> Array:
         """The values of the steps; NaN where they are not known."""
         targets = np.full(self.samples.shape[1], np.nan)
-        known = self.series.values[self.forecast_start :][: len(targets)]
-        targets[: len(known)] = known
+        actual = self.series.values[self.forecast_start :][: len(targets)]
+        targets[: len(actual)] = actual
         return targets
 
     @property

@@ -70,8 +70,8 @@ def format_summary(forecasts: Sequence[Forecast]) -> Iterator[str]:
         start, times = forecast.forecast_start, forecast.times
         history = forecast.series.values[max(0, start - 20) : start]
         low, median, high = forecast.quantiles([0.1, 0.5, 0.9]).T
-        shown = np.concatenate([history, median[:20]])
-        bars = sparkline(shown)
+        values = np.concatenate([history, median[:20]])
+        bars = sparkline(values)
         chart = f"{bars[: len(history)]}|{bars[len(history) :]}"
         interval = f"{low[-1]:.4g} to {high[-1]:.4g} at {times[-1]}"
         yield f"{forecast.series.id:<{width}}  {times[0]:<16}  {chart:<41}  {interval}"
@@ -116,10 +116,10 @@ def render_fan_chart(
     for level, name in _interval_names(levels).items():
         low, high = forecast.quantiles([level, 1 - level]).T
         bands.append(Band(name, _points(low, start), _points(high, start), style_index=1))
-    known = np.append(forecast.series.values[first:start], forecast.targets)
+    values = np.append(forecast.series.values[first:start], forecast.targets)
     actual = [
         (first + index, None if np.isnan(value) else float(value))
-        for index, value in enumerate(known)
+        for index, value in enumerate(values)
     ]
     median = _points(forecast.quantiles([0.5])[:, 0], start)
     lines = [

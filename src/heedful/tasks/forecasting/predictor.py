@@ -30,7 +30,6 @@ from heedful.inspection.attention_layers import (
     AttentionLayer,
     TokenAxis,
     collect_layers,
-    mark_default,
     without_words,
 )
 from heedful.inspection.attention_trace import TraceRecord, trace_attention
@@ -151,7 +150,7 @@ class Forecaster(Predictor[Series, Forecast]):
         chosen = {name: value for name, value in (settings or {}).items() if value}
         config = SeriesFileConfig.model_validate({"path": path, **self.file_settings, **chosen})
         series = config.read()
-        return [single for single in series if single.id not in self.config.covariates.columns]
+        return [item for item in series if item.id not in self.config.covariates.columns]
 
     def backtest(
         self,
@@ -164,7 +163,7 @@ class Forecaster(Predictor[Series, Forecast]):
         """Forecast the last values of each series, `num_windows` prediction ranges of them."""
         many = list(series)
         windows = self._dataset(many).last_windows(num_windows)
-        horizon, lengths = self.config.prediction_length, [len(single.values) for single in many]
+        horizon, lengths = self.config.prediction_length, [len(item.values) for item in many]
         longest = format_count(max(lengths, default=0), "value")
         message = f"the longest series has {longest}, too few to hold out "
         message += f"{horizon} and forecast them"
@@ -185,7 +184,7 @@ class Forecaster(Predictor[Series, Forecast]):
     ) -> Iterator[Forecast]:
         options, stream = options or ForecastOptions(), iter(requests)
         while series := list(islice(stream, options.batch_size)):
-            ends = [Window(index, len(single.values)) for index, single in enumerate(series)]
+            ends = [Window(index, len(item.values)) for index, item in enumerate(series)]
             forecasts = (
                 forecast._replace(need_paths=options.need_paths)
                 for forecast in self._forecast(series, ends, options)
@@ -239,8 +238,8 @@ class Forecaster(Predictor[Series, Forecast]):
         return self.config.prediction_length * len(windows)
 
     def _dataset(self, series: Sequence[Series]) -> SeriesDataset:
-        for single in series:
-            check_values(single, self.config)
+        for item in series:
+            check_values(item, self.config)
         return SeriesDataset(series, self.config.shape, self.config.covariates)
 
     @torch.inference_mode()
@@ -283,8 +282,7 @@ class Forecaster(Predictor[Series, Forecast]):
 
 
 def _collect_layers(records: list[TraceRecord], axis: TokenAxis) -> list[AttentionLayer]:
-    layers = collect_layers(records, lambda record: (record.role, axis, axis))
-    return mark_default(layers, "self")
+    return collect_layers(records, lambda record: (record.role, axis, axis), default="self")
 
 
 def _generator(key: str) -> torch.Generator:

@@ -25,7 +25,7 @@ from heedful.tasks.prediction import LoadedRun
 from heedful.tasks.task import DefaultRecipe, Task
 from heedful.training.callbacks import LoggedSample
 from heedful.training.config import TrainingConfig
-from heedful.training.objectives import LossTerms, Objective
+from heedful.training.objectives import LikelihoodObjective
 
 _VALIDATION_SAMPLES = 100
 _PAGE_LEVELS = (0.1, 0.5, 0.9)
@@ -120,7 +120,7 @@ class ForecastingEvaluation(Evaluation):
         return config.prediction_length, config.season_length, predictor.num_windows
 
 
-class LikelihoodObjective(Objective):
+class SeriesLikelihood(LikelihoodObjective):
     """-log p(z_t | z_<t), summed over context and prediction range (Salinas et al. 2020, eq. 2).
 
     The context also counts: its values are predicted by the same network.
@@ -129,13 +129,6 @@ class LikelihoodObjective(Objective):
     @override
     def normalizer(self, batch: SeriesBatch) -> int:
         return max(1, batch.num_targets)
-
-    @override
-    def __call__(
-        self, model: nn.Module, batch: SeriesBatch, step: int, unwrapped_model: nn.Module
-    ) -> LossTerms:
-        output = model(batch)
-        return LossTerms(-output.log_probs.sum(), output.auxiliary_losses)
 
 
 class ForecastingTask(Task):
@@ -147,6 +140,7 @@ class ForecastingTask(Task):
     model_configs = (ForecastingModelConfig,)
     data = SeriesData()
     evaluation = ForecastingEvaluation()
+    objective = SeriesLikelihood
     no_decoder = "needs tokens, and a forecaster has none"
 
     @override
@@ -165,10 +159,6 @@ class ForecastingTask(Task):
         super().check_objective(training)
         message, location = "a forecaster has no tokens to smooth", "training.label_smoothing"
         check(not training.label_smoothing, location, message, "remove it")
-
-    @override
-    def build_objective(self, training: TrainingConfig) -> Objective:
-        return LikelihoodObjective()
 
     @override
     def build_predictor(self, run: LoadedRun, device: torch.device) -> Forecaster:

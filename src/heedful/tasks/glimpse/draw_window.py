@@ -60,8 +60,8 @@ class DrawWindowModel(GlimpseModel):
             boxes.append(self.window.boxes(window))
         step_log_probs = self.classifier(torch.stack(states, dim=1)).log_softmax(dim=-1)
         counts = torch.full((len(images),), self.num_glimpses, device=images.device)
-        log_probs, trail = step_log_probs[:, -1], torch.stack(boxes, dim=1)
-        return GlimpseOutput(log_probs, step_log_probs, trail, counts, counts.to(log_probs.dtype))
+        log_probs, stacked = step_log_probs[:, -1], torch.stack(boxes, dim=1)
+        return GlimpseOutput(log_probs, step_log_probs, stacked, counts, counts.to(log_probs.dtype))
 
 
 class DrawWindowConfig(GlimpseModelConfigBase):

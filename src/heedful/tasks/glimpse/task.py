@@ -1,11 +1,9 @@
 """Classification of images by glimpses as a task: labeled images, cross-entropy and REINFORCE."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
@@ -19,7 +17,6 @@ from heedful.data.images.labeled_images import (
     LabeledImageDataset,
     stack_images,
 )
-from heedful.data.shuffling import DataCursor
 from heedful.data.synthetic.digits import BuiltInDigitsConfig
 from heedful.data.text.example_formats import ExampleSource
 from heedful.errors import format_count
@@ -40,14 +37,13 @@ from heedful.tasks.prediction import LoadedRun
 from heedful.tasks.task import Task
 from heedful.tasks.task_data import (
     BatchShape,
-    DataModule,
     ExperimentConfig,
     NumericData,
+    RowDataModule,
     VocabSizes,
 )
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.training.callbacks import LoggedSample
-from heedful.training.config import TrainingConfig
 from heedful.training.objectives import LossTerms, Objective
 
 _MAX_SHOWN = 60  # trails on a page
@@ -124,25 +120,11 @@ class GlimpseEvaluation(Evaluation):
         return predictor.model.image_size, batching.num_distractors, batching.distractor_size
 
 
-_VALIDATION_BATCH_SIZE = 1000
-
-
-@dataclass(eq=False)
-class LabeledImageDataModule(DataModule):
+class LabeledImageDataModule(RowDataModule):
     """Labeled images to train on and to validate on."""
 
-    train: LabeledImageDataset
-    dev: LabeledImageDataset
-
-    @override
-    def train_batches(self, cursor: DataCursor) -> LabeledImageBatchStream:
-        return LabeledImageBatchStream(self.train, self.recipe.training.seed, cursor)
-
-    @override
-    def validation_batches(self) -> Iterator[LabeledImageBatch]:
-        for start in range(0, len(self.dev), _VALIDATION_BATCH_SIZE):
-            stop = min(start + _VALIDATION_BATCH_SIZE, len(self.dev))
-            yield self.dev.collate(np.arange(start, stop))
+    batches = LabeledImageBatchStream
+    dev_batch_size = 1000
 
 
 class LabeledImageData(NumericData):
@@ -192,9 +174,6 @@ class GlimpseObjective(Objective):
     The losses of policies (REINFORCE) and baseline are auxiliary losses of the model.
     """
 
-    def __init__(self, *, label_smoothing: float = 0.0) -> None:
-        self.label_smoothing = label_smoothing
-
     @override
     def __call__(
         self, model: nn.Module, batch: LabeledImageBatch, step: int, unwrapped_model: nn.Module
@@ -217,6 +196,7 @@ class GlimpseTask(Task):
     model_configs = (RecurrentAttentionConfig, DrawWindowConfig)
     data = LabeledImageData()
     evaluation = GlimpseEvaluation()
+    objective = GlimpseObjective
     no_decoder = "needs a decoder, and a glimpse model has none"
     default_recipes = ("default-glimpses", "ram-2014")
     examples_per_minute = 20_000
@@ -231,10 +211,6 @@ class GlimpseTask(Task):
         if size > _MAX_SMALL_SIZE:
             settings |= {"model.num_scales": 3, "model.glimpse_size": size // 5}
         return len(images), settings
-
-    @override
-    def build_objective(self, training: TrainingConfig) -> Objective:
-        return GlimpseObjective(label_smoothing=training.label_smoothing)
 
     @override
     def build_predictor(self, run: LoadedRun, device: torch.device) -> GlimpseClassifier:

@@ -23,8 +23,8 @@ from heedful.evaluation.perplexity import compute_token_loss
 from heedful.inspection.attention_layers import TokenAxis
 from heedful.models.language_model import LanguageModel
 from heedful.search.sampling import SamplingOptions, random_generators, sampling_loop
-from heedful.tasks.prediction import PredictionOptions
-from heedful.tasks.text_task import PredictedText, TextPredictor
+from heedful.tasks.prediction import PredictedText, PredictionOptions
+from heedful.tasks.text_task import TextPredictor
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import BOS, EOS, PAD, UNK
 

@@ -28,11 +28,10 @@ from heedful.models.masked_language_model import (
     select_targets,
 )
 from heedful.models.scheduled_sampling import TeacherForcingConfig
-from heedful.tasks.prediction import LoadedRun, PredictionOptions
+from heedful.tasks.prediction import LoadedRun, PredictedText, PredictionOptions
 from heedful.tasks.task import DefaultRecipe
 from heedful.tasks.task_data import ExperimentConfig
 from heedful.tasks.text_task import (
-    PredictedText,
     TextData,
     TextDataModule,
     TextEvaluation,
@@ -87,8 +86,8 @@ class MaskFiller(TextPredictor):
         predictions = []
         for position in positions:
             best = probs[position].topk(min(top_k, probs.size(1)))
-            shown = self.tokenizer.ids_to_tokens(best.indices.tolist())
-            tokens = [token.removeprefix(SPACE_MARK) or " " for token in shown]
+            labels = self.tokenizer.ids_to_tokens(best.indices.tolist())
+            tokens = [token.removeprefix(SPACE_MARK) or " " for token in labels]
             predictions.append(list(map(MaskPrediction, tokens, best.values.tolist())))
         return predictions
 
@@ -121,8 +120,8 @@ class MaskFiller(TextPredictor):
         encode = self._encode_masked if is_masked else self._encode_whole
         ids, mask_id = encode(text), self.model.mask_id
         axis = self._token_axis([UNK if token == mask_id else token for token in ids])
-        shown = zip(ids, axis.tokens, strict=True)
-        tokens = [MASK if token == mask_id else label for token, label in shown]
+        labeled_ids = zip(ids, axis.tokens, strict=True)
+        tokens = [MASK if token == mask_id else label for token, label in labeled_ids]
         axis = axis._replace(tokens=tokens)
         layers = self._trace(ids, axis, axis)
         return PredictedText(text, tokens, attention_layers=layers, token_ids=ids)

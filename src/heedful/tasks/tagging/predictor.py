@@ -22,7 +22,6 @@ from heedful.inspection.attention_layers import (
     TokenAxis,
     collect_layers,
     encoder_axis,
-    mark_default,
     without_words,
 )
 from heedful.inspection.attention_trace import TraceRecord, trace_attention
@@ -218,7 +217,7 @@ class Tagger(LabelPredictor[Sentence, TaggedSentence]):
             tokens = encoder_axis(record, axis, bos_label=BOS_LABEL)
             return f"encoder-{record.role}", tokens, tokens
 
-        return mark_default(collect_layers(records, axes_of), "encoder-self")
+        return collect_layers(records, axes_of, default="encoder-self")
 
     def _source_axis(self, words: Sequence[str]) -> TokenAxis:
         """Return the words, or their pieces if the encoder reads these."""

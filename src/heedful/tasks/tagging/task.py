@@ -37,7 +37,7 @@ from heedful.tokenization.special_texts import (
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import PAD
 from heedful.training.config import TrainingConfig
-from heedful.training.objectives import LossTerms, Objective
+from heedful.training.objectives import LikelihoodObjective
 
 SPAN_METRICS = {name: METRICS[name] for name in ("span-f1", "span-f1-iob2")}
 
@@ -163,20 +163,13 @@ class TaggingData(LabelData):
         return super().build_data_module(config, tokenizers, train, dev)
 
 
-class TagLikelihood(Objective):
+class TagLikelihood(LikelihoodObjective):
     """-log p(tags | words), summed over sentences and divided by the number of words."""
 
     @override
     def normalizer(self, batch: Batch) -> int:
         num_sentences = int((batch.targets[:, 0] != PAD).sum())  # without rows of padding
         return batch.num_targets - num_sentences  # without EOS
-
-    @override
-    def __call__(
-        self, model: nn.Module, batch: Batch, step: int, unwrapped_model: nn.Module
-    ) -> LossTerms:
-        output = model(batch)
-        return LossTerms(-output.log_probs.sum(), output.auxiliary_losses)
 
 
 class TaggingTask(LabelTask):
@@ -188,6 +181,7 @@ class TaggingTask(LabelTask):
     model_configs = (SequenceTaggerConfig,)
     data = TaggingData()
     evaluation = TaggingEvaluation()
+    objective = TagLikelihood
     no_decoder = "needs a decoder, and a sequence-tagger has none"
     default_recipes = ("default-tagger", "bilstm-tagger")
     examples_per_minute = 100_000  # words
@@ -208,10 +202,6 @@ class TaggingTask(LabelTask):
         hint = "set training.label_smoothing to 0"
         super().check_objective(training)
         check(not training.label_smoothing, "training.label_smoothing", message, hint)
-
-    @override
-    def build_objective(self, training: TrainingConfig) -> Objective:
-        return TagLikelihood()
 
     @override
     def build_predictor(self, run: LoadedRun, device: torch.device) -> Tagger:

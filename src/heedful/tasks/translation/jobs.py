@@ -69,27 +69,14 @@ class TranslationJob:
         n_best = 1 if self.is_forced else translator.decoding.with_beam_size(**sizes).n_best
 
         def run(chunk: RequestChunk) -> OutputBlock:
-            start_index, requests = chunk
             reports: list[str] = []
+            location = {"location": self.input_name, "start_index": chunk.start_index}
+            keywords = {**location, "report": reports.append}
             if self.output_types == ("text",) and n_best == 1 and not self.is_forced:
-                texts = translator.predict_texts(
-                    requests,
-                    options,
-                    location=self.input_name,
-                    start_index=start_index,
-                    report=reports.append,
-                )
+                texts = translator.predict_texts(chunk.requests, options, **keywords)
                 lines = [f"{to_line(text)}\n" for text in texts]
                 return OutputBlock(len(lines), ["".join(lines)], reports)
-            translations = list(
-                translator.predict(
-                    requests,
-                    options,
-                    location=self.input_name,
-                    start_index=start_index,
-                    report=reports.append,
-                )
-            )
+            translations = list(translator.predict(chunk.requests, options, **keywords))
             parts = [
                 "".join(
                     f"{line}\n"

@@ -83,7 +83,7 @@ def test_images_that_fill_the_canvas_used_as_they_are():
 
 def test_epoch_contains_each_image_once_and_epochs_differ():
     data = dataset()
-    stream = iter(LabeledImageBatchStream(data, 0, DataCursor(0, 0)))
+    stream = iter(LabeledImageBatchStream(data, data.batching.batch_size, 0, DataCursor(0, 0)))
     epochs = [list(islice(stream, 3)) for _ in range(2)]
     orders = [torch.cat([batch.images for batch in epoch]) for epoch in epochs]
     for order in orders:
@@ -95,13 +95,15 @@ def test_epoch_contains_each_image_once_and_epochs_differ():
 
 def test_stream_resumes_at_the_cursor():
     data = dataset(num_distractors=2)
-    stream = LabeledImageBatchStream(data, 7, DataCursor(0, 0))
+    stream = LabeledImageBatchStream(data, data.batching.batch_size, 7, DataCursor(0, 0))
     batches, cursors = [], []
     for batch in islice(stream, 7):
         batches.append(batch)
         cursors.append(stream.cursor)
     for index in range(6):
-        resumed = next(iter(LabeledImageBatchStream(data, 7, cursors[index])))
+        resumed = next(
+            iter(LabeledImageBatchStream(data, data.batching.batch_size, 7, cursors[index]))
+        )
         for one, other in zip(resumed, batches[index + 1], strict=True):
             assert torch.equal(one, other)
 
