@@ -1,7 +1,8 @@
 """Checks before all routes: access, sizes, and clients that hang up.
 
 `Guard` is ASGI middleware around the whole application: it checks Host, Origin and token, reads the
-body within its limits, cancels the route when the client hangs up, and counts answers.
+body within its limits, cancels the route when the client hangs up, and counts answers. Invariant: a
+request that it has passed on gets an answer before the server ends.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from heedful.serving.metrics import ServerMetrics
-from heedful.serving.problems import LIBRETRANSLATE_PATHS, ProblemError
+from heedful.serving.problems import LIBRETRANSLATE_PATHS, ProblemError, shutting_down
 from heedful.serving.settings import LOOPBACK_NAMES, ServerSettings
 
 ASGIMessage = MutableMapping[str, Any]
@@ -35,6 +36,14 @@ class Guard:
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: ServerMetrics) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
+        self._running: set[asyncio.Future[None]] = set()  # what is being answered
+
+    async def drain(self, seconds: float) -> None:
+        """Wait until all requests are answered; those that take longer get 503."""
+        if self._running:
+            _, late = await asyncio.wait(self._running, timeout=seconds)
+            for task in late:
+                task.cancel()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -55,7 +64,8 @@ class Guard:
             if body is not None:
                 await self._run(scope, body, receive, send_counted)
         except ProblemError as problem:
-            await send_problem(problem, scope["path"], send_counted)
+            if status == _HANG_UP:  # else it is a stream that has begun: it is cut off
+                await send_problem(problem, scope["path"], send_counted)
         finally:
             route = getattr(scope.get("route"), "path", "other")
             seconds = asyncio.get_running_loop().time() - start
@@ -137,8 +147,12 @@ class Guard:
             return {"type": "http.request", "body": body, "more_body": False}
 
         task = asyncio.ensure_future(self._app(scope, receive_body, send_answer))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
         try:
             await asyncio.wait({task, hang_up}, return_when=asyncio.FIRST_COMPLETED)
+            if task.cancelled():  # by `drain`
+                raise shutting_down()
             if not task.done() and not is_answered:
                 task.cancel()
             with suppress(asyncio.CancelledError):
