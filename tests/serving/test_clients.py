@@ -227,6 +227,12 @@ def test_completion_ends_before_a_stop(server):
     assert stopped["usage"]["completion_tokens"] < 20
 
 
+def test_null_is_the_default_of_a_field_of_a_completion(server):
+    names = ("max_tokens", "temperature", "top_p", "n", "stop", "echo", "stream", "stream_options")
+    nulls = dict.fromkeys(names)
+    assert complete(server, **nulls).json["choices"] == complete(server).json["choices"]
+
+
 def test_completion_of_several_prompts_has_n_choices_each(server):
     answer = complete(server, prompt=["a", "b"], n=2, max_tokens=8).json
     assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2, 3]
@@ -240,7 +246,12 @@ def test_completion_of_several_prompts_has_n_choices_each(server):
 
 @pytest.mark.parametrize(
     ("fields", "status", "param"),
-    [({"model": "x"}, 404, "model"), ({"logprobs": 2}, 422, "logprobs"), ({"n": 3}, 422, "n")],
+    [
+        ({"model": "x"}, 404, "model"),
+        ({"model": None}, 422, "model"),
+        ({"logprobs": 2}, 422, "logprobs"),
+        ({"n": 3}, 422, "n"),
+    ],
 )
 def test_completion_reports_errors_as_openai_does(server, fields, status, param):
     answer = complete(server, stream="n" in fields, **fields)

@@ -2,14 +2,7 @@
 
 from functools import partial
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    ProcessCollector,
-    generate_latest,
-)
+import prometheus_client as prometheus
 
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -19,10 +12,14 @@ class ServerMetrics:
     """The metrics of one server; they belong to no global registry."""
 
     def __init__(self) -> None:
-        self._registry = registry = CollectorRegistry()
-        ProcessCollector(registry=registry)  # memory, CPU time and files of the front process
-        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
-        histogram = partial(Histogram, registry=registry)
+        self._registry = registry = prometheus.CollectorRegistry()
+        prometheus.ProcessCollector(
+            registry=registry
+        )  # memory, CPU time and files of the front process
+        counter, gauge, histogram = (
+            partial(metric, registry=registry)
+            for metric in (prometheus.Counter, prometheus.Gauge, prometheus.Histogram)
+        )
         self.requests = counter(
             "heedful_requests", "Answers by route and status.", ["route", "status"]
         )
@@ -65,4 +62,4 @@ class ServerMetrics:
 
     def format(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
-        return generate_latest(self._registry)
+        return prometheus.generate_latest(self._registry)

@@ -16,7 +16,6 @@ from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
-from heedful.errors import choices_hint, did_you_mean
 from heedful.serving.batch_speed import ITEM_COST, BatchKey, BatchSpeeds, BatchTime, input_cost
 from heedful.serving.metrics import ServerMetrics
 from heedful.serving.problems import ProblemError, shutting_down, to_problem
@@ -30,6 +29,7 @@ from heedful.serving.protocol import (
     StreamPart,
 )
 from heedful.serving.queued_inputs import BatchGroup, QueuedInput, QueuedRequest
+from heedful.serving.service import find_model
 from heedful.serving.settings import ServerSettings
 from heedful.serving.supervisor import WorkerLink
 
@@ -197,9 +197,7 @@ class Scheduler:
         if not self.links:
             self._metrics.rejected.labels("not_ready").inc()
             raise ProblemError(503, "no worker is ready", "try again", retry_after=1.0)
-        if name not in self._models:
-            message = f"no model has this name{did_you_mean(name, self._models)}"
-            raise ProblemError(404, message, choices_hint(self._models), field="model")
+        find_model(self, name)
 
     def _deadline(self, timeout: float | None) -> float:
         limit = self._settings.timeout

@@ -60,7 +60,7 @@ class Guard:
         try:
             headers = _unique_headers(scope)
             self._check_caller(scope["method"], scope["path"], headers)
-            body = await self._read_body(headers, receive)
+            body = await self._read_body(headers, receive, scope["path"])
             if body is not None:
                 await self._run(scope, body, receive, send_counted)
         except ProblemError as problem:
@@ -94,7 +94,9 @@ class Guard:
         if not is_open and method != "OPTIONS":
             check_token(settings, token if scheme.lower() == "bearer" else None)
 
-    async def _read_body(self, headers: dict[str, str], receive: Receive) -> bytes | None:
+    async def _read_body(
+        self, headers: dict[str, str], receive: Receive, path: str
+    ) -> bytes | None:
         """Return the whole body; None if the client hangs up. Raises ProblemError over a limit."""
         most = self._settings.max_body
         if headers.get("content-encoding", "identity").lower() != "identity":
@@ -119,7 +121,7 @@ class Guard:
             _refuse(408, "the body did not come in time", "send it faster, or in parts")
         body = b"".join(parts)
         if body:
-            _check_content(headers.get("content-type", ""), body)
+            _check_content(headers.get("content-type", ""), body, path in LIBRETRANSLATE_PATHS)
         return body
 
     async def _run(
@@ -184,8 +186,8 @@ def _unique_headers(scope: MutableMapping[str, Any]) -> dict[str, str]:
     return headers
 
 
-def _check_content(content_type: str, body: bytes) -> None:
-    """Raise ProblemError unless a body is a form or JSON that every program reads alike."""
+def _check_content(content_type: str, body: bytes, may_be_form: bool) -> None:
+    """Raise ProblemError unless a body is JSON that every program reads alike, or a form."""
     if content_type == "application/json":  # as nearly all; the parser is slow
         check_json_text(body)
         return
@@ -193,8 +195,10 @@ def _check_content(content_type: str, body: bytes) -> None:
     message["content-type"] = content_type
     charset = str(message.get_param("charset", "utf-8")).lower()
     kind = message.get_content_type() if content_type else ""
-    if charset not in ("utf-8", "utf8", "us-ascii") or kind not in ("application/json", _FORM):
-        _refuse(415, "this type of body is not read", "send Content-Type: application/json")
+    kinds = ("application/json", _FORM) if may_be_form else ("application/json",)
+    if charset not in ("utf-8", "utf8", "us-ascii") or kind not in kinds:
+        hint = "send Content-Type: application/json, as `curl --json` does"
+        _refuse(415, "this type of body is not read", hint)
     if kind != _FORM:
         check_json_text(body)
 
