@@ -16,10 +16,9 @@ class ServerMetrics:
         prometheus.ProcessCollector(
             registry=registry
         )  # memory, CPU time and files of the front process
-        counter, gauge, histogram = (
-            partial(metric, registry=registry)
-            for metric in (prometheus.Counter, prometheus.Gauge, prometheus.Histogram)
-        )
+        counter = partial(prometheus.Counter, registry=registry)
+        gauge = partial(prometheus.Gauge, registry=registry)
+        histogram = partial(prometheus.Histogram, registry=registry)
         self.requests = counter(
             "heedful_requests", "Answers by route and status.", ["route", "status"]
         )

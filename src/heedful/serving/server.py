@@ -77,10 +77,7 @@ class _JoinedWrites:
 
 
 class HTTPProtocol(H11Protocol):
-    """Ends a connection whose headers do not come in time, or whose answer is not read.
-
-    uvicorn would wait for ever.
-    """
+    """Ends a connection whose headers are late or whose answer is not read, unlike uvicorn."""
 
     header_timeout = 10.0
     unread_timeout = 30.0

@@ -234,8 +234,9 @@ class Supervisor:
                 if link is None or not link.died.done():  # another one was replaced, and killed
                     continue
                 num_deaths, error = 0 if link.has_answered else num_deaths, link.died.result()
+                hint = "it is started again; if memory ran out, lower --max-batch"
+                self._report(f"{error.location}: {error.message}\n  {hint}")
                 while self._link is link:
-                    self._report(f"{error}")
                     num_deaths += 1
                     if self._max_restarts and num_deaths > self._max_restarts:
                         raise error
@@ -246,6 +247,7 @@ class Supervisor:
                         self._report(f"{self._name}: ready again")
                     except HeedfulError as failure:
                         error = failure
+                        self._report(f"{error}")
 
     def kill(self) -> list[WorkerLink]:
         """Kill all processes, and return them."""
