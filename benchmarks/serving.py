@@ -170,8 +170,10 @@ async def measure(
 # ----- what is compared
 
 
-def list_systems(runs: dict[str, Path], devices: Sequence[str], exported: Path) -> list[System]:
-    """Return what is measured, in this order."""
+def list_systems(
+    runs: dict[str, Path], devices: Sequence[str], allowed: Sequence[str], exported: Path
+) -> list[System]:
+    """Return what is measured, in this order; `allowed` are backends on a CPU."""
     systems = []
     for model, run in runs.items():
         serve = [sys.executable, "-m", "heedful", "serve", str(run), "--quiet"]
@@ -179,6 +181,7 @@ def list_systems(runs: dict[str, Path], devices: Sequence[str], exported: Path) 
             backends = ["torch"]
             if device == "cpu" and model == "Transformer" and ct2.is_installed():
                 backends = ["ct2", "torch"]
+            backends = [name for name in backends if device != "cpu" or name in allowed]
             for backend in backends:
                 choices = ["--device", device, "--backend", backend]
                 rest = device, backend
@@ -230,18 +233,22 @@ class Benchmark:
         self.measure(System("Transformer", name, "cpu", "ct2", command, variables))
 
     def measure_server(self, system: System) -> None:
-        port, seconds = self.options.port, self.options.seconds
+        port = self.options.port
         requests = list(map(system.request, self.texts))
         with running(self.cores, system, port) as pid:
             asyncio.run(measure(port, requests, max(self.options.clients), self.options.warmup))
             for num_clients in self.options.clients:
+                seconds = self.seconds(num_clients)
                 result = asyncio.run(measure(port, requests, num_clients, seconds))
                 self.add(system, num_clients, result, memory_mb(pid))
 
+    def seconds(self, num_clients: int) -> float:
+        """Return for how long is measured: requests one after another differ little."""
+        return min(self.options.seconds, 6.0) if num_clients == 1 else self.options.seconds
+
     def measure_calls(self, system: System) -> None:
         run = str(self.runs[system.model])
-        seconds = self.options.seconds
-        task = json.dumps([run, system.device, system.backend, seconds, self.texts])
+        task = json.dumps([run, system.device, system.backend, self.seconds(1), self.texts])
         command = [sys.executable, "-c", DIRECT_CALLS, task]
         with self.cores.start(command, stdout=subprocess.PIPE) as process:
             output = process.communicate()[0]
@@ -310,8 +317,12 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--model", nargs="+", choices=models, default=models)
     parser.add_argument("--size", choices=RECIPES, default="small", help="of the models")
     parser.add_argument("--device", nargs="+", default=["cpu"], help="cpu, cuda, or both")
+    backends = ["torch", "ct2"]
+    parser.add_argument("--backend", nargs="+", choices=backends, default=backends, help="on a CPU")
     parser.add_argument("--clients", nargs="+", type=int, default=[1, 8, 32])
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each measurement")
+    parser.add_argument(
+        "--seconds", type=float, default=6.0, help="of each measurement, with 1 client 6 at most"
+    )
     parser.add_argument("--warmup", type=float, default=2.0, help="seconds before each server")
     parser.add_argument(
         "--server-cores", type=cores, default=[], help="such as 0,1; clients get the others"
@@ -339,7 +350,7 @@ def main() -> None:
         if "Transformer" in runs and ct2.is_installed():
             export_run(runs["Transformer"], "ct2", exported)
         benchmark = Benchmark(options, runs)
-        for system in list_systems(runs, options.device, exported):
+        for system in list_systems(runs, options.device, options.backend, exported):
             benchmark.measure(system)
         if options.libretranslate:
             benchmark.measure_libretranslate(Path(folder))

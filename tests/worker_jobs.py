@@ -5,6 +5,7 @@ import sys
 import time
 
 from heedful.errors import DataError
+from heedful.parallel import cancelled
 
 
 class SquareJob:
@@ -33,6 +34,24 @@ class PidJob:
 
     def setup(self, *, is_shared):
         return lambda task: os.getpid()
+
+
+class NoModelsJob:
+    """Is that of a server without models."""
+
+    def setup(self, *, is_shared):
+        return lambda call: ([], 0, 0.0)
+
+
+class CancelledJob:
+    """Returns the number of cancelled ids; a task above 0 is a stream until it is cancelled."""
+
+    def setup(self, *, is_shared):
+        return lambda task: self.wait(task) if task else len(cancelled)
+
+    def wait(self, task):
+        while task not in cancelled:
+            yield None
 
 
 class DivideJob:

@@ -127,16 +127,20 @@ class Client:
         """Yield the text of a result as it grows."""
         body = {"inputs": [value], "model": model, "options": dict(options or {}), "stream": True}
         connection, response = self._open("POST", f"/v1/{route}", body)
+        event = ""
         try:
             for event, data in _read_events(response):
                 if event == "token":
                     yield data["text"]
                 elif event == "error":
                     raise self._problem(data["status"], data, None)
-        except OSError as error:
+        except (OSError, HTTPException) as error:
             raise self._no_answer(error) from None
         finally:
             connection.close()
+        if event != "done":
+            message, hint = "the answer was cut off", "the server may have ended; try again"
+            raise ServerError(self.url, message, hint)
 
     @overload
     def translate(  # type: ignore[overload-overlap]  # a str is an iterable of str

@@ -73,7 +73,7 @@ class WorkerDiedError(HeedfulError):
 
 
 cancelled: set[int] = set()
-"""In a worker: what `WorkerProcess.cancel` named; emptied when there is nothing left to do."""
+"""In a worker: what `WorkerProcess.cancel` named, until the tasks of that time have ended."""
 
 
 class _Cancel(NamedTuple):
@@ -209,12 +209,16 @@ def serve() -> None:
     job, is_shared = tasks.get()
     function: Any = _catch_errors(partial(job.setup, is_shared=is_shared))
     streams: dict[int, Iterator[Any]] = {}
+    stale: set[int] = set()  # ids of tasks that had been begun by a moment
+    stale_streams: set[int] = set()  # those of that moment
     while True:
-        is_idle, seen = not streams, set(cancelled)
-        if is_idle and tasks.empty():
-            cancelled.difference_update(seen)  # of tasks that were done before
+        if not stale_streams & streams.keys():
+            cancelled.difference_update(stale)
+            stale, stale_streams = set(cancelled), set(streams)
+            if not tasks.empty():  # they may be of tasks that wait
+                stale.clear()
         with suppress(Empty):
-            task_id, task = tasks.get(block=is_idle)
+            task_id, task = tasks.get(block=not streams)
             is_ready = not isinstance(function, _Failure)
             value = _catch_errors(partial(function, task)) if is_ready else function
             if isinstance(value, Generator):

@@ -5,6 +5,8 @@ import os
 import random
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -121,8 +123,23 @@ def test_exception_of_one_input_does_not_fail_its_batch(trained, tmp_path):
         assert server.metrics()[name] <= 1  # the first; all others are in one batch
     failed = answers.pop(20)
     assert (failed.status, failed.json["detail"]) == (500, "the model failed on this input")
+    assert failed.headers["content-type"] == "application/problem+json"
     assert "poison" not in failed.body.decode()
     assert [answer.texts for answer in answers] == [[text] for text in texts if text != "poison"]
+
+
+@pytest.mark.slow
+def test_batches_answer_eight_times_as_many_requests():
+    """With 32 clients; 1 client waits at most 6 ms longer than a call in Python takes."""
+    words = [sys.executable, "-m", "benchmarks.serving", "--backend", "torch"]
+    words += ["--clients", "1", "32", "--seconds", "30"]
+    output = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
+    comparisons = json.loads(output.splitlines()[-1])["comparisons"]
+    assert [figures["model"] for figures in comparisons] == ["GRU", "Transformer"]
+    for figures in comparisons:
+        assert figures["batching_speedup"] >= 8, output
+        assert figures["p99_ratio"] <= 1 / 5, output
+        assert figures["added_ms"] <= 6, output
 
 
 def measure_p99(server, models, seconds=10):

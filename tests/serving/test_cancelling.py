@@ -63,9 +63,12 @@ def test_worker_stops_for_clients_that_hang_up(server):
     wait_for(lambda: server.metrics()["heedful_queue_items"] == 1, START_SECONDS)
     leaving = [send_prompt(server, f"client {number}") for number in range(200)]
     wait_for(lambda: server.metrics()["heedful_queue_items"] > 64, START_SECONDS)
-    num_started = server.metrics()["heedful_queue_seconds_count"]
+    num_started = server.metrics()["heedful_queue_duration_seconds_count"]
     first.close()
-    wait_for(lambda: server.metrics()["heedful_queue_seconds_count"] > num_started, START_SECONDS)
+    wait_for(
+        lambda: server.metrics()["heedful_queue_duration_seconds_count"] > num_started,
+        START_SECONDS,
+    )
     before = count_steps(server)  # with those of the first, which are known when it has ended
     for connection in leaving:
         connection.close()

@@ -49,12 +49,7 @@ BODIES = {
     "long text": (body(b'"' + b"a" * 20_000_000 + b'"'), JSON, 413),
     "gzip": (zlib.compress(body(b'"a"')), {**JSON, "Content-Encoding": "gzip"}, 415),
     "plain text": (body(b'"a"'), {"Content-Type": "text/plain"}, 415),
-    "form": (b"inputs=a", {"Content-Type": "application/x-www-form-urlencoded"}, 422),
-    "many form fields": (
-        b"a=1&" * 100_000,
-        {"Content-Type": "application/x-www-form-urlencoded"},
-        422,
-    ),
+    "form": (b"inputs=a", {"Content-Type": "application/x-www-form-urlencoded"}, 415),
     "many keys": (json.dumps({str(i): i for i in range(100_000)}).encode(), JSON, 422),
     "wide beam": (b'{"inputs": ["a"], "options": {"beam_size": 100000}}', JSON, 422),
     "long key": (b'{"inputs": ["a"], "' + b"k" * 100_000 + b'": 1}', JSON, 422),

@@ -121,14 +121,17 @@ def test_connection_is_kept_and_replaced_when_the_server_closed_it(server):
 
 def test_stream_yields_text_and_raises_a_late_error(server):
     events = b'event: token\ndata: {"text": "a"}\n\nevent: token\ndata: {"text": "\\u2028"}\n\n'
-    failed = b'event: error\ndata: {"status": 504, "detail": "late"}\n\n'
+    done, failed = (f"event: {event}\ndata: {{}}\n\n".encode() for event in ("done", "error"))
+    failed = failed.replace(b"{}", b'{"status": 504, "detail": "late"}')
     kind = {"Content-Type": "text/event-stream"}
-    server.answers = [(200, kind, events), (200, kind, events + failed)]
+    server.answers = [(200, kind, events + end) for end in (done, failed, b"")]
     client = heedful.Client(server.url)
     assert list(client.stream("generate", "")) == ["a", "\u2028"]
     with pytest.raises(ServerError, match="late") as error:
         list(client.stream("generate", ""))
     assert error.value.status == 504
+    with pytest.raises(ServerError, match="the answer was cut off"):
+        list(client.stream("generate", ""))
 
 
 def test_answer_of_another_program_is_reported(server):

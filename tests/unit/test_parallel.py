@@ -15,15 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.errors import CorruptRunError, DataError, HeedfulError
-from heedful.parallel import (
-    WorkerDiedError,
-    WorkerProcess,
-    available_cores,
-    worker_pool,
-)
+from heedful.parallel import WorkerDiedError, WorkerProcess, available_cores, worker_pool
 from heedful.tasks.registry import TASKS
 from heedful.tasks.translation.files import chunks_as_available, fixed_size_chunks
 from tests.worker_jobs import (
+    CancelledJob,
     DivideJob,
     ErrorJob,
     ExitJob,
@@ -58,6 +54,15 @@ def test_worker_process_runs_tasks_one_by_one_and_survives_exceptions(capfd):
             worker.run(0)
         assert worker.run(4) == 3
     assert capfd.readouterr().out == ""
+
+
+def test_ids_of_cancelled_streams_are_dropped_while_there_are_others():
+    with WorkerProcess(CancelledJob()) as worker:
+        for task in range(1, 20):
+            worker.send(task, task)
+            worker.cancel([task - 1])
+            assert task == 1 or worker.receive() == (task - 1, "end", None)
+        assert worker.run(0) < 5
 
 
 @pytest.mark.parametrize("error_class", [CorruptRunError, HeedfulError])

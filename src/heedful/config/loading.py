@@ -255,6 +255,8 @@ def _unknown_setting_error(
     if override is None:
         target = ".".join(matches[0][:-1])
         hint = f"move it into the section {target!r}" if target else "move it to the top level"
+        if matches[0][:-1] == tuple(section):
+            hint = f"rename it to {matches[0][-1]!r}"
     else:
         value = override.value if isinstance(override.value, str) else json.dumps(override.value)
         value = OTHER_UNITS.get(matches[0][-1], value) if matches[0][-1] == alias else value

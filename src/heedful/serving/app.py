@@ -25,7 +25,7 @@ from heedful.serving.metrics import ServerMetrics
 from heedful.serving.openapi import describe_routes
 from heedful.serving.problems import ProblemError, describe_errors, invalid_value, to_problem
 from heedful.serving.protocol import ItemError, ModelInfo, StreamPart
-from heedful.serving.service import Service, choose_model
+from heedful.serving.service import Service, choose_model, find_model
 from heedful.serving.settings import ServerSettings
 from heedful.tasks.registry import task_routes
 from heedful.version import VERSION
@@ -222,12 +222,6 @@ def format_event(name: str, value: Any) -> str:
 def _model_router(service: Service, reload: Reload) -> APIRouter:
     router, errors = APIRouter(prefix="/v1/models", tags=["models"]), describe_errors()
 
-    def get(name: str) -> ModelInfo:
-        if name not in service.models:
-            message, hint = "no model of this name is here", "GET /v1/models lists the models"
-            raise ProblemError(404, message, hint, field="name")
-        return service.models[name]
-
     @router.get("", response_model=ModelList, responses=errors)
     async def list_models() -> ModelList:
         """List the served runs."""
@@ -237,7 +231,7 @@ def _model_router(service: Service, reload: Reload) -> APIRouter:
     @router.get("/{name}", response_model=ModelDescription, responses=errors)
     async def show_model(name: str) -> ModelDescription:
         """Describe a run."""
-        return ModelDescription.from_info(get(name))
+        return ModelDescription.from_info(find_model(service, name, "name"))
 
     @router.post(
         "/{name}/reload",
@@ -246,9 +240,9 @@ def _model_router(service: Service, reload: Reload) -> APIRouter:
     )
     async def reload_model(name: str) -> ModelDescription:
         """Load the run folders again; requests are answered all the while."""
-        get(name)
+        find_model(service, name, "name")
         await asyncio.shield(asyncio.ensure_future(reload()))
-        return ModelDescription.from_info(get(name))
+        return ModelDescription.from_info(find_model(service, name, "name"))
 
     return router
 

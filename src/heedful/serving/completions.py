@@ -40,7 +40,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "frequency_penalty": (None, 0),
 }
 """Fields of OpenAI that no model here has, and their values that change nothing."""
-_NEUTRAL_SCHEMAS = {name: {"enum": list(values)} for name, values in _NEUTRAL.items()}
 StopText = Annotated[str, Field(min_length=1, max_length=100)]
 
 
@@ -52,19 +51,26 @@ class StreamOptions(BaseModel):
     include_usage: bool = False
 
 
-class CompletionRequest(BaseModel):
-    """A prompt, or prompts, to continue."""
+def _describe_fields(schema: dict[str, Any]) -> None:
+    for field in schema["properties"].values():
+        if "default" in field and "type" in field:
+            field["type"] = [field["type"], "null"]
+    schema["properties"] |= {name: {"enum": list(values)} for name, values in _NEUTRAL.items()}
 
-    model_config = ConfigDict(
-        extra="allow",
-        strict=True,
-        json_schema_extra=lambda schema: schema["properties"].update(_NEUTRAL_SCHEMAS),
-    )
+
+class CompletionRequest(BaseModel):
+    """A prompt, or prompts, to continue; null is the default of a field."""
+
+    model_config = ConfigDict(extra="allow", strict=True, json_schema_extra=_describe_fields)
 
     @model_validator(mode="before")
     @classmethod
-    def _read_integers(cls, values: Any) -> Any:
-        return read_json_integers(values)
+    def _read_json(cls, values: Any) -> Any:
+        values = read_json_integers(values)
+        if isinstance(values, dict):
+            kept = {"model", "prompt"} | {name for name in values if values[name] is not None}
+            return {name: values[name] for name in values if name in kept}
+        return values
 
     model: str
     prompt: str | Annotated[list[str], Field(min_length=1)] = ""

@@ -21,7 +21,7 @@ from heedful.plotting.svg import css_variables
 from heedful.serving.limits import check_inputs, check_options
 from heedful.serving.problems import ProblemError, describe_errors, to_problem
 from heedful.serving.protocol import ExplainCall, Item, ItemError, TraceCall
-from heedful.serving.service import Service
+from heedful.serving.service import Service, find_model
 from heedful.serving.settings import ServerSettings
 from heedful.serving.supervisor import Supervisor, WorkerLink, worker_lost
 from heedful.serving.worker import ServingJob
@@ -240,10 +240,7 @@ def build_router(service: Service, settings: ServerSettings, explainer: Explaine
     _add_traces(router, explainer)
 
     def check_request(body: ExplainRequest) -> None:
-        if body.model not in service.models:
-            hint = "GET /v1/models lists the models"
-            raise ProblemError(404, "no model of this name is here", hint, field="model")
-        info = service.models[body.model]
+        info = find_model(service, body.model)
         check_inputs(settings, info, [body.input])
         check_options(settings, info, body.options)
 

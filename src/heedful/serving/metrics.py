@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+import prometheus_client as prometheus
 
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -12,25 +12,37 @@ class ServerMetrics:
     """The metrics of one server; they belong to no global registry."""
 
     def __init__(self) -> None:
-        self._registry = registry = CollectorRegistry()
-        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
-        histogram = partial(Histogram, registry=registry)
+        self._registry = registry = prometheus.CollectorRegistry()
+        prometheus.ProcessCollector(
+            registry=registry
+        )  # memory, CPU time and files of the front process
+        counter = partial(prometheus.Counter, registry=registry)
+        gauge = partial(prometheus.Gauge, registry=registry)
+        histogram = partial(prometheus.Histogram, registry=registry)
         self.requests = counter(
             "heedful_requests", "Answers by route and status.", ["route", "status"]
         )
         self.request_seconds = histogram(
-            "heedful_request_seconds", "Time from request to answer.", ["route"], buckets=_SECONDS
+            "heedful_request_duration_seconds",
+            "Time from request to answer.",
+            ["route"],
+            buckets=_SECONDS,
         )
-        self.rejected = counter("heedful_rejected", "Requests that were not admitted.", ["reason"])
+        self.rejected = counter(
+            "heedful_rejected_requests", "Requests that were not admitted.", ["reason"]
+        )
         self.queue_items = gauge("heedful_queue_items", "Inputs that wait for a worker.")
         self.queue_seconds = histogram(
-            "heedful_queue_seconds", "Time in the queue.", buckets=_SECONDS
+            "heedful_queue_duration_seconds", "Time in the queue.", buckets=_SECONDS
         )
         self.batch_items = histogram(
             "heedful_batch_items", "Inputs of a batch.", ["model"], buckets=_SIZES
         )
         self.batch_seconds = histogram(
-            "heedful_batch_seconds", "Time of a batch in the worker.", ["model"], buckets=_SECONDS
+            "heedful_batch_duration_seconds",
+            "Time of a batch in the worker.",
+            ["model"],
+            buckets=_SECONDS,
         )
         self.characters = counter(
             "heedful_input_characters", "Characters of predicted inputs.", ["model"]
@@ -49,4 +61,4 @@ class ServerMetrics:
 
     def format(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
-        return generate_latest(self._registry)
+        return prometheus.generate_latest(self._registry)

@@ -112,6 +112,11 @@ class ProblemError(Exception):
         return headers
 
 
+def shutting_down() -> ProblemError:
+    """Return the error of requests that a server has no time left for."""
+    return ProblemError(503, "the server is shutting down", "try again", retry_after=5.0)
+
+
 def describe_errors(schema: type[BaseModel] = Problem) -> dict[int | str, dict[str, Any]]:
     """Return errors that any route may answer with, for its `responses`."""
     kind = _PROBLEM_TYPE if schema is Problem else "application/json"

@@ -2,11 +2,10 @@
 
 A free worker gets the queued inputs of one model with one set of options, oldest first; if the last
 batch was that of several requests, it waits for as many: `max_wait_ms` at most, and while requests
-come in a row. A request is
-admitted if the measured speed lets it be answered in time. Inputs whose worker dies are predicted
-again by the next one, the second time each alone, so that one that kills workers takes no other
-with it. Invariants: a request that is given up (deadline, hang-up) is not predicted any more, and
-no answer depends on the rest of its batch.
+come in a row. A request is admitted if the measured speed lets it be answered in time. Inputs whose
+worker dies are predicted again by the next one, the second time each alone, so that one that kills
+workers takes no other with it. Invariants: a request that is given up (deadline, hang-up) is not
+predicted any more, and no answer depends on the rest of its batch.
 """
 
 import asyncio
@@ -17,16 +16,9 @@ from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
-from heedful.errors import choices_hint, did_you_mean
-from heedful.serving.batch_speed import (
-    ITEM_COST,
-    BatchKey,
-    BatchSpeeds,
-    BatchTime,
-    input_cost,
-)
+from heedful.serving.batch_speed import ITEM_COST, BatchKey, BatchSpeeds, BatchTime, input_cost
 from heedful.serving.metrics import ServerMetrics
-from heedful.serving.problems import ProblemError, to_problem
+from heedful.serving.problems import ProblemError, shutting_down, to_problem
 from heedful.serving.protocol import (
     Item,
     ItemError,
@@ -37,6 +29,7 @@ from heedful.serving.protocol import (
     StreamPart,
 )
 from heedful.serving.queued_inputs import BatchGroup, QueuedInput, QueuedRequest
+from heedful.serving.service import find_model
 from heedful.serving.settings import ServerSettings
 from heedful.serving.supervisor import WorkerLink
 
@@ -67,11 +60,9 @@ class Scheduler:
         self._busy_until: dict[WorkerLink, float] = {}
         self._shared_batches: dict[str, _SharedBatch] = {}  # by model, if the last one was shared
         self._groups: dict[BatchKey, BatchGroup] = {}
-        self._num_queued = self._num_active = 0
+        self._num_queued = 0
         self._speeds = BatchSpeeds()
         self._timer: asyncio.TimerHandle | None = None
-        self._idle = asyncio.Event()
-        self._idle.set()
         self.is_draining = False
 
     # ----- workers
@@ -127,11 +118,6 @@ class Scheduler:
                 examples.append((size * input_cost(model.example), time))
             self._speeds.set_examples(model.name, examples)
 
-    async def drain(self) -> None:
-        """Refuse new requests, and wait until those that were admitted are answered."""
-        self.is_draining = True
-        await self._idle.wait()
-
     # ----- requests
 
     async def predict(
@@ -163,7 +149,6 @@ class Scheduler:
         ]
         group.entries.extend(entries)
         self._count(entries, +1)
-        self._begin()
         try:
             self._send_batches()
             async with asyncio.timeout_at(deadline):
@@ -172,7 +157,6 @@ class Scheduler:
             raise _too_late() from None
         finally:
             self._give_up(key, entries)
-            self._end()
 
     async def stream(
         self, model: str, value: Any, options: Mapping[str, Any], *, timeout: float | None = None
@@ -185,7 +169,6 @@ class Scheduler:
             raise self._reject("streams", "too many answers are being streamed", 1.0)
         item = Item(next(_item_ids), value)
         queue = link.stream(StreamCall(model, item, options))
-        self._begin()
         self._metrics.streams.inc()
         try:
             while True:
@@ -205,19 +188,16 @@ class Scheduler:
             if link.has_stream(queue):
                 self._cancel(link, item.id, is_running=lambda: link.has_stream(queue))
             self._metrics.streams.dec()
-            self._end()
 
     def _check_model(self, name: str) -> None:
         """Raise ProblemError unless a worker can predict with this model now."""
         if self.is_draining:
             self._metrics.rejected.labels("draining").inc()
-            raise ProblemError(503, "the server is shutting down", "try again", retry_after=5.0)
+            raise shutting_down()
         if not self.links:
-            self._metrics.rejected.labels("not ready").inc()
+            self._metrics.rejected.labels("not_ready").inc()
             raise ProblemError(503, "no worker is ready", "try again", retry_after=1.0)
-        if name not in self._models:
-            message = f"no model has this name{did_you_mean(name, self._models)}"
-            raise ProblemError(404, message, choices_hint(self._models), field="model")
+        find_model(self, name)
 
     def _deadline(self, timeout: float | None) -> float:
         limit = self._settings.timeout
@@ -383,15 +363,6 @@ class Scheduler:
             entry.group.cost += sign * entry.cost
         self._num_queued += sign * len(entries)
         self._metrics.queue_items.set(self._num_queued)
-
-    def _begin(self) -> None:
-        self._num_active += 1
-        self._idle.clear()
-
-    def _end(self) -> None:
-        self._num_active -= 1
-        if not self._num_active:
-            self._idle.set()
 
 
 def _too_late() -> ProblemError:

@@ -1,7 +1,8 @@
 """Checks before all routes: access, sizes, and clients that hang up.
 
 `Guard` is ASGI middleware around the whole application: it checks Host, Origin and token, reads the
-body within its limits, cancels the route when the client hangs up, and counts answers.
+body within its limits, cancels the route when the client hangs up, and counts answers. Invariant: a
+request that it has passed on gets an answer before the server ends.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from heedful.serving.metrics import ServerMetrics
-from heedful.serving.problems import LIBRETRANSLATE_PATHS, ProblemError
+from heedful.serving.problems import LIBRETRANSLATE_PATHS, ProblemError, shutting_down
 from heedful.serving.settings import LOOPBACK_NAMES, ServerSettings
 
 ASGIMessage = MutableMapping[str, Any]
@@ -35,6 +36,14 @@ class Guard:
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: ServerMetrics) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
+        self._running: set[asyncio.Future[None]] = set()  # what is being answered
+
+    async def drain(self, seconds: float) -> None:
+        """Wait until all requests are answered; those that take longer get 503."""
+        if self._running:
+            _, late = await asyncio.wait(self._running, timeout=seconds)
+            for task in late:
+                task.cancel()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -51,11 +60,12 @@ class Guard:
         try:
             headers = _unique_headers(scope)
             self._check_caller(scope["method"], scope["path"], headers)
-            body = await self._read_body(headers, receive)
+            body = await self._read_body(headers, receive, scope["path"])
             if body is not None:
                 await self._run(scope, body, receive, send_counted)
         except ProblemError as problem:
-            await send_problem(problem, scope["path"], send_counted)
+            if status == _HANG_UP:  # else it is a stream that has begun: it is cut off
+                await send_problem(problem, scope["path"], send_counted)
         finally:
             route = getattr(scope.get("route"), "path", "other")
             seconds = asyncio.get_running_loop().time() - start
@@ -84,7 +94,9 @@ class Guard:
         if not is_open and method != "OPTIONS":
             check_token(settings, token if scheme.lower() == "bearer" else None)
 
-    async def _read_body(self, headers: dict[str, str], receive: Receive) -> bytes | None:
+    async def _read_body(
+        self, headers: dict[str, str], receive: Receive, path: str
+    ) -> bytes | None:
         """Return the whole body; None if the client hangs up. Raises ProblemError over a limit."""
         most = self._settings.max_body
         if headers.get("content-encoding", "identity").lower() != "identity":
@@ -109,7 +121,7 @@ class Guard:
             _refuse(408, "the body did not come in time", "send it faster, or in parts")
         body = b"".join(parts)
         if body:
-            _check_content(headers.get("content-type", ""), body)
+            _check_content(headers.get("content-type", ""), body, path in LIBRETRANSLATE_PATHS)
         return body
 
     async def _run(
@@ -137,8 +149,12 @@ class Guard:
             return {"type": "http.request", "body": body, "more_body": False}
 
         task = asyncio.ensure_future(self._app(scope, receive_body, send_answer))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
         try:
             await asyncio.wait({task, hang_up}, return_when=asyncio.FIRST_COMPLETED)
+            if task.cancelled():  # by `drain`
+                raise shutting_down()
             if not task.done() and not is_answered:
                 task.cancel()
             with suppress(asyncio.CancelledError):
@@ -170,8 +186,8 @@ def _unique_headers(scope: MutableMapping[str, Any]) -> dict[str, str]:
     return headers
 
 
-def _check_content(content_type: str, body: bytes) -> None:
-    """Raise ProblemError unless a body is a form or JSON that every program reads alike."""
+def _check_content(content_type: str, body: bytes, may_be_form: bool) -> None:
+    """Raise ProblemError unless a body is JSON that every program reads alike, or a form."""
     if content_type == "application/json":  # as nearly all; the parser is slow
         check_json_text(body)
         return
@@ -179,8 +195,10 @@ def _check_content(content_type: str, body: bytes) -> None:
     message["content-type"] = content_type
     charset = str(message.get_param("charset", "utf-8")).lower()
     kind = message.get_content_type() if content_type else ""
-    if charset not in ("utf-8", "utf8", "us-ascii") or kind not in ("application/json", _FORM):
-        _refuse(415, "this type of body is not read", "send Content-Type: application/json")
+    kinds = ("application/json", _FORM) if may_be_form else ("application/json",)
+    if charset not in ("utf-8", "utf8", "us-ascii") or kind not in kinds:
+        hint = "send Content-Type: application/json, as `curl --json` does"
+        _refuse(415, "this type of body is not read", hint)
     if kind != _FORM:
         check_json_text(body)
 

@@ -23,7 +23,7 @@ from heedful.errors import ConfigError, CorruptRunError, HeedfulError, RunError
 from heedful.serving.app import build_app
 from heedful.serving.inspector import Explainer
 from heedful.serving.metrics import ServerMetrics
-from heedful.serving.problems import ProblemError
+from heedful.serving.problems import ProblemError, shutting_down
 from heedful.serving.scheduler import Scheduler
 from heedful.serving.security import Guard
 from heedful.serving.settings import ServerSettings
@@ -32,7 +32,7 @@ from heedful.serving.worker import ServingJob
 
 _BACKLOG = 2048  # connections; as uvicorn
 _HEADER_BYTES = 65_536
-_CLOSING_SECONDS = 5.0  # for answers that are being written when all are ready
+_CLOSING_SECONDS = 5.0  # for answers that are being written, and processes that are killed
 
 
 class _HTTPServer(uvicorn.Server):
@@ -50,8 +50,10 @@ class _JoinedWrites:
     leave an answer that has begun, which no load balancer can get from another server.
     """
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, unread_timeout: float) -> None:
+        """`unread_timeout` seconds after it was closed, what the client has not read is dropped."""
         self._transport, self._parts = transport, bytearray()
+        self._unread_timeout = unread_timeout
         self._loop = asyncio.get_running_loop()
 
     def __getattr__(self, name: str) -> Any:
@@ -65,6 +67,8 @@ class _JoinedWrites:
     def close(self) -> None:
         self._flush()
         self._transport.close()
+        if self._transport.get_write_buffer_size():
+            self._loop.call_later(self._unread_timeout, self._transport.abort)
 
     def _flush(self) -> None:
         parts, self._parts = self._parts, bytearray()
@@ -73,14 +77,16 @@ class _JoinedWrites:
 
 
 class HTTPProtocol(H11Protocol):
-    """Closes a connection whose headers do not come in time; uvicorn would wait for ever."""
+    """Ends a connection whose headers are late or whose answer is not read, unlike uvicorn."""
 
     header_timeout = 10.0
+    unread_timeout = 30.0
     _timer: asyncio.TimerHandle | None = None
 
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(_JoinedWrites(transport))  # type: ignore[arg-type]
+        joined = _JoinedWrites(transport, self.unread_timeout)
+        super().connection_made(joined)  # type: ignore[arg-type]
         self._wait_for_headers()
 
     @override
@@ -129,10 +135,12 @@ class Server:
         app = build_app(self._scheduler, settings, self._metrics, self._reload, explainer)
         if explainer is not None:
             self._supervisors.append(explainer.supervisor)
+        self._guard = Guard(app, settings, self._metrics)
+        limits = {"header_timeout": settings.header_timeout, "unread_timeout": settings.timeout}
         self._http = _HTTPServer(
             uvicorn.Config(
-                Guard(app, settings, self._metrics),
-                http=type("_", (HTTPProtocol,), {"header_timeout": settings.header_timeout}),
+                self._guard,
+                http=type("_", (HTTPProtocol,), limits),
                 lifespan="off",
                 log_config=None,
                 access_log=False,
@@ -145,6 +153,7 @@ class Server:
                 h11_max_incomplete_event_size=_HEADER_BYTES,
             )
         )
+        self._workers: asyncio.Task[None]
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -157,7 +166,7 @@ class Server:
         """Serve until a signal comes. Raises HeedfulError if that is not possible."""
         self._handle_signals()
         http = asyncio.create_task(self._http.serve([self._socket]))
-        workers = asyncio.create_task(self._run_workers())
+        self._workers = workers = asyncio.create_task(self._run_workers())
         try:
             await asyncio.wait({http, workers}, return_when=asyncio.FIRST_COMPLETED)
             if workers.done() and not workers.cancelled():
@@ -197,6 +206,8 @@ class Server:
             try:
                 await supervisor.reload(self._scheduler.drain_worker)
             except HeedfulError as error:
+                if self._scheduler.is_draining:
+                    raise shutting_down() from None
                 self._report(f"not reloaded: {error}")
                 message = "a run cannot be loaded; the one before is still served"
                 raise ProblemError(409, message, "the log of the server has the cause") from None
@@ -236,10 +247,8 @@ class Server:
         return [link for supervisor in self._supervisors for link in supervisor.kill()]
 
     async def _drain(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.shutdown_timeout):
-                await self._scheduler.drain()
-        self._http.should_exit = True
+        await self._guard.drain(self._settings.shutdown_timeout)
+        self._workers.cancel()
 
 
 def listen(settings: ServerSettings) -> socket.socket:

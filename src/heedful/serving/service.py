@@ -48,6 +48,14 @@ class Service(Protocol):
         ...
 
 
+def find_model(service: Service, name: str, field: str = "model") -> ModelInfo:
+    """Return the model of this name, which `field` of a request has."""
+    if name not in service.models:
+        hint = "GET /v1/models lists the models"
+        raise ProblemError(404, "no model of this name is here", hint, field=field)
+    return service.models[name]
+
+
 def choose_model(service: Service, route: str, name: str | None) -> ModelInfo:
     """Return the model of a request: by default the first of the route."""
     fitting = {model.name: model for model in service.models.values() if model.route == route}

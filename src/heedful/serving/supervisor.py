@@ -192,53 +192,51 @@ class Supervisor:
         """`report` prints a line; `max_restarts` without an answer, 0 for any number."""
         self._job, self._name, self._report, self._on_steps = job, name, report, on_steps
         self._on_ready, self._on_lost, self._max_restarts = on_ready, on_lost, max_restarts
-        self._link: WorkerLink | None = None
-        self._starting: set[WorkerLink] = set()
-        self._lock = asyncio.Lock()
+        self._link: WorkerLink | None = None  # the last that was ready
+        self._links: set[WorkerLink] = set()  # all that have not died
+        self._death = asyncio.Event()
+        self._lock = asyncio.Lock()  # of a worker that starts
 
     async def start(self) -> None:
-        """Start a worker and use it once it is ready; raises HeedfulError if it does not get so.
-
-        It replaces the worker that is there, which is returned to the caller's `on_lost` only if
-        it dies: `reload` drains it.
-        """
+        """Start a worker and use it once it is ready; raises HeedfulError if it does not get so."""
         link = WorkerLink(self._job, self._name, self._on_steps)
-        self._starting.add(link)
+        self._links.add(link)
+        link.died.add_done_callback(lambda _: self._links.discard(link))
         try:
             await link.ready
             await self._on_ready(link)
         except BaseException:
             link.kill()
             raise
-        finally:
-            self._starting.discard(link)
         self._link = link
-        link.died.add_done_callback(lambda _: self._on_lost(link))
+        link.died.add_done_callback(lambda _: self._lose(link))
+
+    def _lose(self, link: WorkerLink) -> None:
+        self._on_lost(link)
+        self._death.set()
 
     async def reload(self, drain: Callable[[WorkerLink], Any]) -> None:
         """Load the runs again in a new worker, then let the old one finish; raises as `start`."""
         async with self._lock:
             old = self._link
             await self.start()
-            if old is not None:
-                await drain(old)
-                old.kill()
+        if old is not None:
+            await drain(old)
+            old.kill()
 
     async def keep_alive(self) -> None:
         """Replace a worker that dies, for ever; raises HeedfulError after too many in a row."""
         num_deaths = 0
-        while True:
-            assert self._link is not None
-            link = self._link
-            error = await asyncio.shield(link.died)
-            if link is not self._link:  # replaced, and killed
-                continue
+        while await self._death.wait():
+            self._death.clear()
             async with self._lock:
-                if link is not self._link:
+                link = self._link
+                if link is None or not link.died.done():  # another one was replaced, and killed
                     continue
-                num_deaths = 0 if link.has_answered else num_deaths
+                num_deaths, error = 0 if link.has_answered else num_deaths, link.died.result()
+                hint = "it is started again; if memory ran out, lower --max-batch"
+                self._report(f"{error.location}: {error.message}\n  {hint}")
                 while self._link is link:
-                    self._report(f"{error}")
                     num_deaths += 1
                     if self._max_restarts and num_deaths > self._max_restarts:
                         raise error
@@ -246,12 +244,13 @@ class Supervisor:
                     await asyncio.sleep(min(first * 2 ** (num_deaths - 1), most))
                     try:
                         await self.start()
+                        self._report(f"{self._name}: ready again")
                     except HeedfulError as failure:
                         error = failure
+                        self._report(f"{error}")
 
     def kill(self) -> list[WorkerLink]:
         """Kill all processes, and return them."""
-        links = [*self._starting, *([self._link] if self._link else ())]
-        for link in links:
+        for link in self._links:
             link.kill()
-        return links
+        return list(self._links)

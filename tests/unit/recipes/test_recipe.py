@@ -331,6 +331,11 @@ def test_misplaced_key_of_a_file_suggests_the_section(tmp_path):
     )
 
 
+def test_key_of_a_file_with_part_of_a_name_suggests_the_name(tmp_path):
+    text = load_error(write_files(tmp_path, mine="decoding: {beam: 3}"))
+    assert text.endswith("did you mean 'decoding.beam_size'?\n  rename it to 'beam_size'")
+
+
 @pytest.mark.parametrize("name", ["bahdanau", "luong", "nothing-like-it", "trasformer-2017"])
 def test_unknown_recipe_suggests_similar_names(name):
     text = load_error(name)

@@ -69,6 +69,27 @@ def test_stream_of_a_bad_input_is_an_error(models):
     assert (part.status, part.field) == (422, "input")
 
 
+def test_cancelled_items_end_within_two_steps(models, monkeypatch):
+    model, num_running = models.models["translation"], []
+    *leaving, neighbor = items(["a b", "b a", "c a", "a a"])
+
+    def count(num_hypotheses):
+        num_running.append(num_hypotheses)
+        if len(num_running) == 5:
+            parallel.cancelled.update(item.id for item in leaving)
+
+    monkeypatch.setattr(model, "_count_steps", count)
+    options = {"beam_size": 1}
+    results = models.answer(PredictCall("translation", [*leaving, neighbor], options))
+    parallel.cancelled.clear()
+    assert num_running[:5] == [4] * 5
+    assert set(num_running[5 + 2 :]) == {1}
+    assert results[:3] == [ItemError(499, "cancelled")] * 3
+    (alone,) = models.answer(PredictCall("translation", [Item(next(IDS), "a a", 4)], options))
+    assert results[3]["tokens"] == alone["tokens"]
+    assert results[3]["log_probs"] == pytest.approx(alone["log_probs"], abs=2e-6)
+
+
 def test_cancelled_items_are_not_predicted(models):
     gone, wanted = items(["a b", "c"])
     parallel.cancelled.add(gone.id)

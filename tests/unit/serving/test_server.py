@@ -43,6 +43,9 @@ class Transport(asyncio.Transport):
     def is_closing(self):
         return False
 
+    def get_write_buffer_size(self):
+        return 0
+
     def close(self):
         """Keep it open."""
 
@@ -81,6 +84,24 @@ def test_response_is_sent_in_one_write():
     (piece,) = send_answer()
     assert piece.startswith(b"HTTP/1.1 200 OK")
     assert b"end" in piece
+
+
+def test_connection_of_a_client_that_reads_nothing_is_ended():
+    class Protocol(HTTPProtocol):
+        unread_timeout = 0.05
+
+    async def leave_unread():
+        config, is_lost = uvicorn.Config(None, log_config=None), asyncio.Event()
+        protocol = Protocol(config, ServerState(), {})
+        protocol.connection_lost = lambda error: is_lost.set()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            await asyncio.get_running_loop().create_connection(lambda: protocol, sock=ours)
+            protocol.transport.write(bytes(10_000_000))
+            protocol.transport.close()
+            await asyncio.wait_for(is_lost.wait(), 10)
+
+    asyncio.run(leave_unread())
 
 
 def test_stream_chunks_are_sent_separately():
