@@ -1,4 +1,4 @@
-"""Requests of the inspector: settings, undo and redo, links, keys, and what is shown if one fails."""
+"""Requests of the inspector: settings, undo and redo, links, keys, and failed requests."""
 
 import json
 import re

@@ -314,7 +314,7 @@ class TestBrowser:
         assert messages == []
 
     def test_edited_word_leaves_the_former_bars_as_ghosts(self, open_page, pages):
-        """The first text is typed before the example of the page was read: that is no former one."""
+        """The first text may be typed before the example of the page was explained."""
         from playwright.sync_api import expect
 
         name, texts = "attention-classifier-small", ("abcdefgh yz", "qrstuvwx")

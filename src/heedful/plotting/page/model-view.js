@@ -2,13 +2,12 @@
 //
 // VIEWS says what the page of a task has: the editor of its input, whether its output can be continued from a
 // token, and whether what was shown before another input stays beside the new. Panes are those of the inspector.
+// Those of images are added by model-images.js.
 
 import { AttentionPane } from "./attention-pane.js";
 import { ContinuationPane } from "./continuation-pane.js";
 import { create, createButton, fill, onPlainKey, readData } from "./dom.js";
 import { EditPane } from "./edit-pane.js";
-import { ImageInput } from "./image-input.js";
-import { hasImage, ImagePane } from "./image-pane.js";
 import { KeyHelp } from "./key-help.js";
 import { LabelPane, TagPane } from "./label-pane.js";
 import { OutputPane } from "./output-pane.js";
@@ -20,26 +19,24 @@ import { TextInput } from "./text-input.js";
 const KEY_DELAY = 60; // milliseconds after the last key
 const SELECTED_FIELDS = ["view", "row", "column"];
 const FIRST_STATE = { input: "", options: {}, edits: [], prefix: [], view: 0, row: null, column: null };
-const BEAM = { name: "beam_size", label: "search", choices: [1, 2, 4, 5, 8].map((size) => [size, size === 1 ? "greedy" : `beam of ${size}`]) };
+export const BEAM = { name: "beam_size", label: "search", choices: [1, 2, 4, 5, 8].map((size) => [size, size === 1 ? "greedy" : `beam of ${size}`]) };
 const TEMPERATURE = {
   name: "temperature", label: "next token",
   choices: [[0, "most probable"], [0.5, "drawn at temperature 0.5"], [0.8, "drawn at temperature 0.8"], [1, "drawn at temperature 1"]],
 };
 const COUNT = { name: "max_new_tokens", label: "length", choices: [20, 40, 100, 200].map((count) => [count, `${count} tokens`]) };
-const VIEWS = {
+export const VIEWS = /** @type {Record<string, any>} */ ({
   translation: { input: TextInput, settings: [BEAM], hasPrefix: true },
-  captioning: { input: ImageInput, settings: [BEAM], hasPrefix: true },
   "language-modeling": { input: TextInput, settings: [TEMPERATURE, COUNT], hasPrefix: true, canRepeat: true },
   classification: { input: TextInput, settings: [], comparesInputs: true },
   tagging: { input: TextInput, settings: [], comparesInputs: true },
-};
+});
 /** @type {import("./types").Pane[]} */
-const MODEL_PANES = [
+export const MODEL_PANES = [
   { accepts: ({ result }) => "num_prompt_tokens" in result, element: ContinuationPane },
   { accepts: ({ result: { label } }) => label !== undefined, element: LabelPane },
   { accepts: ({ result: { tags } }) => tags !== undefined, element: TagPane },
   { accepts: ({ result: { text, num_prompt_tokens: numPrompt } }) => text !== undefined && numPrompt === undefined, element: OutputPane },
-  { accepts: hasImage, element: ImagePane },
   { accepts: ({ layers }) => layers.length > 0, element: AttentionPane },
   { accepts: ({ layers }) => layers.length > 0, element: StepPane, place: "aside" },
   { accepts: ({ layers }) => layers.length > 0, element: EditPane, place: "aside" },
