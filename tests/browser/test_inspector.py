@@ -1,5 +1,7 @@
 """The inspector in a real browser, on a real server: what it shows is what Python computes."""
 
+import re
+
 import pytest
 
 from heedful.attention.edits import AttentionEdit
@@ -55,7 +57,7 @@ def test_answer_for_a_text_that_was_changed_meanwhile_is_not_shown(open_page, tr
 
     page.route("**/v1/explain", hold, times=1)
     page.fill("textarea", "a b")
-    check_status(page).to_have_text("\u2026", timeout=TIMEOUT)
+    check_status(page).to_have_text(re.compile("^\u2026"), timeout=TIMEOUT)
     with page.expect_response("**/v1/explain", timeout=TIMEOUT):
         page.fill("textarea", "c d")  # is asked for a moment later
         held[0].fulfill(body=body, content_type="application/json")
@@ -131,7 +133,7 @@ def test_undo_and_links_restore_what_was_shown(open_page):
     other = open_page(edit_link(page))
     settle(other)
     assert (output(other), weights(other)) == seen[3]
-    assert max_difference(picture(other), picture(page)) <= 2  # of 255, at the edges of curves
+    assert max_difference(picture(other), picture(page)) <= 4  # of 255, at the edges of curves
     for expected, undo in zip(reversed(seen[:3]), ("button", "key", "button"), strict=True):
         is_key = undo == "key"
         page.evaluate("document.activeElement.blur()")

@@ -28,7 +28,10 @@ pytestmark = [pytest.mark.wide, pytest.mark.browser]
 
 
 def set_beam(page, size):
-    edit_by(page, lambda: (page.fill("[name=beam]", str(size)), page.press("[name=beam]", "Tab")))
+    edit_by(
+        page,
+        lambda: (page.fill("[name=beam_size]", str(size)), page.press("[name=beam_size]", "Tab")),
+    )
 
 
 def tree_of(translator, size=8):

@@ -1,8 +1,10 @@
 """A page of a run translates, searches and obeys edits as the run does, token for token."""
 
+import gzip
 import json
 import random
 import re
+from base64 import b64decode, b64encode
 from hashlib import sha256
 from importlib.util import find_spec
 
@@ -12,14 +14,14 @@ import heedful
 from heedful.attention.edits import AttentionEdit
 from heedful.conversion import page_export
 from heedful.conversion.exporting import export_run, sample_sources
-from heedful.conversion.page_export import PAGE_FILE, PageExporter
+from heedful.conversion.page_export import EXPORTER, PAGE_FILE, PageExporter
 from heedful.decoding.requests import Request
 from heedful.errors import DataError, RunError
-from heedful.plotting.html import to_script_json
 from heedful.plotting.page_graphs import check_operators
 from heedful.plotting.page_runner import PageRunner
 from heedful.runs import load_run
 from tests.commands import LETTERS
+from tests.equivalence.test_export import SMALL_RECIPES
 from tests.exporting import export, train_letters, write_recipe_run
 from tests.page_modules import NEEDS_NODE, open_browser
 
@@ -85,8 +87,9 @@ def edits_for(layers, chance):
     return [{"layer": layer["path"], "step": step, "set": {str(column): 1}, **head}]
 
 
-def test_attention_edits_match_python(exported):
-    chance, texts = random.Random(3), letters(30, seed=7)
+@pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.slow)])
+def test_attention_edits_match_python(exported, count):
+    chance, texts = random.Random(3), letters(count, seed=7)
     plain = exported.explain([{"input": text} for text in texts])
     edits = [edits_for(answer["layers"], chance) for answer in plain]
     requests = [{"input": text, "edits": one} for text, one in zip(texts, edits, strict=True)]
@@ -214,14 +217,22 @@ OPERATORS = {
 def test_exporter_refuses_a_page_with_an_incorrect_operator(exported, tmp_path):
     """A page whose digests are right, but whose interpreter has a bug."""
     page = exported.path.read_text()
-    worker = mutant = json.loads(part_of(page, "worker")[1])
+    packed = json.loads(part_of(page, "worker")[1])
+    worker = mutant = gzip.decompress(b64decode(packed)).decode()
     for right, wrong in OPERATORS.items():
         assert right in worker
         mutant = mutant.replace(right, wrong)
-    (tmp_path / PAGE_FILE).write_text(page.replace(to_script_json(worker), to_script_json(mutant)))
+    changed = b64encode(gzip.compress(mutant.encode())).decode()
+    (tmp_path / PAGE_FILE).write_text(page.replace(packed, changed))
     run = load_run(exported.run_dir)
     with pytest.raises(DataError, match=r"sample \d: the run gives"):
         PageExporter().compare(run, tmp_path, sample_sources(run))
+
+
+def test_size_is_bounded_by_that_of_the_compressed_weights(exported):
+    page = exported.path.read_text()
+    compressed = b64decode(json.loads(part_of(page, "weights")[1]))
+    assert len(page) <= 1.4 * len(compressed) + 150_000
 
 
 def test_all_parts_have_a_sha256_digest(exported):
@@ -264,6 +275,23 @@ def test_file_above_the_size_limit_raises(exporter, hint, tmp_path, monkeypatch)
         f"  {hint}; nothing was written"
     )
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL_RECIPES)
+def test_outputs_for_100_texts_match_python(name, tmp_path):
+    run_dir = write_recipe_run(name, tmp_path / "run")
+    run = load_run(run_dir)
+    if EXPORTER.unsupported_reason(run) is not None or run.config.task.name != "translation":
+        pytest.skip("refused, or of another task, which have tests of their own")
+    export(run_dir, "page", tmp_path / "page")
+    chance = random.Random(0)
+    texts = ["".join(chance.choices("abcdefgh ", k=chance.randint(1, 30))) for _ in range(100)]
+    requests = [("explain", {"input": text, "options": {"beam_size": 1}}) for text in texts]
+    answers = PageRunner.find().request(tmp_path / "page" / PAGE_FILE, requests)
+    translator = heedful.load(run_dir, device="cpu")
+    expected = [translator.translate(text, beam_size=1).token_ids for text in texts]
+    assert [tuple(answer["token_ids"]) for answer in answers] == [tuple(ids) for ids in expected]
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ from tests.page_modules import NEEDS_NODE, run_module
 
 pytestmark = [NEEDS_NODE, pytest.mark.wide]
 
-NUM_TEXTS = 400
+NUM_TEXTS, MANY = 400, 10_000
 WORDS = ("The", "girl's", "garden,", "puella", "cantat.", "stra\u00dfe")
 WORDS += ("\u0130stanbul", "\u039f\u0394\u039f\u03a3")
 PARTS = (
@@ -83,7 +83,7 @@ answer(input.texts.map((text, index) => {
 """
 
 
-def fuzzed_texts(seed):
+def fuzzed_texts(seed, count):
     chance = random.Random(seed)
     return [
         "".join(
@@ -96,7 +96,7 @@ def fuzzed_texts(seed):
             )
             for _ in range(chance.randrange(12))
         )
-        for _ in range(NUM_TEXTS)
+        for _ in range(count)
     ]
 
 
@@ -126,12 +126,13 @@ def shared(config, tokenizer):
     return SharedTokenizerConfig(tokenizer=config), TokenizerPair(tokenizer, tokenizer)
 
 
+@pytest.mark.parametrize("count", [NUM_TEXTS, pytest.param(MANY, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_javascript_tokenizer_matches_python(name):
+def test_javascript_tokenizer_matches_python(name, count):
     config = CONFIGS[name]
     tokenizer = build(config)
     described = describe_tokenizers(*shared(config, tokenizer))["shared"]
-    texts = [*TRAINING, *fuzzed_texts(name), ""]
+    texts = [*TRAINING, *fuzzed_texts(name, count), ""]
     chance = random.Random(0)
     ids = [[chance.randrange(len(tokenizer)) for _ in range(9)] for _ in texts]
     expected = [

@@ -12,6 +12,7 @@ equal.
 import base64
 import gzip
 import hashlib
+import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -214,25 +215,29 @@ def render_model_page(run: LoadedRun, precision: Precision) -> str:
         "labels": {"start": BOS_LABEL, "end": EOS_LABEL},
         **page_model.describe(run),
     }
-    compressed = gzip.compress(captured.weights, 9, mtime=0)
     shown = {"task": run.config.task.name, "beam_size": _beam_size(run.config.decoding)}
     parts = {
-        "model": description,
-        "weights": base64.b64encode(compressed).decode(),
-        "worker": bundle_modules("page-worker.js"),
+        "model": _pack(json.dumps(description, allow_nan=False).encode()),
+        "weights": _pack(captured.weights),
+        "worker": _pack(bundle_modules("page-worker.js").encode()),
         "page": {**shown, "examples": _examples(run)},
     }
+    has_images = run.config.task.name == "captioning"
     digests = {name: _sha256(to_script_json(part)) for name, part in parts.items()}
     return render_page(
         read_asset("model.html"),
         title=run.config.info.name or page_model.title,
-        styles=["attention_map.css", "caption.css", "panes.css", "model.css"],
-        scripts=["model-page.js"],
+        styles=["attention_map.css", *(["caption.css"] * has_images), "panes.css", "model.css"],
+        scripts=[*(["model-images.js"] * has_images), "model-page.js"],
         data={**parts, "digests": digests},
         page_type="model",
-        has_images=run.config.task.name == "captioning",
+        has_images=has_images,
         has_worker=True,
     )
+
+
+def _pack(content: bytes) -> str:
+    return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
 
 
 def _sha256(text: str) -> str:

@@ -183,6 +183,11 @@ def read_asset(name: str) -> str:
 
 
 _IMPORT = re.compile(r'^import (?:\{([^}]*)\} from )?"\./([^"]+)";\n', re.M)
+_COMMENT = re.compile(
+    r"""^\s*/\*\*(?:(?!\*/)[\s\S])*\*/\n|^[ \t]*//[^\n]*\n"""  # lines of comments
+    r"""|[ \t]+// [^"'`\n]*$|/\*\* @[^*\n]*\*/ ?""",  # behind or within a line
+    re.M,
+)
 _DEFINITION = re.compile(
     r"^(export )?(?:async )?(?:function|class|const|let) (\w+|[{[][^=]*)", re.M
 )
@@ -193,7 +198,7 @@ def bundle_modules(*entries: str, read: Callable[[str], str] = read_asset) -> st
     """Return ES modules and all that they import as one script: imported modules come first.
 
     Modules import names, or a module for its effects, from files beside them. As all of them share
-    a scope here, no two may define the same top-level name.
+    a scope here, no two may define the same top-level name. Comments and indentation are left out.
     """
     exports: dict[str, set[str]] = {}
     bodies: dict[str, str] = {}  # in the order of the script
@@ -212,7 +217,7 @@ def bundle_modules(*entries: str, read: Callable[[str], str] = read_asset) -> st
         for name in re.findall(r"\w+", " ".join(names for _, names in definitions)):
             owner = owners.setdefault(name, module)
             assert owner == module, f"{name} is defined in {owner} and in {module}"
-        body = re.sub(r"^export ", "", _IMPORT.sub("", source), flags=re.M)
+        body = re.sub(r"^export ", "", _COMMENT.sub("", _IMPORT.sub("", source)), flags=re.M)
         other = re.search(r"^(?:import|default|\{).*", body, re.M)
         assert not other, f"{module}: {other and other[0]}: import and export by name"
         bodies[module] = body
@@ -220,7 +225,8 @@ def bundle_modules(*entries: str, read: Callable[[str], str] = read_asset) -> st
     for entry in entries:
         if entry not in bodies:
             add(entry)
-    return '(() => {\n"use strict";\n' + "\n".join(bodies.values()) + "})();\n"
+    script = re.sub(r"^\s+", "", "\n".join(bodies.values()), flags=re.M)
+    return f'(() => {{\n"use strict";\n{script}}})();\n'
 
 
 def to_script_json(value: object) -> str:

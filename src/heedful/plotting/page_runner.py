@@ -15,6 +15,7 @@ from heedful.errors import DataError, check
 
 _PROGRAM = r"""
 const { readFileSync } = require("node:fs");
+const { gunzipSync } = require("node:zlib");
 const { path, requests } = JSON.parse(readFileSync(0, "utf8"));
 const page = readFileSync(path, "utf8");
 const start = '<script type="application/json" id=';
@@ -23,7 +24,8 @@ const textOf = (id) => page.match(patternOf(id))[1];
 const worker = {};
 const answers = new Map();
 worker.postMessage = ({ id, ...answer }) => answers.get(id)(answer);
-new Function("self", JSON.parse(textOf("worker")))(worker);
+const script = gunzipSync(Buffer.from(JSON.parse(textOf("worker")), "base64")).toString();
+new Function("self", script)(worker);
 const ask = (method, parameters, id) => new Promise((resolve) => {
   const start = performance.now();
   answers.set(id, (answer) => resolve({ ...answer, seconds: (performance.now() - start) / 1000 }));

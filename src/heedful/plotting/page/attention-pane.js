@@ -40,7 +40,7 @@ export class AttentionPane extends HTMLElement {
 
   #draw(needsFocus) {
     const view = chosenView(this.views, this.state);
-    if (!view) return this.figure.replaceChildren(create("p", "empty", "no attention to show"));
+    if (!view) return this.figure.replaceChildren(create("p", "empty", "This model has no attention whose weights could be shown."));
     const { row, column } = this.state;
     const { queries, keys, is_intra, overlays } = view.layer;
     const shown = view.weights ? new AttentionView() : new TiledAttention();

@@ -11,7 +11,7 @@ import { percent } from "./numbers.js";
 import { TokenRow } from "./token-row.js";
 
 const WHOLE_MAP = { row: null, column: null };
-const MAX_LINKED = 64; // more words than these are running text without links
+const MAX_LINKED = 40; // more words than these are running text without links
 const MAX_DESCRIBED = 20; // words of a label
 
 /** The label for screen readers: "girl: puella 93%, videt 3%". */

@@ -84,11 +84,24 @@ export function moveFocus(event, next) {
   next.focus();
 }
 
+/** Puts nodes into a place; those that are there already stay, and with them the focus. @type {(place: Element, nodes: Element[]) => void} */
+export function fill(place, nodes) {
+  const isFilled = nodes.length === place.children.length && nodes.every((node, index) => place.children[index] === node);
+  if (!isFilled) place.replaceChildren(...nodes);
+}
+
 /** @type {(text: string, title: string, action: () => void, isEnabled?: unknown) => HTMLButtonElement} */
 export function createButton(text, title, action, isEnabled = true) {
   const button = Object.assign(create("button", "", text), { type: "button", title, disabled: !isEnabled });
   button.addEventListener("click", action);
   return button;
+}
+
+/** What keys do that work everywhere but in fields for text. @type {(actions: Record<string, () => void>) => void} */
+export function onPlainKey(actions) {
+  document.addEventListener("keydown", ({ key, target, ctrlKey, metaKey, altKey }) => {
+    if (!ctrlKey && !metaKey && !altKey && !isTextField(target)) actions[key]?.();
+  });
 }
 
 /** Changes what the inspector shows; undo goes back to before it if it is an edit. @type {(pane: Element, changes: object, isEdit?: boolean) => void} */
@@ -98,5 +111,5 @@ export function emitChange(pane, changes, isEdit = true) {
 
 /** @type {(node: any) => boolean} */
 export function isTextField(node) {
-  return node.matches("input:not([type=radio], [type=range], [type=checkbox]), textarea, select");
+  return node instanceof Element && node.matches("input:not([type=radio], [type=range], [type=checkbox]), textarea, select");
 }

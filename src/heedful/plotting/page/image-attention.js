@@ -157,7 +157,7 @@ export class ImageAttention extends HTMLElement {
 
   #describe(word, cell) {
     if (cell === null) {
-      return word === null ? `${this.texts.length} words`
+      return word === null ? `${this.texts.length} ${this.texts.length === 1 ? "word" : "words"}`
         : describeWord(this.texts[word], this.summaries[word], this.gates?.[word] ?? null);
     }
     const grid = word === null ? this.mean : this.weights[word];

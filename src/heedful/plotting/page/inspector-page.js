@@ -2,7 +2,7 @@
 //
 // This page keeps the state and sends the requests; it knows no task and no mechanism. Add a view to PANES:
 // `accepts(explanation, model)` says whether it has something to show (the answer of /v1/explain, the entry of
-// /v1/models), `element` is its class, `isAside` puts it beside the others. The element has a setter `data`,
+// /v1/models), `element` is its class, `place` puts it beside the map, or below. The element has a setter `data`,
 // called with each answer ({ explanation, model, state, former, models }), and may have `select(state)`, called when
 // only fields of SELECTION were changed. It changes the state, and so the next request, by
 // emitChange(this, changes): undo goes back to before it, unless `isEdit` is false.
@@ -12,7 +12,8 @@
 import { AlignmentPane } from "./alignment-pane.js";
 import { AttentionPane } from "./attention-pane.js";
 import { ComparePane } from "./compare-pane.js";
-import { create, isTextField } from "./dom.js";
+import { ContinuationPane } from "./continuation-pane.js";
+import { create, createButton, fill, onPlainKey } from "./dom.js";
 import { EditPane } from "./edit-pane.js";
 import { download, ExportPane, svgToPng } from "./export-pane.js";
 import { ExpertPane } from "./expert-pane.js";
@@ -20,9 +21,11 @@ import { ForecastPane } from "./forecast-pane.js";
 import { GlimpsePane } from "./glimpse-pane.js";
 import { ImageInput } from "./image-input.js";
 import { hasImage, ImagePane } from "./image-pane.js";
-import "./map-canvas.js";
 import { LabelPane, TagPane } from "./label-pane.js";
+import "./key-help.js";
+import "./map-canvas.js";
 import { MoviePane } from "./movie-pane.js";
+import "./options-form.js";
 import { OutputPane } from "./output-pane.js";
 import { ServerModels } from "./source.js";
 import { formatFragment, History, parseFragment } from "./state.js";
@@ -33,20 +36,21 @@ import { TreePane } from "./tree-pane.js";
 /** @type {import("./types").Pane[]} */
 const PANES = [
   { accepts: ({ result }) => !["tags", "quantiles", "glimpses"].some((name) => name in result), element: OutputPane },
+  { accepts: ({ result, layers }) => "num_prompt_tokens" in result && layers.length === 0, element: ContinuationPane },
   { accepts: ({ result: { label, probabilities } }) => typeof label === "string" && Boolean(probabilities), element: LabelPane },
   { accepts: ({ result: { tags } }) => Boolean(tags), element: TagPane },
   { accepts: ({ result: { quantiles } }) => Boolean(quantiles), element: ForecastPane },
   { accepts: ({ result: { glimpses } }) => Boolean(glimpses), element: GlimpsePane },
   { accepts: hasImage, element: ImagePane },
   { accepts: ({ layers, result }) => layers.length > 0 || !result.glimpses, element: AttentionPane },
-  { accepts: ({ experts }) => experts?.some(({ tokens }) => tokens.length), element: ExpertPane },
-  { accepts: ({ result }) => result.tree?.length > 1, element: TreePane },
-  { accepts: () => true, element: ComparePane },
-  { accepts: () => true, element: MoviePane },
-  { accepts: ({ layers }) => layers.length > 0, element: StepPane, isAside: true },
-  { accepts: ({ layers }) => layers.length > 0, element: AlignmentPane, isAside: true },
-  { accepts: ({ layers }) => layers.length > 0, element: EditPane, isAside: true },
-  { accepts: () => true, element: ExportPane, isAside: true },
+  { accepts: ({ experts }) => experts?.some(({ tokens }) => tokens.length), element: ExpertPane, place: "more" },
+  { accepts: ({ result }) => result.tree?.length > 1, element: TreePane, place: "more" },
+  { accepts: () => true, element: ComparePane, place: "more" },
+  { accepts: () => true, element: MoviePane, place: "more" },
+  { accepts: ({ layers }) => layers.length > 0, element: StepPane, place: "aside" },
+  { accepts: ({ layers }) => layers.length > 0, element: AlignmentPane, place: "aside" },
+  { accepts: () => true, element: EditPane, place: "aside" },
+  { accepts: () => true, element: ExportPane, place: "aside" },
 ];
 /** @type {import("./types").InputEditor[]} */
 const INPUTS = [
@@ -56,12 +60,15 @@ const INPUTS = [
 ];
 const DELAY = 150; // milliseconds after the last key
 const POLL = 500; // milliseconds while models are loaded
+const SECOND = 1000; // milliseconds
 const SELECTION = ["view", "row", "column", "other"];
 const INITIAL = { model: "", input: null, options: {}, edits: [], prefix: [], view: 0, row: null, column: null, other: null };
 
 const form = /** @type {any} */ (document.querySelector(".request"));
-const [statusLine, inputPlace, main, aside] =
-  [".status", ".input", ".panes > .stack", ".panes > aside"].map((selector) => document.querySelector(selector));
+const [statusLine, notice, inputPlace, settings, results, main, aside, more] = /** @type {any[]} */ (
+  [".status", ".notice", ".input", "options-form", ".panes", ".panes > .stack", ".panes > aside", ".panes > .more"]
+    .map((selector) => document.querySelector(selector)));
+const PLACES = /** @type {[Element, string | undefined][]} */ ([[main, undefined], [aside, "aside"], [more, "more"]]);
 const models = new ServerModels();
 const state = new History(parseFragment(location.hash, INITIAL), update);
 const explanations = new WeakMap(); // of states
@@ -69,24 +76,51 @@ const panes = new Map(PANES.map((pane) => [pane, new pane.element()]));
 let editor = /** @type {any} */ (null);
 let isTyping = false;
 let timer = 0;
+let clock = 0; // counts the seconds of a request
 let staleTrace = ""; // which the server holds no more
+
+/** @type {(...content: (string | Node)[]) => void} */
+function showStatus(...content) {
+  clearInterval(clock);
+  statusLine.replaceChildren(...content);
+  statusLine.classList.remove("error");
+  results.classList.remove("old");
+}
+
+function showWaiting() {
+  showStatus("\u2026");
+  const start = Date.now();
+  clock = setInterval(() => {
+    statusLine.textContent = `\u2026 ${Math.round((Date.now() - start) / SECOND)} s`;
+    results.classList.add("old");
+  }, SECOND);
+}
+
+/** What is shown stays, as an answer to an older request. */
+function showError(error, repeat = explain) {
+  if (error.name === "AbortError") return; // another request took its place
+  showStatus(error.message, ...(error.isTemporary ? [" ", createButton("try again", "send the same request", repeat)] : []));
+  statusLine.classList.add("error");
+  results.classList.add("old");
+}
 
 async function explain() {
   const asked = state.value;
-  statusLine.textContent = "\u2026";
+  showWaiting();
   try {
     explanations.set(asked, await models.explain(models.requestOf(asked)));
   } catch (error) {
-    if (error.name !== "AbortError") statusLine.textContent = error.message;
+    showError(error);
     return;
   }
   if (asked !== state.value) return; // it was changed meanwhile, and is asked for again
-  statusLine.textContent = "";
+  showStatus();
   draw();
 }
 
 function update(value) {
   history.replaceState(null, "", formatFragment(value));
+  document.title = `${value.model} \u00b7 heedful`;
   showRequest(value);
   clearTimeout(timer);
   timer = setTimeout(explain, DELAY);
@@ -94,7 +128,10 @@ function update(value) {
 
 function showRequest({ model, input, options }) {
   form.model.value = model;
-  form.beam.value = options.beam_size ?? "";
+  if (JSON.stringify(settings.value) !== JSON.stringify(options) || settings.model !== model) {
+    settings.data = { schema: models.byName[model].options, value: options };
+    settings.model = model;
+  }
   const { element } = INPUTS.find(({ accepts }) => accepts(models.byName[model]));
   if (editor?.constructor !== element) {
     editor = new element();
@@ -106,15 +143,12 @@ function showRequest({ model, input, options }) {
 function draw() {
   const explanation = explanations.get(state.value);
   const model = models.byName[state.value.model];
-  const before = state.former.at(-1);
-  const former = before?.model === model.id ? explanations.get(before) ?? null : null;
+  const before = state.latest((value) => explanations.has(value));
+  const former = before?.model === model.id ? explanations.get(before) : null;
   const shown = PANES.filter((pane) => pane.accepts(explanation, model));
-  for (const [place, isAside] of /** @type {[Element, boolean][]} */ ([[main, false], [aside, true]])) {
-    const elements = shown.filter((pane) => Boolean(pane.isAside) === isAside).map((pane) => panes.get(pane));
-    if (elements.some((element, index) => place.children[index] !== element)) place.replaceChildren(...elements);
-    [...place.children].slice(elements.length).forEach((element) => element.remove());
-  }
-  for (const pane of shown) panes.get(pane).data = { explanation, model, state: state.value, former, models, canUndo: state.former.length > 0 };
+  for (const [node, place] of PLACES) fill(node, shown.filter((pane) => pane.place === place).map((pane) => panes.get(pane)));
+  const [canUndo, canRedo] = [state.former, state.undone].map((values) => values.length > 0);
+  for (const pane of shown) panes.get(pane).data = { explanation, model, state: state.value, former, models, canUndo, canRedo };
 }
 
 function select(changes) {
@@ -135,7 +169,12 @@ function undo() {
   state.undo();
 }
 
-/** Undo takes back all that was typed without another change in between. */
+function redo() {
+  isTyping = false;
+  state.redo();
+}
+
+/** Undo takes back all that was typed until the field was left, or something else changed. */
 function changeInput() {
   const isNew = JSON.stringify(editor.value) !== JSON.stringify(state.value.input);
   if (!isNew) return;
@@ -143,10 +182,10 @@ function changeInput() {
   isTyping = true;
 }
 
-/** The input stays if the same element edits it. */
+/** The input stays if another model of the same task reads it. */
 async function changeModel() {
   const [former, model] = [state.value.model, form.model.value].map((name) => models.byName[name]);
-  const isKept = [former, model].every(isText);
+  const isKept = former.task === model.task && isText(former) && isText(model);
   change({ ...INITIAL, model: model.id, input: isKept ? state.value.input : await exampleOf(model) });
 }
 
@@ -170,13 +209,13 @@ async function renderFile(format, figure) {
   return format === "png" ? svgToPng(text) : new Blob([text]);
 }
 
-async function exportFile({ format, figure }) {
-  statusLine.textContent = "\u2026";
+async function exportFile(file) {
+  showWaiting();
   try {
-    download(await renderFile(format, figure), `attention.${format}`);
-    statusLine.textContent = "";
+    download(await renderFile(file.format, file.figure), `attention.${file.format}`);
+    showStatus();
   } catch (error) {
-    statusLine.textContent = error.message;
+    showError(error, () => exportFile(file));
   }
 }
 
@@ -190,37 +229,48 @@ async function listModels() {
   }
 }
 
-async function start() {
+async function loadModels() {
   let served = await listModels();
   while (served.length === 0) {
-    statusLine.textContent = "the models are being loaded \u2026";
+    showStatus("the models are being loaded \u2026");
     await new Promise((resolve) => { setTimeout(resolve, POLL); });
     served = await models.list();
   }
   models.byName = Object.fromEntries(served.map((model) => [model.id, model]));
   form.model.replaceChildren(...served.map(({ id, task }) => Object.assign(create("option", "", `${id} (${task})`), { value: id })));
-  const { model, input } = state.value;
-  const first = models.byName[model] ?? served[0];
-  state.change({ model: first.id, input: input ?? await exampleOf(first) });
+}
+
+/** Shows what a link holds; of a model that is not served here, the first one and its example. */
+async function openLink(linked, isEdit) {
+  const isServed = linked.model in models.byName;
+  notice.textContent = linked.model && !isServed ? `This link shows the model ${linked.model}, which is not served here.` : "";
+  const shown = isServed ? linked : { ...INITIAL, model: Object.keys(models.byName)[0] };
+  state.change({ ...shown, input: shown.input ?? await exampleOf(models.byName[shown.model]) }, isEdit);
+}
+
+async function start() {
+  try {
+    await loadModels();
+    await openLink(state.value, false);
+  } catch (error) {
+    showError(error, start);
+  }
 }
 
 form.addEventListener("submit", (event) => event.preventDefault());
 form.model.addEventListener("change", changeModel);
-form.beam.addEventListener("change", () => {
-  const { beam_size: _, ...others } = state.value.options;
-  change({ options: form.beam.value ? { ...others, beam_size: +form.beam.value } : others });
-});
+settings.addEventListener("change", () => change({ options: settings.value }));
 inputPlace.addEventListener("change", changeInput);
+inputPlace.addEventListener("focusout", () => { isTyping = false; });
 document.addEventListener("change", (/** @type {any} */ { detail }) => detail?.changes && change(detail.changes, detail.isEdit));
 document.addEventListener("undo", undo);
+document.addEventListener("redo", redo);
 document.addEventListener("export", (/** @type {any} */ { detail }) => exportFile(detail));
 document.addEventListener("stale", (/** @type {any} */ { detail: { trace, error } }) => {
-  if (error.status !== 404) statusLine.textContent = error.message;
+  if (error.status !== 404) showError(error);
   else if (trace !== staleTrace) explain();
   staleTrace = trace;
 });
-document.addEventListener("keydown", (event) => {
-  const isPlain = !event.ctrlKey && !event.metaKey && !event.altKey;
-  if (event.key === "u" && isPlain && !isTextField(event.target)) undo();
-});
+addEventListener("hashchange", () => openLink(parseFragment(location.hash, INITIAL), true));
+onPlainKey({ u: undo, r: redo });
 start();

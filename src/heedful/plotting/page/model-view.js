@@ -2,13 +2,13 @@
 //
 // VIEWS says what the page of a task has: the editor of its input, whether its output can be continued from a
 // token, and whether what was shown before another input stays beside the new. Panes are those of the inspector.
+// Those of images are added by model-images.js.
 
 import { AttentionPane } from "./attention-pane.js";
 import { ContinuationPane } from "./continuation-pane.js";
-import { create, createButton, isTextField, readData } from "./dom.js";
+import { create, createButton, fill, onPlainKey, readData } from "./dom.js";
 import { EditPane } from "./edit-pane.js";
-import { ImageInput } from "./image-input.js";
-import { hasImage, ImagePane } from "./image-pane.js";
+import { KeyHelp } from "./key-help.js";
 import { LabelPane, TagPane } from "./label-pane.js";
 import { OutputPane } from "./output-pane.js";
 import { PageModels } from "./page-models.js";
@@ -19,29 +19,27 @@ import { TextInput } from "./text-input.js";
 const KEY_DELAY = 60; // milliseconds after the last key
 const SELECTED_FIELDS = ["view", "row", "column"];
 const FIRST_STATE = { input: "", options: {}, edits: [], prefix: [], view: 0, row: null, column: null };
-const BEAM = { name: "beam_size", label: "search", choices: [1, 2, 4, 5, 8].map((size) => [size, size === 1 ? "greedy" : `beam of ${size}`]) };
+export const BEAM = { name: "beam_size", label: "search", choices: [1, 2, 4, 5, 8].map((size) => [size, size === 1 ? "greedy" : `beam of ${size}`]) };
 const TEMPERATURE = {
   name: "temperature", label: "next token",
   choices: [[0, "most probable"], [0.5, "drawn at temperature 0.5"], [0.8, "drawn at temperature 0.8"], [1, "drawn at temperature 1"]],
 };
 const COUNT = { name: "max_new_tokens", label: "length", choices: [20, 40, 100, 200].map((count) => [count, `${count} tokens`]) };
-const VIEWS = {
+export const VIEWS = /** @type {Record<string, any>} */ ({
   translation: { input: TextInput, settings: [BEAM], hasPrefix: true },
-  captioning: { input: ImageInput, settings: [BEAM], hasPrefix: true },
   "language-modeling": { input: TextInput, settings: [TEMPERATURE, COUNT], hasPrefix: true, canRepeat: true },
   classification: { input: TextInput, settings: [], comparesInputs: true },
   tagging: { input: TextInput, settings: [], comparesInputs: true },
-};
+});
 /** @type {import("./types").Pane[]} */
-const MODEL_PANES = [
+export const MODEL_PANES = [
   { accepts: ({ result }) => "num_prompt_tokens" in result, element: ContinuationPane },
   { accepts: ({ result: { label } }) => label !== undefined, element: LabelPane },
   { accepts: ({ result: { tags } }) => tags !== undefined, element: TagPane },
   { accepts: ({ result: { text, num_prompt_tokens: numPrompt } }) => text !== undefined && numPrompt === undefined, element: OutputPane },
-  { accepts: hasImage, element: ImagePane },
   { accepts: ({ layers }) => layers.length > 0, element: AttentionPane },
-  { accepts: ({ layers }) => layers.length > 0, element: StepPane, isAside: true },
-  { accepts: ({ layers }) => layers.length > 0, element: EditPane, isAside: true },
+  { accepts: ({ layers }) => layers.length > 0, element: StepPane, place: "aside" },
+  { accepts: ({ layers }) => layers.length > 0, element: EditPane, place: "aside" },
 ];
 
 /** Answers while its user types. Edits are those of the inspector; u is undo. */
@@ -94,7 +92,7 @@ export class ModelView extends HTMLElement {
     const settings = this.view.settings.map(({ label }, index) => create("label", "", `${label} `, this.selects[index]));
     const again = this.view.canRepeat ? [createButton("draw again", "another continuation", () => this.#drawAgain())] : [];
     this.fields = Object.assign(create("fieldset", "", this.editor, ...settings, ...again), { disabled: true });
-    const request = create("form", "request", this.fields);
+    const request = create("form", "request", this.fields, new KeyHelp());
     this.replaceChildren(request, this.examples, this.statusLine, create("div", "results panes", this.stack, this.aside));
     request.addEventListener("submit", (event) => event.preventDefault());
   }
@@ -108,11 +106,10 @@ export class ModelView extends HTMLElement {
       select.addEventListener("change", () => this.#setOption(select.name, Number(select.value)));
     }
     this.addEventListener("change", (/** @type {any} */ { detail }) => detail?.changes && this.#change(detail.changes, detail.isEdit));
-    this.addEventListener("undo", () => this.#undo());
-    document.addEventListener("keydown", (event) => {
-      const isPlain = !event.ctrlKey && !event.metaKey && !event.altKey;
-      if (event.key === "u" && isPlain && !isTextField(event.target)) this.#undo();
-    });
+    this.editor.addEventListener("focusout", () => { this.#isTyping = false; });
+    const actions = { undo: () => this.#undo(), redo: () => this.#redo() };
+    for (const [name, action] of Object.entries(actions)) this.addEventListener(name, action);
+    onPlainKey({ u: actions.undo, r: actions.redo });
   }
 
   #showStatus(text, isError = false) {
@@ -155,21 +152,18 @@ export class ModelView extends HTMLElement {
     const state = this.#state.value;
     const explanation = this.#explanations.get(state);
     if (!explanation) return; // of an input that was changed meanwhile
-    const before = this.#state.former.at(-1);
+    const before = this.#state.latest((value) => this.#explanations.has(value));
     const isComparable = before && (this.view.comparesInputs || before.input === state.input);
-    const former = isComparable ? this.#explanations.get(before) ?? null : null;
+    const former = isComparable ? this.#explanations.get(before) : null;
     const model = { options: { properties: this.view.hasPrefix ? { prefix_tokens: {} } : {} }, input: {} };
     this.classList.toggle("without-attention", explanation.layers.length === 0);
     const shown = MODEL_PANES.filter((pane) => pane.accepts(explanation, model));
-    for (const [place, isAside] of /** @type {[Element, boolean][]} */ ([[this.stack, false], [this.aside, true]])) {
-      const elements = shown.filter((pane) => Boolean(pane.isAside) === isAside).map((pane) => this.panes.get(pane));
-      if (elements.length !== place.children.length || elements.some((element, index) => place.children[index] !== element)) {
-        place.replaceChildren(...elements);
-      }
+    for (const node of [this.stack, this.aside]) {
+      fill(node, shown.filter(({ place }) => (place === "aside") === (node === this.aside)).map((pane) => this.panes.get(pane)));
     }
-    const canUndo = this.#state.former.length > 0;
+    const [canUndo, canRedo] = [this.#state.former, this.#state.undone].map((values) => values.length > 0);
     for (const pane of shown) {
-      this.panes.get(pane).data = { explanation, model, state, former, models: /** @type {any} */ (this.#models), canUndo };
+      this.panes.get(pane).data = { explanation, model, state, former, models: /** @type {any} */ (this.#models), canUndo, canRedo };
     }
   }
 
@@ -183,7 +177,7 @@ export class ModelView extends HTMLElement {
     for (const pane of this.panes.values()) if (pane.isConnected) pane.select?.(this.#state.value);
   }
 
-  /** Another input, without the edits of the one before; undo takes back all that was typed. */
+  /** Another input, without the edits of the one before; undo takes back all that was typed until the field was left. */
   #changeInput(input) {
     this.#state.change({ ...FIRST_STATE, options: this.#state.value.options, input }, !this.#isTyping);
     this.#isTyping = true;
@@ -192,6 +186,11 @@ export class ModelView extends HTMLElement {
   #undo() {
     this.#isTyping = false;
     this.#state.undo();
+  }
+
+  #redo() {
+    this.#isTyping = false;
+    this.#state.redo();
   }
 }
 

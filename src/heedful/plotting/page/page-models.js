@@ -1,7 +1,7 @@
 // The model that a page carries, behind a worker; `explain` is that of a server's models.
 
 import { readData } from "./dom.js";
-import { DAMAGED, isIntact } from "./page-weights.js";
+import { DAMAGED, isIntact, unpack } from "./page-weights.js";
 
 const PARTS = ["worker", "page", "model", "weights"]; // ids of elements with a digest each
 
@@ -29,8 +29,8 @@ export class PageModels {
     const digests = readDigests();
     const { worker, page, ...parts } = Object.fromEntries(PARTS.map((name) => [name, textOf(name)]));
     if (!digests || !isIntact({ worker, page }, digests)) throw new Error(DAMAGED);
-    const script = new Blob([JSON.parse(worker)], { type: "text/javascript" });
-    this.#worker = new Worker(URL.createObjectURL(script));
+    const script = URL.createObjectURL(new Blob([await unpack(worker).text()], { type: "text/javascript" }));
+    this.#worker = new Worker(script);
     this.#worker.onmessage = ({ data }) => this.#settle(data);
     await this.#ask("open", { parts, digests });
   }

@@ -13,10 +13,10 @@ export function decodeBase64(text) {
   return bytes;
 }
 
-/** @type {(bytes: Uint8Array) => Promise<ArrayBuffer>} */
-export async function gunzip(bytes) {
-  const stream = new Blob([/** @type {any} */ (bytes)]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Response(stream).arrayBuffer();
+/** What an element holds: a JSON string, base64 of bytes that gzip compressed. @type {(text: string) => Response} */
+export function unpack(text) {
+  const bytes = new Blob([/** @type {any} */ (decodeBase64(JSON.parse(text)))]);
+  return new Response(bytes.stream().pipeThrough(new DecompressionStream("gzip")));
 }
 
 function fractionBits(x) {

@@ -4,7 +4,7 @@
 
 import { Captioner, Translator } from "./page-search.js";
 import { Classifier, LanguageModel, Tagger } from "./page-text-models.js";
-import { DAMAGED, decodeBase64, gunzip, isIntact } from "./page-weights.js";
+import { DAMAGED, isIntact, unpack } from "./page-weights.js";
 
 const MODELS = { translation: Translator, captioning: Captioner, "language-modeling": LanguageModel, classification: Classifier, tagging: Tagger };
 
@@ -13,8 +13,8 @@ let openedModel = /** @type {any} */ (null);
 const METHODS = {
   async open({ parts, digests }) {
     if (!isIntact(parts, digests)) throw new Error(DAMAGED);
-    const description = JSON.parse(parts.model);
-    openedModel = new MODELS[description.task](description, await gunzip(decodeBase64(JSON.parse(parts.weights))));
+    const description = await unpack(parts.model).json();
+    openedModel = new MODELS[description.task](description, await unpack(parts.weights).arrayBuffer());
     return true;
   },
   explain: (request) => openedModel.explain(request),

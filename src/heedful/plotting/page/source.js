@@ -2,12 +2,16 @@
 
 import { TilePyramid } from "./tile-pyramid.js";
 
-/** An error that the server explains. */
+const UNREACHABLE = { detail: "the server does not answer", hint: "is it still running?" };
+const TEMPORARY = [0, 429, 503, 504];
+
+/** An error that the server explains; of the status 0, that it does not answer. */
 export class ProblemError extends Error {
   /** @param {number} status @param {{ detail?: string, hint?: string }} problem */
   constructor(status, { detail, hint }) {
     super([detail || `status ${status}`, hint].filter(Boolean).join("; "));
     this.status = status;
+    this.isTemporary = TEMPORARY.includes(status); // the same request may succeed later
   }
 }
 
@@ -26,8 +30,8 @@ export class ServerModels {
   /** @type {(path: string, options?: RequestInit) => Promise<Response>} */
   async #send(path, options = {}) {
     const headers = { "Content-Type": "application/json", ...(this.#token && { Authorization: `Bearer ${this.#token}` }) };
-    const answer = await fetch(path, { ...options, headers });
-    if (!answer.ok) throw new ProblemError(answer.status, await answer.json());
+    const answer = await fetch(path, { ...options, headers }).catch((error) => { throw error.name === "AbortError" ? error : new ProblemError(0, UNREACHABLE); });
+    if (!answer.ok) throw new ProblemError(answer.status, await answer.json().catch(() => ({})));
     return answer;
   }
 

@@ -5,17 +5,21 @@ import { create, createButton, emitChange } from "./dom.js";
 import { percentage } from "./numbers.js";
 import { TopTokens } from "./top-tokens.js";
 
+const EFFECTS = { permuted: "each weight on the next word", uniform: "equal weights", without_strongest: "without its largest weight" };
+
+/** How far a row is spread, and how much the prediction of its step would change with another one. */
 function describeChecks({ checks, head = 0 }, row) {
-  if (!checks) return "";
+  if (!checks) return [];
   const support = checks.effective_support[head]?.[row];
   const effects = Object.entries(checks.effects ?? {});
   const measured = effects.filter(([, values]) => values[row] !== null && values[row] !== undefined); // null: there was no time
+  const items = measured.map(([name, values]) => create("li", "", EFFECTS[name] ?? name, create("span", "number", `${values[row].toFixed(3)} nats`)));
   return [
-    ...(support === undefined ? [] : [`spread over ${support.toFixed(1)} words`]),
-    ...measured.map(([name, values]) => `${name.replace("_", " ")}: ${values[row].toFixed(3)} nats`),
-    ...(effects.length > measured.length ? ["effects were not measured, since the text is long"] : []),
-    ...(checks.max_hidden_weight > 0 ? [`hidden words have ${percentage(checks.max_hidden_weight)}`] : []),
-  ].join(" \u00b7 ");
+    ...(support === undefined ? [] : [create("p", "checks", `This row is spread over ${support.toFixed(1)} words.`)]),
+    ...(items.length ? [create("p", "checks", "Change of the prediction if the row had"), create("ul", "checks", ...items)] : []),
+    ...(effects.length > measured.length ? [create("p", "checks", "Effects were not measured, since the text is long.")] : []),
+    ...(checks.max_hidden_weight > 0 ? [create("p", "checks", `Hidden words have ${percentage(checks.max_hidden_weight)}.`)] : []),
+  ];
 }
 
 /** A token that is chosen begins what follows: the output up to its step is kept. */
@@ -48,7 +52,7 @@ export class StepPane extends HTMLElement {
         emitChange(this, { prefix: [...token_ids.slice(0, row - numPrompt), detail] }));
       this.append(tokens);
     }
-    if (row !== null) this.append(create("p", "checks", describeChecks(view, row)));
+    if (row !== null) this.append(...describeChecks(view, row));
   }
 }
 

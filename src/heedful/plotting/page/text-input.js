@@ -4,6 +4,8 @@ import { create } from "./dom.js";
 
 /** A text. */
 export class TextInput extends HTMLElement {
+  label = "text";
+
   constructor() {
     super();
     this.field = Object.assign(create("textarea", ""), { rows: 2, spellcheck: false, dir: "auto" });
@@ -11,7 +13,7 @@ export class TextInput extends HTMLElement {
   }
 
   connectedCallback() {
-    this.replaceChildren(create("label", "text", "text ", this.field));
+    this.replaceChildren(create("label", "text", `${this.label} `, this.field));
   }
 
   get value() {
@@ -30,6 +32,7 @@ export class TextInput extends HTMLElement {
 /** A value as JSON; it changes when its text can be read. */
 export class JsonInput extends TextInput {
   #value = /** @type {any} */ (null);
+  label = "input, as JSON";
 
   get value() {
     return this.#value;

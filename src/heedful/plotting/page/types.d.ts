@@ -150,6 +150,7 @@ export interface PaneData {
   former: any; // the explanation before the last edit, or null
   models: import("./source.js").ServerModels; // for what an explanation does not have
   canUndo: boolean;
+  canRedo: boolean;
 }
 
 export interface PaneElement extends HTMLElement {
@@ -160,7 +161,7 @@ export interface PaneElement extends HTMLElement {
 export interface Pane {
   accepts(explanation: any, model: any): boolean;
   element: new () => PaneElement;
-  isAside?: boolean;
+  place?: "aside" | "more"; // beside, or below, the map
 }
 
 export interface InputEditor {
