@@ -157,14 +157,13 @@ def recipes(
     Example: heedful recipes bahdanau-2015 --svg bahdanau.svg
     """
     from heedful.config import to_commented_yaml
-    from heedful.plotting.svg import write_figures
     from heedful.recipes import Recipe, load_recipe
     from heedful.recipes.recipe import recipe_groups
 
     if figures:
         message, hint = "draws one recipe", "name it: heedful recipes bahdanau-2015 --svg FILE"
         check(name is not None, "--svg", message, hint, ConfigError)
-        write_figures(figures, lambda: _draw(load_recipe(str(name)), str(name)))
+        _draw_recipe(str(name), figures)
         return
     with handle_stdout_errors():
         if schema:
@@ -185,17 +184,12 @@ def recipes(
         )
 
 
-def _draw(recipe: Any, name: str) -> str:
-    """Return a drawing of the model of a recipe, built without its parameters."""
+def trace_architecture(recipe: Any) -> Any:
+    """Return the blocks and the data flow of a recipe's model, built without its parameters."""
     import torch
 
     from heedful.experiment.flops import FlopCounter
-    from heedful.inspection.architecture import (
-        VOCABULARY,
-        read_architecture,
-        record_calls,
-        render_svg,
-    )
+    from heedful.inspection.architecture import VOCABULARY, read_architecture, record_calls
     from heedful.tasks.task_data import BatchShape, VocabSizes
 
     sizes = VocabSizes(VOCABULARY, VOCABULARY)
@@ -203,7 +197,18 @@ def _draw(recipe: Any, name: str) -> str:
         model = recipe.task.build_model(recipe, sizes).train()
         batch = recipe.task.data.dummy_batch(recipe.model, sizes, BatchShape(2, 2), 2)
     calls = record_calls(model)
-    with FlopCounter():  # which runs masks on the meta device
+    with FlopCounter():  # which indexes by masks on the meta device
         output = model(batch)
-    losses = [output.log_probs, *output.auxiliary_losses.values()]
-    return render_svg(read_architecture(model, losses, calls), title=name)
+    results = [output.log_probs, *output.auxiliary_losses.values()]
+    return read_architecture(model, results, calls)
+
+
+def _draw_recipe(name: str, figures: list[Path]) -> None:
+    from heedful.inspection.architecture import render_svg
+    from heedful.plotting.svg import write_figures
+    from heedful.recipes import load_recipe
+
+    drawn = trace_architecture(load_recipe(name))
+    write_figures(figures, lambda: render_svg(drawn, title=name))
+    for path in figures:
+        echo(f"wrote {path}", err=True)
