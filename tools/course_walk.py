@@ -87,7 +87,9 @@ class Walk:
 
 def commands_of(page: Path) -> Iterator[str]:
     """Yield the commands in the console blocks of a page."""
-    blocks = re.findall(r"^```console\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(
+        r"^```console\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
     for block in blocks:
         lines = block.replace("\\\n", " ").splitlines()
         yield from (line[2:] for line in lines if line.startswith("$ "))

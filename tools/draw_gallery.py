@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from itertools import islice
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,23 +49,16 @@ def draw_captions(run: Path) -> str:
     captions = list(captioner.predict(example.source for example in examples))
     references = [example.target for example in examples]
     pairs = list(zip(captions, references, strict=True))
-    chosen = [
-        islice(((one, text) for one, text in pairs if (one.text == text) is is_right), NUM_EXAMPLES)
-        for is_right in (True, False)
-    ]
-    drawings = [
-        _titled(caption, reference).to_svg() for kind in chosen for caption, reference in kind
-    ]
+    right = [pair for pair in pairs if pair[0].text == pair[1]]
+    wrong = [pair for pair in pairs if pair[0].text != pair[1]]
+    chosen = [*right[:NUM_EXAMPLES], *wrong[:NUM_EXAMPLES]]
     hint = "train it for fewer steps"
-    check(len(drawings) == 2 * NUM_EXAMPLES, str(run), "has too few wrong captions", hint)
-    right = sum(caption.text == reference for caption, reference in pairs)
-    print(f"{right} of {len(pairs)} captions are right")
-    return join_documents(drawings)
+    check(len(chosen) == 2 * NUM_EXAMPLES, str(run), "has too few wrong captions", hint)
+    print(f"{len(right)} of {len(pairs)} captions are right")
+    return join_documents([_titled(*pair).to_svg() for pair in chosen], columns=2)
 
 
 def _titled(caption: Any, reference: str) -> Any:
-    from dataclasses import replace
-
     is_right = caption.text == reference
     title = "good" if is_right else f"bad: the image has {reference}"
     return replace(caption.attention, title=title)

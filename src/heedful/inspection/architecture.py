@@ -144,7 +144,11 @@ def is_shown(module: nn.Module) -> bool:
 def _merge(block: Block) -> None:
     """Draw a block and the only one in it as one."""
     (child,) = block.children
-    block.paths, block.children, block.detail = block.paths + child.paths, child.children, child.detail
+    block.paths, block.children, block.detail = (
+        block.paths + child.paths,
+        child.children,
+        child.detail,
+    )
     if child.children:
         block.kind = child.kind
     elif "Norm" in child.kind:
@@ -466,8 +470,10 @@ class _Drawing:
         """An arrow on the right of the boxes between, or to the next step on their left."""
         (x, _, width, _), (start, end) = self.boxes[block], edge
         sides = [self.boxes[one] for one in (start, end)]
-        heights = [y + height / 2 + (3 if one is end else -3) for one, (_, y, _, height) in
-                   zip(edge, sides, strict=True)]
+        heights = [
+            y + height / 2 + (3 if one is end else -3)
+            for one, (_, y, _, height) in zip(edge, sides, strict=True)
+        ]
         if is_return:
             lane = x + _PADDING + _GUTTER * place
             ends = [left for left, _, _, _ in sides]
@@ -507,9 +513,7 @@ def _ranks(block: Block) -> list[list[Block]]:
     waiting = list(block.children)
     while waiting:
         child = next(
-            one
-            for one in waiting
-            if all(start in rank_of for start, end in forward if end is one)
+            one for one in waiting if all(start in rank_of for start, end in forward if end is one)
         )
         waiting.remove(child)
         before = [rank_of[start] for start, end in forward if end is child]

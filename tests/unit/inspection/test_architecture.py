@@ -82,14 +82,16 @@ def check_boxes(architecture):
 
 def lies_in(inner, outer):
     return all(
-        outer[axis] <= inner[axis] and inner[axis] + inner[axis + 2] <= outer[axis] + outer[axis + 2]
+        outer[axis] <= inner[axis]
+        and inner[axis] + inner[axis + 2] <= outer[axis] + outer[axis + 2]
         for axis in (0, 1)
     )
 
 
 def overlap(first, second):
     return all(
-        first[axis] < second[axis] + second[axis + 2] and second[axis] < first[axis] + first[axis + 2]
+        first[axis] < second[axis] + second[axis + 2]
+        and second[axis] < first[axis] + first[axis + 2]
         for axis in (0, 1)
     )
 
