@@ -32,7 +32,7 @@ def test_each_figure_names_its_slide_and_has_command_and_picture():
 
 
 def test_figures_of_all_decks_are_there():
-    assert {deck for deck in re.findall(r"00\d", TEXT)} == {f"00{deck}" for deck in range(5)}
+    assert set(re.findall(r"00\d", TEXT)) == {f"00{deck}" for deck in range(5)}
 
 
 def test_runs_are_prepared_or_trained_beside_the_picture():

@@ -204,7 +204,7 @@ def trace_architecture(recipe: Any) -> Any:
 
 
 def _draw_recipe(name: str, figures: list[Path]) -> None:
-    from heedful.inspection.architecture import render_svg
+    from heedful.inspection.architecture_drawing import render_svg
     from heedful.plotting.svg import write_figures
     from heedful.recipes import load_recipe
 

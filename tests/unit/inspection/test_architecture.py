@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from heedful.cli.runs import trace_architecture
-from heedful.inspection.architecture import VOCABULARY, _Drawing, render_svg
+from heedful.inspection.architecture import VOCABULARY
+from heedful.inspection.architecture_drawing import _Drawing, render_svg
 from heedful.recipes import load_recipe, recipe_names
 from tests.commands import heedful
 
