@@ -33,6 +33,9 @@ def notebook(*, has_blanks: bool) -> str:
     """Return the text of a notebook."""
     parts = re.split(r"^# %%", PROGRAM.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     cells = [_cell(part, number, has_blanks=has_blanks) for number, part in enumerate(parts)]
+    if not has_blanks:
+        title = cells[0]["source"][0].rstrip()
+        cells[0]["source"][0] = f"{title}, with solutions\n"
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     written = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4}
     return json.dumps(written | {"nbformat_minor": 5}, indent=1) + "\n"

@@ -8,15 +8,12 @@ import csv
 import json
 import os
 import subprocess
-import sys
-import sysconfig
-import venv
 from pathlib import Path
 
 import pytest
 
 from heedful.data.sources import SyntheticPairsConfig
-from tests.documents.markdown import ROOT
+from tools.course_walk import install_in_fresh_environment
 
 pytestmark = pytest.mark.slow
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -27,19 +24,7 @@ QUICK = ["--steps", "3", "--set", "model.encoder.hidden_size=16", "--set", "trai
 def home(tmp_path_factory):
     """A folder with a new environment, heedful installed from its wheel, and Latin pairs."""
     folder = tmp_path_factory.mktemp("home")
-    environment = folder / "env"
-    venv.create(environment, with_pip=False)
-    (packages,) = environment.glob("lib/python*/site-packages")
-    # The dependencies, but not the checkout that a developer has installed beside them.
-    installed = map(Path, sysconfig.get_paths().values())
-    seen = [path for path in installed if path.name == "site-packages"]
-    (packages / "dependencies.pth").write_text("\n".join({str(path) for path in seen}) + "\n")
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*build, "--wheel-dir", folder, ROOT], check=True, timeout=300)
-    (wheel,) = folder.glob("heedful-*.whl")
-    install = [sys.executable, "-m", "pip", "--python", environment / "bin" / "python", "install"]
-    options = ["--quiet", "--no-deps", "--ignore-installed"]
-    subprocess.run([*install, *options, wheel], check=True, timeout=300)
+    install_in_fresh_environment(folder)
     write_files(folder)
     return folder
 

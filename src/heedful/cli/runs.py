@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 from typer import Argument, Option
 
 from heedful.errors import ConfigError, check, format_count
-from heedful.terminal import AsJSON, echo, handle_stdout_errors
+from heedful.terminal import AsJSON, echo, figure_option, handle_stdout_errors
 
 FoldersOfRuns = Annotated[Path, Argument(help="folder with runs, or with folders of them")]
 _MAX_DEPTH = 3  # a run, a folder of runs, a comparison with its folder of runs
@@ -143,19 +143,28 @@ def recipes(
     schema: Annotated[
         bool, Option("--schema", help="print the JSON Schema of every setting")
     ] = False,
+    figures: Annotated[
+        list[Path] | None, figure_option("draw the modules of the model, and the data flow")
+    ] = None,
 ) -> None:
-    """List the recipes, print one, or print the JSON Schema for editors.
+    """List the recipes, print or draw one, or print the JSON Schema for editors.
 
     A printed recipe has all settings, with their help as comments. A file that begins with
     `extends: NAME` needs only the settings that it changes.
 
     Example: heedful recipes
     Example: heedful recipes reverse-tiny > mine.yaml
+    Example: heedful recipes bahdanau-2015 --svg bahdanau.svg
     """
     from heedful.config import to_commented_yaml
     from heedful.recipes import Recipe, load_recipe
     from heedful.recipes.recipe import recipe_groups
 
+    if figures:
+        message, hint = "draws one recipe", "name it: heedful recipes bahdanau-2015 --svg FILE"
+        check(name is not None, "--svg", message, hint, ConfigError)
+        _draw_recipe(str(name), figures)
+        return
     with handle_stdout_errors():
         if schema:
             echo(json.dumps(Recipe.model_json_schema(), indent=2))
@@ -173,3 +182,33 @@ def recipes(
             "has the sizes of its paper, and comments where it differs; others have our sizes.\n"
             "Small variants are for minutes on a CPU."
         )
+
+
+def trace_architecture(recipe: Any) -> Any:
+    """Return the blocks and the data flow of a recipe's model, built without its parameters."""
+    import torch
+
+    from heedful.experiment.flops import FlopCounter
+    from heedful.inspection.architecture import VOCABULARY, read_architecture, record_calls
+    from heedful.tasks.task_data import BatchShape, VocabSizes
+
+    sizes = VocabSizes(VOCABULARY, VOCABULARY)
+    with torch.device("meta"):
+        model = recipe.task.build_model(recipe, sizes).train()
+        batch = recipe.task.data.dummy_batch(recipe.model, sizes, BatchShape(2, 2), 2)
+    calls = record_calls(model)
+    with FlopCounter():  # which indexes by masks on the meta device
+        output = model(batch)
+    results = [output.log_probs, *output.auxiliary_losses.values()]
+    return read_architecture(model, results, calls)
+
+
+def _draw_recipe(name: str, figures: list[Path]) -> None:
+    from heedful.inspection.architecture_drawing import render_svg
+    from heedful.plotting.svg import write_figures
+    from heedful.recipes import load_recipe
+
+    drawn = trace_architecture(load_recipe(name))
+    write_figures(figures, lambda: render_svg(drawn, title=name))
+    for path in figures:
+        echo(f"wrote {path}", err=True)
