@@ -30,7 +30,7 @@ def state_of(page):
     return json.loads(unquote(urlsplit(page.url).fragment))
 
 
-def test_redo_restores_undone_edits(open_page):
+def test_redo_after_undo_gives_the_edited_output(open_page):
     page = open_page()
     write_text(page)
     shown = []
@@ -97,7 +97,7 @@ def test_option_fields_match_the_model(open_page):
     assert page.input_value("[name=max_new_tokens]") == ""
 
 
-def test_text_is_kept_for_a_model_of_the_same_task(open_page):
+def test_model_of_the_same_task_gets_the_same_text(open_page):
     page = open_page()
     write_text(page, "d c b")
     for name, is_kept in (("monotonic", True), ("tagging", False)):
