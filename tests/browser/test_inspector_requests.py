@@ -30,7 +30,7 @@ def state_of(page):
     return json.loads(unquote(urlsplit(page.url).fragment))
 
 
-def test_undone_edits_are_made_again(open_page):
+def test_redo_after_undo_gives_the_edited_output(open_page):
     page = open_page()
     write_text(page)
     shown = []
@@ -77,7 +77,7 @@ def test_effects_of_a_row_are_those_of_python_in_nats(open_page, translator):
     assert support == f"This row is spread over {checks.effective_support[0][1]:.1f} words."
 
 
-def test_fields_of_settings_are_those_of_the_model(open_page):
+def test_option_fields_match_the_model(open_page):
     page = open_page()
     assert page.locator("options-form input").count() == 1  # the beam size
     with page.expect_response("**/v1/explain", timeout=TIMEOUT):
@@ -97,7 +97,7 @@ def test_fields_of_settings_are_those_of_the_model(open_page):
     assert page.input_value("[name=max_new_tokens]") == ""
 
 
-def test_text_stays_for_another_model_of_its_task_alone(open_page):
+def test_model_of_the_same_task_gets_the_same_text(open_page):
     page = open_page()
     write_text(page, "d c b")
     for name, is_kept in (("monotonic", True), ("tagging", False)):
@@ -107,7 +107,7 @@ def test_text_stays_for_another_model_of_its_task_alone(open_page):
         assert (page.input_value("textarea") == "d c b") == is_kept
 
 
-def test_link_that_is_pasted_into_an_open_page_is_followed(open_page, translator):
+def test_new_link_updates_an_open_page(open_page, translator):
     page = open_page()
     write_text(page, "d d")
     edit_by(page, lambda: page.evaluate(f"location.hash = {json.dumps(EDITED_LINK)}"))
@@ -123,21 +123,21 @@ def test_link_that_is_pasted_into_an_open_page_is_followed(open_page, translator
     "fragment",
     ["%", "3", json.dumps({"edits": 3, "options": None, "prefix": {}, "row": "x", "what": 1})],
 )
-def test_link_that_is_damaged_shows_what_can_be_read(open_page, fragment):
+def test_invalid_link_opens_with_valid_fields(open_page, fragment):
     page = open_page(f"#{quote(fragment, safe='%')}")
     settle(page)
     assert state_of(page)["edits"] == []
     assert output(page)
 
 
-def test_link_of_a_model_that_is_not_served_says_so(open_page):
+def test_link_to_unknown_model_has_a_message(open_page):
     page = open_page(f"#{quote(json.dumps({**EDITED, 'model': 'another'}))}")
     settle(page)
     expect(page.locator(".notice")).to_contain_text("the model another, which is not served")
     assert state_of(page)["edits"] == []
 
 
-def test_keys_are_listed(open_page):
+def test_keys_have_a_dialog(open_page):
     page = open_page()
     settle(page)
     dialog = page.get_by_role("dialog", name="Keys")
@@ -164,7 +164,7 @@ def test_keys_are_listed(open_page):
     ],
     ids=["deadline", "gone"],
 )
-def test_failed_request_is_named_and_sent_again(chromium, inspector, answer, message):
+def test_failed_request_has_a_message_and_a_retry(chromium, inspector, answer, message):
     context = chromium.new_context()
     page = context.new_page()
     page.goto(inspector.url)
@@ -187,7 +187,7 @@ def test_failed_request_is_named_and_sent_again(chromium, inspector, answer, mes
     context.close()
 
 
-def test_seconds_of_a_long_request_are_counted(open_page):
+def test_long_request_has_a_timer(open_page):
     page, held = open_page(), []
     settle(page)
 
@@ -203,7 +203,7 @@ def test_seconds_of_a_long_request_are_counted(open_page):
 
 
 @pytest.mark.parametrize("width", [400, 1280])
-def test_panes_follow_one_another_as_they_are_read(open_page, width):
+def test_panes_are_in_reading_order(open_page, width):
     """What may be done with a chosen cell stands beside the map, or right below it."""
     page = open_page(EDITED_LINK)
     settle(page)

@@ -31,7 +31,7 @@ WAIT = """async text => {
 }"""
 
 
-def test_map_of_a_sentence_is_drawn_soon_after_its_last_key(chromium, tmp_path):
+def test_map_is_updated_in_time_after_a_key(chromium, tmp_path):
     """For an idle machine; `--log-cli-level info` shows the times."""
     with running(tmp_path, "demo", "--ui") as server, chromium.new_context() as context:
         page = context.new_page()

@@ -31,7 +31,7 @@ def num_logged(run):
     return len({sample["step"] for sample in read_json_lines(run / SAMPLES)})
 
 
-def test_validations_of_a_training_are_shown_while_it_runs(chromium, tmp_path):
+def test_movie_is_updated_during_training(chromium, tmp_path):
     recipe, run = write_recipe(tmp_path, steps=STEPS, every=EVERY), tmp_path / "run"
     heedful.train(str(recipe), run)
     with running(tmp_path, run, "--ui") as server, chromium.new_context() as context:

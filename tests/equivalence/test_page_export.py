@@ -229,7 +229,7 @@ def test_exporter_refuses_a_page_with_an_incorrect_operator(exported, tmp_path):
         PageExporter().compare(run, tmp_path, sample_sources(run))
 
 
-def test_size_is_bounded_by_that_of_the_compressed_weights(exported):
+def test_file_size_has_an_upper_bound(exported):
     page = exported.path.read_text()
     compressed = b64decode(json.loads(part_of(page, "weights")[1]))
     assert len(page) <= 1.4 * len(compressed) + 150_000

@@ -52,7 +52,7 @@ export class ModelView extends HTMLElement {
 
   async connectedCallback() {
     const { task = "translation", examples = [], beam_size: beamSize = 1 } = this.#readPage();
-    this.view = VIEWS[task];
+    this.view = VIEWS[task] ?? VIEWS.translation; // the page was changed, which is reported, too
     this.#build();
     this.#showStatus("opening the model \u2026");
     try {
