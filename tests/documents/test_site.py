@@ -102,6 +102,12 @@ def test_every_formula_is_one_that_the_site_can_draw():
     assert failed == []
 
 
+def test_every_page_has_a_place_in_the_order():
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8").splitlines()
+    pages = {path.stem for path in (ROOT / "docs").glob("*.md")} - {"index"}
+    assert sorted(pages - set(index)) == []
+
+
 @pytest.mark.extras
 def test_site_reads_nothing_remote(site):
     loads = re.compile(r"""(?:src|srcset|data)=["']?(?:https?:)?//|<link[^>]+href=["']https?://""")

@@ -93,13 +93,13 @@ def _owners(model: nn.Module) -> dict[int, str]:
         for name, parameter in module._parameters.items():
             inner = f"{path}.{name}".strip(".") if module._modules else path
             paths[id(parameter)].append(inner)
-    return {key: found[0] for key, found in paths.items() if len(found) == 1}
+    return {key: of_key[0] for key, of_key in paths.items() if len(of_key) == 1}
 
 
 def _blocks(module: nn.Module, path: str, prefix: str, seen: set[int]) -> Iterator[Block]:
     """Yield the blocks in a module: its own parameters, if it has parts, and its parts."""
-    own = module._parameters if module._modules else {}
-    for name, parameter in own.items():
+    direct = module._parameters if module._modules else {}
+    for name, parameter in direct.items():
         if parameter is not None:
             yield Block(name, "", _shape(parameter), [f"{path}.{name}".strip(".")])
     for name, child in module.named_children():

@@ -221,10 +221,10 @@ def _is_return(block: Block, edge: tuple[Block, Block]) -> bool:
     start, end = edge
     if start.order < end.order:
         return False
-    reached, found = {end}, {end}
-    while found:
-        found = {after for before, after in block.edges if before in found} - reached
-        reached |= found
+    reached, fresh = {end}, {end}
+    while fresh:
+        fresh = {after for before, after in block.edges if before in fresh} - reached
+        reached |= fresh
     return start in reached
 
 
