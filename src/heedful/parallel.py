@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import traceback
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -209,29 +210,45 @@ def serve() -> None:
     job, is_shared = tasks.get()
     function: Any = _catch_errors(partial(job.setup, is_shared=is_shared))
     streams: dict[int, Iterator[Any]] = {}
-    stale: set[int] = set()  # ids of tasks that had been begun by a moment
-    stale_streams: set[int] = set()  # those of that moment
+    waiting: deque[tuple[int, Any]] = deque()
+    stale: set[int] = set()  # what was canceled at a moment
+    unfinished: set[int] = set()  # the tasks of that moment
     while True:
-        if not stale_streams & streams.keys():
+        if unfinished.isdisjoint([*streams, *(task_id for task_id, _ in waiting)]):
             cancelled.difference_update(stale)
-            stale, stale_streams = set(cancelled), set(streams)
-            if not tasks.empty():  # they may be of tasks that wait
-                stale.clear()
-        with suppress(Empty):
-            task_id, task = tasks.get(block=not streams)
+            stale = set(cancelled)  # before the queue, which has the tasks that these belong to
+            waiting.extend(_take_all(tasks))
+            unfinished = {*streams, *(task_id for task_id, _ in waiting)}
+        if not waiting:
+            with suppress(Empty):
+                waiting.append(tasks.get(block=not streams))
+        if waiting:
+            task_id, task = waiting.popleft()
             is_ready = not isinstance(function, _Failure)
             value = _catch_errors(partial(function, task)) if is_ready else function
             if isinstance(value, Generator):
                 streams[task_id] = value
             else:
                 connection.send(Answer(task_id, "result", value))
-        for task_id, stream in list(streams.items()):
-            part = _catch_errors(partial(next, stream, _STREAM_END))
-            if part is not _STREAM_END and part is not None:
-                connection.send(Answer(task_id, "part", part))
-            if part is _STREAM_END or isinstance(part, _Failure):
-                connection.send(Answer(task_id, "end"))
-                del streams[task_id]
+        _send_next_parts(streams, connection)
+
+
+def _send_next_parts(streams: dict[int, Iterator[Any]], connection: _WorkerConnection) -> None:
+    """Send the next part of each stream, and remove streams that have ended."""
+    for task_id, stream in list(streams.items()):
+        part = _catch_errors(partial(next, stream, _STREAM_END))
+        if part is not _STREAM_END and part is not None:
+            connection.send(Answer(task_id, "part", part))
+        if part is _STREAM_END or isinstance(part, _Failure):
+            connection.send(Answer(task_id, "end"))
+            del streams[task_id]
+
+
+def _take_all(tasks: SimpleQueue[Any]) -> Iterator[Any]:
+    """Yield what is in a queue without waiting."""
+    with suppress(Empty):
+        while True:
+            yield tasks.get_nowait()
 
 
 def _receive_tasks(connection: _WorkerConnection, tasks: SimpleQueue[Any]) -> None:
