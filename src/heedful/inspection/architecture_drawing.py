@@ -77,7 +77,8 @@ class _Drawing:
         self, block: Block, ranks: list[list[Block]], depth: int, *, has_arrows: bool
     ) -> _Plan:
         rank_of = {child: index for index, rank in enumerate(ranks) for child in rank}
-        edges = sorted(block.edges, key=lambda edge: (rank_of[edge[0]], rank_of[edge[1]]))
+        places = {child: place for place, child in enumerate(chain.from_iterable(ranks))}
+        edges = sorted(block.edges, key=lambda edge: (places[edge[0]], places[edge[1]]))
         edges = edges if has_arrows else []
         returns = [edge for edge in edges if _is_return(block, edge)]
         skips = [
@@ -176,9 +177,8 @@ class _Drawing:
 
     def draw_inputs(self, parent: Element) -> None:
         """Arrows from a column to boxes in the next one."""
-        for start, end in self.architecture.inputs:
-            x, y, width, height = self.boxes[start]
-            end_x, end_y, _, end_height = self.boxes[end]
+        edges = [(self.boxes[start], self.boxes[end]) for start, end in self.architecture.inputs]
+        for (x, y, width, height), (end_x, end_y, _, end_height) in sorted(edges):
             middle = end_y + end_height / 2
             begin = min(max(middle, y + 16), y + height - 16)
             turn = x + width + _GAP
