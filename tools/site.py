@@ -59,7 +59,8 @@ def prepare(folder: Path) -> None:
             _write(folder / name, page(name, path, set(pages)))
         elif path.suffix == ".ipynb":
             written.add(f"{name[:-6]}.md")
-            _write(folder / f"{name[:-6]}.md", notebook_page(json.loads(path.read_text("utf-8"))))
+            text = notebook_page(json.loads(path.read_text("utf-8")))
+            _write(folder / f"{name[:-6]}.md", with_links(text, name, path.parent, set(pages)))
         else:
             _write(folder / name, path.read_bytes())
     for name, text in {**api_pages(), **dict(list_pages())}.items():
@@ -74,8 +75,16 @@ def prepare(folder: Path) -> None:
 
 def page(name: str, path: Path, pages: set[str]) -> str:
     """Return a page as the site has it."""
-    text = path.read_text(encoding="utf-8")
-    here = path.parent
+    text = with_links(path.read_text(encoding="utf-8"), name, path.parent, pages)
+    up = "../" * name.count("/")
+    text = _LIVE.sub(rf'<iframe class="live" src="{up}live/\1.html" title="\1"></iframe>', text)
+    if name == "api.md":
+        return text.split("\n## ")[0] + _toctree([f"api/{_slug(title)}" for title in SECTIONS])
+    return text + (_toctree(FOLDERS[name], is_glob=True) if name in FOLDERS else "")
+
+
+def with_links(text: str, name: str, here: Path, pages: set[str]) -> str:
+    """Return a text in which links lead to pages of the site, and others are plain text."""
 
     def link(match: re.Match[str]) -> str:
         image, label, target, anchor = match[1], match[2], match[3], match[4] or ""
@@ -93,12 +102,7 @@ def page(name: str, path: Path, pages: set[str]) -> str:
         place = re.sub(r"\.ipynb$", ".md", place)
         return f"{image}[{label}]({os.path.relpath(place, Path(name).parent)}{anchor})"
 
-    text = _LINK.sub(link, text)
-    up = "../" * name.count("/")
-    text = _LIVE.sub(rf'<iframe class="live" src="{up}live/\1.html" title="\1"></iframe>', text)
-    if name == "api.md":
-        return text.split("\n## ")[0] + _toctree([f"api/{_slug(title)}" for title in SECTIONS])
-    return text + (_toctree(FOLDERS[name], is_glob=True) if name in FOLDERS else "")
+    return _LINK.sub(link, text)
 
 
 def notebook_page(notebook: dict) -> str:

@@ -1,6 +1,6 @@
 // As Sphinx ranks; pages with words of the question in their titles and pages for newcomers come first,
 // decisions and source last.
-const FOLDERS = [[/^start\//, 4], [/^(decisions|project|_modules|notebooks)\//, -12], [/^(lab|lectures)/, -4], [/^api\//, -8]];
+const FOLDERS = [[/^start\//, 4], [/^(decisions|project|_modules|notebooks)\//, -12], [/^(lab|lectures|course\/(session|exercises))/, -4], [/^course\/lab/, -12], [/^api\//, -14]];
 const QUESTION = (new URLSearchParams(window.location.search).get("q") ?? "").toLowerCase();
 const STEMS = (QUESTION.match(/[a-z]{4,}/g) ?? []).map((word) => word.replace(/(e|ed|ing|s)$/, "").slice(0, 6));
 
