@@ -1,5 +1,6 @@
 """The site: built from docs/ alone, without anything remote, read and searched from file://."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from urllib.parse import quote
 
 import pytest
+from filelock import FileLock
 
 from tests.documents.markdown import DOCUMENTS, ROOT, blocks, name_of
 
@@ -49,10 +51,17 @@ QUESTIONS = {  # of a newcomer: the page that should be among the first five
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    out = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "tools.site", str(out)]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr  # warnings are errors
+    """Build the site once for all processes that run tests."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    out = folder / "site"
+    with FileLock(folder / "site.lock"):
+        if not out.exists():
+            command = [sys.executable, "-m", "tools.site", str(out)]
+            ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+            if ended.returncode:
+                shutil.rmtree(out, ignore_errors=True)
+            assert ended.returncode == 0, ended.stdout + ended.stderr  # warnings are errors
     return out
 
 
