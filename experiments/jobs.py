@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import count
@@ -38,7 +39,7 @@ def run_jobs(
     kind, known = type(jobs[0]), {job_of(type(jobs[0]), item) for item in read_json_lines(results)}
     waiting = [job for job in jobs if job not in known]
     total, deadline = len(waiting), time.monotonic() + 60 * max_minutes
-    numbers, running = count(1), dict[Future[Result], JobT]()
+    numbers, running = count(1), dict[Future[Result | str], JobT]()
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_use_one_core) as pool:
         while waiting or running:
@@ -46,7 +47,7 @@ def run_jobs(
             ready = [job for job in waiting if needed(job) not in blocked]
             if time.monotonic() < deadline:
                 started = ready[: workers - len(running)]
-                running.update({pool.submit(train, job): job for job in started})
+                running.update({pool.submit(_run, train, job): job for job in started})
                 waiting = [job for job in waiting if job not in started]
             if not running:
                 break
@@ -56,12 +57,22 @@ def run_jobs(
     return [item for item in read_json_lines(results) if job_of(kind, item) in wanted]
 
 
-def _keep(future: Future[Result], job: Any, results: Path, progress: str) -> None:
+def _run(train: Callable[[JobT], Result], job: JobT) -> Result | str:
+    """Return the result of a job, or what it raised: not every exception reaches another process."""
+    try:
+        return train(job)
+    except Exception as error:
+        traceback.print_exc()
+        return f"{type(error).__name__}: {error}"
+
+
+def _keep(future: Future[Result | str], job: Any, results: Path, progress: str) -> None:
     name = " ".join(map(str, job))
-    if error := future.exception():
-        typer.echo(f"{progress}: {name} failed: {type(error).__name__}: {error}")
+    outcome = future.result()
+    if isinstance(outcome, str):
+        typer.echo(f"{progress}: {name} failed: {outcome}")
         return
-    result = {**job._asdict(), **future.result()}
+    result = {**job._asdict(), **outcome}
     with results.open("a", encoding="utf-8") as file:
         file.write(json.dumps(result) + "\n")
     figures = [f"{key} {value}" for key, value in result.items() if key not in job._fields]

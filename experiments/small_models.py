@@ -2,7 +2,7 @@
 
 Claim: a student of a few megabytes that learns the outputs of a larger model is nearly as good
 (Kim and Rush 2016). Measured: students of 1 to 10 MB, weights in int8 and tokenizers, that learn
-either the references or the outputs of one teacher, with equal steps and settings, as `heedful
+either the references or the outputs of an ensemble, with equal steps and settings, as `heedful
 distill` builds them. Texts are Multi30k; scores are sacreBLEU of its test set of 2016, beam 5.
 """
 
@@ -34,6 +34,12 @@ from heedful.tasks.translation.translator import TranslationOptions
 SIZES = (1, 2, 3, 5, 10)
 TEACHER, REFERENCES, DISTILLED = "teacher", "references", "distilled"
 _BEAM_SIZE = 5
+_QUIET = Console(quiet=True)
+_VALIDATION = {"training.metric_for_best_model": "bleu", "training.max_eval_samples": 300}
+_TEACHER_SETTINGS = {
+    "training.lr_scheduler": {"type": "cosine", "warmup_ratio": 0.1},
+    "training.ema": {"decay": 0.999},
+}
 _TITLES = {REFERENCES: "from references", DISTILLED: "distilled"}
 
 
@@ -61,7 +67,9 @@ class Experiment(NamedTuple):
 
     data: Path
     folder: Path
-    teacher_minutes: float
+    teacher_recipe: str
+    teacher_steps: int
+    num_teachers: int
     steps: int
     batch_tokens: int
     device: str
@@ -70,6 +78,11 @@ class Experiment(NamedTuple):
     def text(self, split: str, language: str) -> Path:
         """Return a file of Multi30k."""
         return self.data / f"{split}.{language}.gz"
+
+    def teachers(self, languages: str) -> list[Path]:
+        """Return the runs of the members of a teacher."""
+        members = range(1, self.num_teachers + 1)
+        return [self.folder / f"{languages}-{TEACHER}-{member}" for member in members]
 
     def outputs(self, languages: str) -> Path:
         """Return the file of the outputs of a teacher."""
@@ -82,13 +95,37 @@ class Experiment(NamedTuple):
 
 
 def train_job(job: Job, experiment: Experiment) -> Result:
-    """Train one model in this process; return its score on the test texts, and its size."""
-    start, run = time.monotonic(), experiment.folder / job.name
-    is_teacher = job.system == TEACHER
-    recipe = (_teacher_recipe if is_teacher else _student_recipe)(job, experiment)
-    train(recipe, run, device=experiment.device, console=Console(quiet=True))
-    if is_teacher:
-        write_teacher_outputs(job, experiment)
+    """Train a teacher or a student in this process; return its BLEU on the test texts, and size."""
+    start = time.monotonic()
+    if job.system == TEACHER:
+        return {**train_teacher(job, experiment), "seconds": round(time.monotonic() - start)}
+    run = experiment.folder / job.name
+    train(_student_recipe(job, experiment), run, device=experiment.device, console=_QUIET)
+    return {
+        "bleu": measure_bleu(run, job, experiment),
+        "bytes": num_saved_bytes(Run(run)),
+        "seconds": round(time.monotonic() - start),
+    }
+
+
+def train_teacher(job: Job, experiment: Experiment) -> Result:
+    """Train the members of a teacher, and write its outputs for the training texts."""
+    runs = experiment.teachers(job.languages)
+    for seed, run in enumerate(runs, 1):
+        recipe = _teacher_recipe(job, experiment, seed)
+        train(recipe, run, device=experiment.device, console=_QUIET)
+    write_teacher_outputs(job, experiment)
+    return {
+        "bleu": measure_bleu(runs[0], job, experiment, ensemble_with=runs[1:]),
+        "members": [measure_bleu(run, job, experiment) for run in runs],
+        "bytes": sum(num_saved_bytes(Run(run)) for run in runs),
+    }
+
+
+def measure_bleu(
+    run: Path, job: Job, experiment: Experiment, ensemble_with: Sequence[Path] = ()
+) -> float:
+    """Return BLEU on the test texts."""
     source, target = (experiment.text("test_2016_flickr", one) for one in job.languages.split("-"))
     score, *_ = heedful.evaluate(
         run,
@@ -96,23 +133,25 @@ def train_job(job: Job, experiment: Experiment) -> Result:
         target=str(target),
         metrics=["bleu"],
         settings=[f"decoding.beam_size={_BEAM_SIZE}"],
+        ensemble_with=ensemble_with,
         device=experiment.device,
     )
-    return {
-        "bleu": round(score.value, 2),
-        "bytes": num_saved_bytes(Run(run)),
-        "seconds": round(time.monotonic() - start),
-    }
+    return round(score.value, 2)
 
 
-def _teacher_recipe(job: Job, experiment: Experiment) -> Recipe:
+def _teacher_recipe(job: Job, experiment: Experiment, seed: int) -> Recipe:
     source, target = (experiment.text("train", language) for language in job.languages.split("-"))
     settings = {
         "data.train": {"type": "parallel-files", "source": str(source), "target": str(target)},
         **experiment.data_settings(job.languages),
-        "training.max_minutes": experiment.teacher_minutes,
+        "training.seed": seed,
+        "training.max_steps": experiment.teacher_steps,
+        **_VALIDATION,
+        **_TEACHER_SETTINGS,
     }
-    return load_training_recipe("default", to_overrides(settings), experiment.device)
+    return load_training_recipe(
+        experiment.teacher_recipe, to_overrides(settings), experiment.device
+    )
 
 
 def _student_recipe(job: Job, experiment: Experiment) -> Recipe:
@@ -123,8 +162,7 @@ def _student_recipe(job: Job, experiment: Experiment) -> Recipe:
         **experiment.data_settings(job.languages),
         "training.seed": job.seed,
         "training.max_steps": experiment.steps,
-        "training.metric_for_best_model": "bleu",
-        "training.max_eval_samples": 300,
+        **_VALIDATION,
         "training.batching.max_tokens": experiment.batch_tokens,
     }
     overrides = [*to_overrides(settings), *to_overrides(experiment.settings)]
@@ -138,8 +176,8 @@ def write_teacher_outputs(job: Job, experiment: Experiment) -> None:
         list(read_lines(str(experiment.text("train", language))))
         for language in job.languages.split("-")
     )
-    run = experiment.folder / job.name
-    teacher = load(run, device=experiment.device, task="translation")
+    first, *others = experiment.teachers(job.languages)
+    teacher = load(first, device=experiment.device, ensemble_with=others, task="translation")
     options = TranslationOptions(beam_size=_BEAM_SIZE, n_best=_BEAM_SIZE, too_long="cut")
     path = experiment.outputs(job.languages)
     write_outputs(teacher, sources, path, options, references=references)
@@ -158,8 +196,9 @@ def format_table(results: Iterable[Mapping[str, Any]], languages: str) -> str:
     lines = [heading([languages, "hidden size", "MB on disk", *_TITLES.values()])]
     for item in rows:
         if item["system"] == TEACHER:
-            cells = [f"{item['bytes'] / 1e6:.1f}", f"{item['bleu']:.1f}", ""]
-            lines.append(row(["teacher", "", *cells]))
+            name, size = f"ensemble of {len(item['members'])}", f"{item['bytes'] / 1e6:.1f}"
+            lines.append(row([name, "", size, f"{item['bleu']:.1f}", ""]))
+            lines.append(row(["its members", "", "", format_scores(item["members"]), ""]))
     for size in sizes:
         students = [item for item in rows if item["megabytes"] == size]
         scores = [[one["bleu"] for one in students if one["system"] == name] for name in _TITLES]
@@ -188,8 +227,12 @@ def main(
     pair: Annotated[list[str] | None, typer.Option(help="languages; repeatable")] = None,
     size: Annotated[list[float] | None, typer.Option(help="megabytes; repeatable")] = None,
     seeds: Annotated[int, typer.Option(help="trainings of each student")] = 3,
-    teacher_minutes: Annotated[float, typer.Option(help="training of a teacher")] = 3,
-    steps: Annotated[int, typer.Option(help="steps of a student")] = 3000,
+    teacher_recipe: Annotated[
+        str, typer.Option(help="recipe of the teachers")
+    ] = "transformer-2017-small",
+    teacher_steps: Annotated[int, typer.Option(help="steps of a teacher")] = 6000,
+    teachers: Annotated[int, typer.Option(help="members of an ensemble that teaches")] = 3,
+    steps: Annotated[int, typer.Option(help="steps of a student")] = 4000,
     batch_tokens: Annotated[int, typer.Option(help="tokens of a student's batch")] = 4096,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="setting of the students; repeatable")
@@ -213,7 +256,15 @@ def main(
     languages = pair or ["de-en", "fr-en"]
     planned = plan_jobs(languages, size or SIZES, seeds)
     experiment = Experiment(
-        data, folder, teacher_minutes, steps, batch_tokens, device, tuple(set_ or ())
+        data=data,
+        folder=folder,
+        teacher_recipe=teacher_recipe,
+        teacher_steps=teacher_steps,
+        num_teachers=teachers,
+        steps=steps,
+        batch_tokens=batch_tokens,
+        device=device,
+        settings=tuple(set_ or ()),
     )
     done = run_jobs(
         planned,

@@ -7,6 +7,7 @@ a traceback and exits with `exit_code`: 2 where the user can fix the cause, 1 wh
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Self
 
 MAX_CHOICES = 12
 """More names than this are not listed in an error."""
@@ -25,6 +26,9 @@ class HeedfulError(Exception):
         message, hint = shorten(printable(message)), shorten(printable(hint), 1800)
         super().__init__(f"{location}: {message}\n  {hint}")
         self.location, self.message, self.hint = location, message, hint
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str, str]]:
+        return type(self), (self.location, self.message, self.hint)
 
 
 class ConfigError(HeedfulError):

@@ -1,5 +1,7 @@
 """Errors: where, what is wrong, what to do."""
 
+import pickle
+
 import pytest
 
 from heedful import errors
@@ -7,6 +9,7 @@ from heedful.errors import (
     ConfigError,
     CorruptRunError,
     HeedfulError,
+    RunError,
     choices_hint,
     did_you_mean,
     format_count,
@@ -61,3 +64,9 @@ def test_one_thing_is_counted_in_the_singular():
         "1 image",
         "1,200 images",
     ]
+
+
+def test_errors_reach_another_process():
+    error = RunError("runs/a", "is empty", "train it again")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), copy.hint) == (RunError, str(error), "train it again")

@@ -143,6 +143,9 @@ def _plan(
             known = ", ".join(result.systems)
             check(system in result.systems, "--systems", f"no system {system!r}", f"has: {known}")
         changes["systems"] = {n: s for n, s in result.systems.items() if n in chosen}
+    if miniature or budget is not None:  # of all systems
+        kept = changes.get("systems", result.systems).items()
+        changes["systems"] = {n: s.model_copy(update={"budget": None}) for n, s in kept}
     if budget is not None:
         budget_text = f"{budget}m" if budget.replace(".", "", 1).isdecimal() else budget
     Budget.parse(budget_text)  # an error now, not in the first training

@@ -122,6 +122,8 @@ class ResultSystemConfig(BaseConfig):
     """System whose seeds form this ensemble."""
     aligner: dict[str, Any] | None = None
     """A word aligner, instead of a recipe."""
+    budget: str | None = None
+    """Limit of its trainings, if not that of the result."""
 
 
 class ResultMetricConfig(BaseConfig):

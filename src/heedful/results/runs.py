@@ -97,6 +97,16 @@ class SystemTrial(NamedTuple):
         return self.plan.result.systems[self.system]
 
     @property
+    def member(self) -> ResultSystemConfig:
+        """The system, or that of the members of an ensemble."""
+        return self.plan.result.systems[self.config.ensemble_of or self.system]
+
+    @property
+    def budget(self) -> str:
+        """Limit of the training."""
+        return self.member.budget or self.plan.budget
+
+    @property
     def stage(self) -> int:
         """Trials of a stage need records of earlier stages only."""
         return 2 if self.config.ensemble_of else int(self.config.after is not None)
@@ -115,7 +125,7 @@ class SystemTrial(NamedTuple):
 
     def recipe(self) -> Recipe:
         """Return the recipe with all settings."""
-        member = self.plan.result.systems[self.config.ensemble_of or self.system]
+        member = self.member
         settings = {**self.plan.result.settings, **member.settings}
         settings["training.seed"] = self.seed
         if member.after:
@@ -151,7 +161,7 @@ def run_trial(trial: SystemTrial, device: str) -> str:
     if trial.config.aligner is not None:
         write_record(trial, _align(trial))
         return ""
-    recipe, budget = trial.recipe(), Budget.parse(trial.plan.budget)
+    recipe, budget = trial.recipe(), Budget.parse(trial.budget)
     if not trial.config.ensemble_of:
         planned = PlannedRun(trial.system, recipe, trial.folders[0])
         check_unchanged(planned, budget)
@@ -169,7 +179,7 @@ def write_record(trial: SystemTrial, values: Mapping[str, Any]) -> None:
         "result": trial.plan.name,
         "system": trial.system,
         "seed": trial.seed,
-        "budget": trial.plan.budget,
+        "budget": trial.budget,
         **{name: facts[name] for name in ("heedful", "torch", "python")},
         "commit": _commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -305,9 +315,9 @@ def _is_done(trial: SystemTrial) -> bool:
     if not trial.record.exists():
         return False
     budget = read_json(trial.record)["budget"]
-    message = f"the record has the budget {budget}, but now it is {trial.plan.budget}"
+    message = f"the record has the budget {budget}, but now it is {trial.budget}"
     hint = "give the same --budget, or another --out"
-    check(budget == trial.plan.budget, str(trial.record), message, hint, RunError)
+    check(budget == trial.budget, str(trial.record), message, hint, RunError)
     return True
 
 
@@ -338,7 +348,7 @@ class _TrialPool:
     def _run(self, trial: SystemTrial) -> str:
         if self.is_interrupted:
             return ""
-        self.log_message(f"{trial}, for {Budget.parse(trial.plan.budget).text}")
+        self.log_message(f"{trial}, for {Budget.parse(trial.budget).text}")
         with WorkerProcess(TrialJob(self.device), name=str(trial)) as worker:
             with self.lock:
                 self.workers.add(worker)
