@@ -28,13 +28,13 @@ def run_jobs(
     results: Path,
     *,
     workers: int,
-    needed: Callable[[JobT], JobT | None] = lambda job: None,
+    needed: Callable[[JobT], Iterable[JobT]] = lambda job: (),
     max_minutes: float = float("inf"),
 ) -> list[Result]:
     """Train what has no result yet, in order; append each result to a file of JSON lines.
 
-    A job, a named tuple, begins when the one that it needs has ended; after `max_minutes` none
-    does. One that fails is named, and has no result.
+    A job, a named tuple, begins when those that it needs have ended; after `max_minutes` none does.
+    One that fails is named, and has no result.
     """
     kind, known = type(jobs[0]), {job_of(type(jobs[0]), item) for item in read_json_lines(results)}
     waiting = [job for job in jobs if job not in known]
@@ -44,7 +44,7 @@ def run_jobs(
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_use_one_core) as pool:
         while waiting or running:
             blocked = {*waiting, *running.values()}
-            ready = [job for job in waiting if needed(job) not in blocked]
+            ready = [job for job in waiting if blocked.isdisjoint(needed(job))]
             if time.monotonic() < deadline:
                 started = ready[: workers - len(running)]
                 running.update({pool.submit(_run, train, job): job for job in started})
@@ -58,7 +58,7 @@ def run_jobs(
 
 
 def _run(train: Callable[[JobT], Result], job: JobT) -> Result | str:
-    """Return the result of a job, or what it raised: not every exception reaches another process."""
+    """Return the result of a job, or what it raised: not all exceptions can leave a process."""
     try:
         return train(job)
     except Exception as error:

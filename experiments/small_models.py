@@ -32,7 +32,7 @@ from heedful.tasks.translation.distillation import write_outputs
 from heedful.tasks.translation.translator import TranslationOptions
 
 SIZES = (1, 2, 3, 5, 10)
-TEACHER, REFERENCES, DISTILLED = "teacher", "references", "distilled"
+MEMBER, TEACHER, REFERENCES, DISTILLED = "member", "teacher", "references", "distilled"
 _BEAM_SIZE = 5
 _QUIET = Console(quiet=True)
 _VALIDATION = {"training.metric_for_best_model": "bleu", "training.max_eval_samples": 300}
@@ -44,7 +44,7 @@ _TITLES = {REFERENCES: "from references", DISTILLED: "distilled"}
 
 
 class Job(NamedTuple):
-    """One training; a teacher has 0 MB and seed 0."""
+    """A student, a member of a teacher (0 MB), or the teacher, an ensemble of them (seed 0)."""
 
     languages: str
     system: str
@@ -56,11 +56,6 @@ class Job(NamedTuple):
         """The name of its run."""
         return f"{self.languages}-{self.system}-{self.megabytes:g}MB-{self.seed}"
 
-    @property
-    def teacher(self) -> Job | None:
-        """The job that it needs."""
-        return Job(self.languages, TEACHER) if self.system == DISTILLED else None
-
 
 class Experiment(NamedTuple):
     """Where texts and runs are, and how long models are trained."""
@@ -70,6 +65,7 @@ class Experiment(NamedTuple):
     teacher_recipe: str
     teacher_steps: int
     num_teachers: int
+    student_recipe: str
     steps: int
     batch_tokens: int
     device: str
@@ -79,10 +75,19 @@ class Experiment(NamedTuple):
         """Return a file of Multi30k."""
         return self.data / f"{split}.{language}.gz"
 
-    def teachers(self, languages: str) -> list[Path]:
-        """Return the runs of the members of a teacher."""
-        members = range(1, self.num_teachers + 1)
-        return [self.folder / f"{languages}-{TEACHER}-{member}" for member in members]
+    def members(self, languages: str) -> list[Job]:
+        """Return the members of a teacher."""
+        return [Job(languages, MEMBER, seed=seed + 1) for seed in range(self.num_teachers)]
+
+    def needed(self, job: Job) -> list[Job]:
+        """Return what has to be there before this job begins."""
+        if job.system == TEACHER:
+            return self.members(job.languages)
+        return [Job(job.languages, TEACHER)] if job.system == DISTILLED else []
+
+    def run(self, job: Job) -> Path:
+        """Return the run of a student or a member."""
+        return self.folder / job.name
 
     def outputs(self, languages: str) -> Path:
         """Return the file of the outputs of a teacher."""
@@ -95,35 +100,24 @@ class Experiment(NamedTuple):
 
 
 def train_job(job: Job, experiment: Experiment) -> Result:
-    """Train a teacher or a student in this process; return its BLEU on the test texts, and size."""
+    """Train a model, or write the outputs of a teacher; return BLEU on the test texts, and size."""
     start = time.monotonic()
     if job.system == TEACHER:
-        return {**train_teacher(job, experiment), "seconds": round(time.monotonic() - start)}
-    run = experiment.folder / job.name
-    train(_student_recipe(job, experiment), run, device=experiment.device, console=_QUIET)
+        write_teacher_outputs(job, experiment)
+        first, *others = map(experiment.run, experiment.members(job.languages))
+    else:
+        make_recipe = _member_recipe if job.system == MEMBER else _student_recipe
+        first, others = experiment.run(job), []
+        train(make_recipe(job, experiment), first, device=experiment.device, console=_QUIET)
     return {
-        "bleu": measure_bleu(run, job, experiment),
-        "bytes": num_saved_bytes(Run(run)),
+        "bleu": measure_bleu(first, job, experiment, ensemble_with=others),
+        "bytes": sum(num_saved_bytes(Run(run)) for run in (first, *others)),
         "seconds": round(time.monotonic() - start),
     }
 
 
-def train_teacher(job: Job, experiment: Experiment) -> Result:
-    """Train the members of a teacher, and write its outputs for the training texts."""
-    runs = experiment.teachers(job.languages)
-    for seed, run in enumerate(runs, 1):
-        recipe = _teacher_recipe(job, experiment, seed)
-        train(recipe, run, device=experiment.device, console=_QUIET)
-    write_teacher_outputs(job, experiment)
-    return {
-        "bleu": measure_bleu(runs[0], job, experiment, ensemble_with=runs[1:]),
-        "members": [measure_bleu(run, job, experiment) for run in runs],
-        "bytes": sum(num_saved_bytes(Run(run)) for run in runs),
-    }
-
-
 def measure_bleu(
-    run: Path, job: Job, experiment: Experiment, ensemble_with: Sequence[Path] = ()
+    run: Path, job: Job, experiment: Experiment, ensemble_with: Sequence[Path]
 ) -> float:
     """Return BLEU on the test texts."""
     source, target = (experiment.text("test_2016_flickr", one) for one in job.languages.split("-"))
@@ -139,12 +133,12 @@ def measure_bleu(
     return round(score.value, 2)
 
 
-def _teacher_recipe(job: Job, experiment: Experiment, seed: int) -> Recipe:
+def _member_recipe(job: Job, experiment: Experiment) -> Recipe:
     source, target = (experiment.text("train", language) for language in job.languages.split("-"))
     settings = {
         "data.train": {"type": "parallel-files", "source": str(source), "target": str(target)},
         **experiment.data_settings(job.languages),
-        "training.seed": seed,
+        "training.seed": job.seed,
         "training.max_steps": experiment.teacher_steps,
         **_VALIDATION,
         **_TEACHER_SETTINGS,
@@ -166,7 +160,7 @@ def _student_recipe(job: Job, experiment: Experiment) -> Recipe:
         "training.batching.max_tokens": experiment.batch_tokens,
     }
     overrides = [*to_overrides(settings), *to_overrides(experiment.settings)]
-    size = choose_size(int(job.megabytes * 1e6), "int8")
+    size = choose_size(int(job.megabytes * 1e6), "int8", experiment.student_recipe)
     return size.load_recipe(source, target, overrides)
 
 
@@ -176,7 +170,7 @@ def write_teacher_outputs(job: Job, experiment: Experiment) -> None:
         list(read_lines(str(experiment.text("train", language))))
         for language in job.languages.split("-")
     )
-    first, *others = experiment.teachers(job.languages)
+    first, *others = map(experiment.run, experiment.members(job.languages))
     teacher = load(first, device=experiment.device, ensemble_with=others, task="translation")
     options = TranslationOptions(beam_size=_BEAM_SIZE, n_best=_BEAM_SIZE, too_long="cut")
     path = experiment.outputs(job.languages)
@@ -189,28 +183,31 @@ def num_saved_bytes(run: Run) -> int:
     return sum(path.stat().st_size for path in chain([run.weights_file], tokenizers))
 
 
-def format_table(results: Iterable[Mapping[str, Any]], languages: str) -> str:
+def format_table(results: Iterable[Mapping[str, Any]], languages: str, recipe: str) -> str:
     """Return a table: BLEU of each size, mean and standard deviation over seeds."""
     rows = [item for item in results if item["languages"] == languages]
-    sizes = sorted({item["megabytes"] for item in rows if item["system"] != TEACHER})
+    members = [item["bleu"] for item in rows if item["system"] == MEMBER]
+    sizes = sorted({item["megabytes"] for item in rows} - {0})
     lines = [heading([languages, "hidden size", "MB on disk", *_TITLES.values()])]
     for item in rows:
         if item["system"] == TEACHER:
-            name, size = f"ensemble of {len(item['members'])}", f"{item['bytes'] / 1e6:.1f}"
+            name, size = f"ensemble of {len(members)}", f"{item['bytes'] / 1e6:.1f}"
             lines.append(row([name, "", size, f"{item['bleu']:.1f}", ""]))
-            lines.append(row(["its members", "", "", format_scores(item["members"]), ""]))
+            lines.append(row(["its members", "", "", format_scores(members), ""]))
     for size in sizes:
         students = [item for item in rows if item["megabytes"] == size]
         scores = [[one["bleu"] for one in students if one["system"] == name] for name in _TITLES]
-        units = choose_size(int(size * 1e6), "int8").hidden_size
+        units = choose_size(int(size * 1e6), "int8", recipe).hidden_size
         largest = max(item["bytes"] for item in students) / 1e6
         cells = [str(units), f"{largest:.2f}", *map(format_scores, scores)]
         lines.append(row([f"{size:g} MB", *cells]))
     return "\n".join(lines)
 
 
-def plan_jobs(languages: Sequence[str], sizes: Sequence[float], seeds: int) -> list[Job]:
-    """Return all trainings: teachers first, then students, the largest first, seed by seed."""
+def plan_jobs(
+    members: Iterable[Job], languages: Sequence[str], sizes: Sequence[float], seeds: int
+) -> list[Job]:
+    """Return all jobs: members and teachers first, then students, the largest first."""
     students = [
         Job(pair, system, size, seed)
         for seed in range(1, seeds + 1)
@@ -218,7 +215,7 @@ def plan_jobs(languages: Sequence[str], sizes: Sequence[float], seeds: int) -> l
         for pair in languages
         for size in sorted(sizes, reverse=True)
     ]
-    return [*(Job(pair, TEACHER) for pair in languages), *students]
+    return [*members, *(Job(pair, TEACHER) for pair in languages), *students]
 
 
 def main(
@@ -232,6 +229,7 @@ def main(
     ] = "transformer-2017-small",
     teacher_steps: Annotated[int, typer.Option(help="steps of a teacher")] = 6000,
     teachers: Annotated[int, typer.Option(help="members of an ensemble that teaches")] = 3,
+    student_recipe: Annotated[str, typer.Option(help="recipe of the students")] = "default",
     steps: Annotated[int, typer.Option(help="steps of a student")] = 4000,
     batch_tokens: Annotated[int, typer.Option(help="tokens of a student's batch")] = 4096,
     set_: Annotated[
@@ -248,34 +246,35 @@ def main(
     """Train teachers and students of several sizes; print a table of bytes against BLEU.
 
     While the teacher learns, students learn from the references. Results are kept: the same command
-    trains what is missing. On another machine it needs RESULTS and FOLDER/*-teacher.txt.
+    trains what is missing.
 
     Example: python -m experiments.small_models multi30k --pair de-en --seeds 3 --jobs 12
     """
     folder.mkdir(parents=True, exist_ok=True)
     languages = pair or ["de-en", "fr-en"]
-    planned = plan_jobs(languages, size or SIZES, seeds)
     experiment = Experiment(
         data=data,
         folder=folder,
         teacher_recipe=teacher_recipe,
         teacher_steps=teacher_steps,
         num_teachers=teachers,
+        student_recipe=student_recipe,
         steps=steps,
         batch_tokens=batch_tokens,
         device=device,
         settings=tuple(set_ or ()),
     )
+    members = chain.from_iterable(map(experiment.members, languages))
     done = run_jobs(
-        planned,
+        plan_jobs(members, languages, size or SIZES, seeds),
         partial(train_job, experiment=experiment),
         results or folder / "results.jsonl",
         workers=jobs,
-        needed=lambda job: job.teacher,
+        needed=experiment.needed,
         max_minutes=minutes,
     )
     for one in languages:
-        typer.echo("\n" + format_table(done, one))
+        typer.echo("\n" + format_table(done, one, student_recipe))
 
 
 if __name__ == "__main__":

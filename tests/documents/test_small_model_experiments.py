@@ -27,21 +27,45 @@ def invoke(experiment, *options):
     return result.stdout
 
 
-def test_students_of_a_teacher_need_its_outputs():
-    jobs = small_models.plan_jobs([LANGUAGES], [1, 2], 2)
-    assert len(jobs) == len(set(jobs)) == 1 + 2 * 2 * 2
+def test_students_need_the_outputs_of_a_teacher_and_it_its_members(tmp_path):
+    experiment = make_experiment(tmp_path)
+    members = experiment.members(LANGUAGES)
+    jobs = small_models.plan_jobs(members, [LANGUAGES], [1, 2], 2)
+    assert len(jobs) == len(set(jobs)) == 2 + 1 + 2 * 2 * 2
     teacher = Job(LANGUAGES, "teacher")
-    needed = {job.system: job.teacher for job in jobs}
-    assert needed == {"teacher": None, "references": None, "distilled": teacher}
+    needed = {job.system: experiment.needed(job) for job in jobs}
+    students = {"references": [], "distilled": [teacher]}
+    assert needed == {"member": [], "teacher": members, **students}
+    done = set()
+    for job in jobs:
+        assert done.issuperset(experiment.needed(job))
+        done.add(job)
+
+
+def make_experiment(folder):
+    return small_models.Experiment(
+        data=folder,
+        folder=folder,
+        teacher_recipe="transformer-2017-small",
+        teacher_steps=2,
+        num_teachers=2,
+        student_recipe="default",
+        steps=2,
+        batch_tokens=500,
+        device="cpu",
+        settings=(),
+    )
 
 
 def test_table_of_sizes_has_mean_and_deviation_of_seeds():
     scores = {("references", 1): 37.0, ("references", 2): 39.0, ("distilled", 1): 40.5}
     results = [row_of(Job(LANGUAGES, name, 1, seed), bleu) for (name, seed), bleu in scores.items()]
-    results.append(row_of(Job(LANGUAGES, "teacher"), 42.04, bytes=40_000_000))
-    lines = small_models.format_table(results, LANGUAGES).splitlines()
-    assert lines[2] == "| teacher |  | 40.0 | 42.0 |  |"
-    assert lines[3] == "| 1 MB | 112 | 0.90 | 38.0 \u00b1 1.4 | 40.5 |"
+    results += [row_of(Job(LANGUAGES, "member", seed=seed), 40.0 + seed) for seed in (1, 2)]
+    results.append(row_of(Job(LANGUAGES, "teacher"), 42.04, bytes=80_000_000))
+    lines = small_models.format_table(results, LANGUAGES, "default").splitlines()
+    assert lines[2] == "| ensemble of 2 |  | 80.0 | 42.0 |  |"
+    assert lines[3] == "| its members |  |  | 41.5 \u00b1 0.7 |  |"
+    assert lines[4] == "| 1 MB | 112 | 0.90 | 38.0 \u00b1 1.4 | 40.5 |"
 
 
 def test_gain_of_back_translations_is_counted_seed_by_seed():
@@ -94,19 +118,21 @@ TINY = ("--seeds", 1, "--steps", 2, "--jobs", 2, "--device", "cpu", *WORDS)
 
 @pytest.mark.slow
 def test_small_models_are_trained_once(tmp_path, multi30k):
-    options = (multi30k, "--pair", LANGUAGES, "--size", 0.2, "--teacher-minutes", 0.02)
+    options = (multi30k, "--pair", LANGUAGES, "--size", 0.2, "--teachers", 2, "--teacher-steps", 2)
     options += ("--batch-tokens", 500, "--folder", tmp_path / "runs", *TINY)
     first = invoke(small_models, *options)
-    assert "3 of 3" in first
+    assert "5 of 5" in first
     assert len((tmp_path / "runs" / "de-en-teacher.txt").read_text().splitlines()) == 600
-    again = invoke(small_models, *options)
-    assert " of " not in again  # nothing is trained
+    again = invoke(small_models, *options)  # trains nothing
     assert again.strip() == first[first.index("| de-en") :].strip()
 
 
 @pytest.mark.slow
 def test_back_translation_experiment_has_all_systems(tmp_path, multi30k):
+    captions = tmp_path / "captions.tsv"
+    captions.write_text("1.jpg\ttrain\tA girl runs .\n2.jpg\ttrain\tA dog , a man .\n")
     options = (multi30k, "--num-pairs", 300, "--folder", tmp_path / "runs", *TINY)
+    options += ("--captions", captions)
     printed = invoke(back_translation, *options)
     assert all(f"| {title} | 1 |" in printed for title in back_translation.TITLES.values())
     folder = tmp_path / "runs" / "back-translation-de-en-300-1"

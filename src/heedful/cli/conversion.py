@@ -145,6 +145,7 @@ TargetFiles = Annotated[
     Option("--target", metavar="FILE", help="their translations; repeatable"),
 ]
 StudentRun = Annotated[Path, Option("--run", "-o", help="run folder to write")]
+StudentRecipe = Annotated[str, Option("--recipe", help="of the student: a name or a file")]
 StudentSize = Annotated[str, Option(help="bytes of its weights and tokenizers")]
 StudentPrecision = Annotated[
     Literal["fp32", "fp16", "int8", "int4"], Option(help="how its weights are saved")
@@ -158,6 +159,7 @@ def distill(
     source: SourceFiles,
     target: TargetFiles = None,
     run: StudentRun,
+    recipe: StudentRecipe = "default",
     size: StudentSize = "3MB",
     precision: StudentPrecision = "int8",
     beam: TeacherBeam = 5,
@@ -170,8 +172,9 @@ def distill(
 
     The teacher translates the texts with a beam; its outputs are what the student learns (Kim and
     Rush 2016). With --target it learns the one of the beam that is closest to the translation. The
-    student is the default model for a CPU, LSTMs of the largest hidden size that --size allows,
-    with 16 subwords of each language for each unit. The same command resumes.
+    student is the default model for a CPU, LSTMs, or another --recipe: all of its sizes are in
+    proportion to the largest hidden size that --size allows, with 16 subwords of each language for
+    each unit. The same command resumes.
 
     Example: heedful distill runs/de-en --source train.de --run runs/small
     Example: heedful distill runs/de-en --source train.de --target train.en --run small
@@ -184,6 +187,7 @@ def distill(
         run,
         source=source,
         target=target or (),
+        recipe=recipe,
         max_bytes=parse_bytes(size, 1000),
         precision=precision,
         beam_size=beam,

@@ -49,6 +49,17 @@ def compress_weights(weights: Mapping[str, Tensor], precision: Precision) -> Com
     return CompressedWeights(tensors, {METADATA_KEY: json.dumps(shapes)} if shapes else None)
 
 
+def num_compressed_bytes(weight: Tensor, precision: Precision) -> int:
+    """Return the bytes that `compress_weights` stores for a weight."""
+    if precision == "fp32":
+        return 4 * weight.numel()
+    if precision == "fp16" or weight.dim() < 2:
+        return 2 * weight.numel()
+    columns = weight[0].numel()
+    row = columns if _BITS[precision] == 8 else (columns + 1) // 2
+    return len(weight) * (row + 2)
+
+
 def decompress_weights(
     tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
 ) -> dict[str, Tensor]:

@@ -5,6 +5,7 @@ import pytest
 import heedful
 from heedful.errors import ConfigError, DataError, RunError
 from heedful.experiment.distillation import FOLDER, StudentSize, choose_size, distill
+from heedful.recipes import load_recipe
 from heedful.runs import Run
 from heedful.tasks.translation.distillation import choose_target, write_outputs
 from heedful.tasks.translation.translator import TranslationOptions
@@ -33,10 +34,11 @@ def source(tmp_path):
     return path
 
 
+@pytest.mark.parametrize("recipe", ["default", "transformer-2017-small"])
 @pytest.mark.parametrize("precision", ["fp32", "int8", "int4"])
-@pytest.mark.parametrize("max_bytes", [500_000, 3_000_000])
-def test_student_is_the_largest_that_fits(max_bytes, precision):
-    size = choose_size(max_bytes, precision)
+@pytest.mark.parametrize("max_bytes", [900_000, 3_000_000])
+def test_student_is_the_largest_that_fits(max_bytes, precision, recipe):
+    size = choose_size(max_bytes, precision, recipe)
     larger = size._replace(hidden_size=size.hidden_size + 16)
     assert size.num_bytes() <= max_bytes < larger.num_bytes()
 
@@ -44,6 +46,25 @@ def test_student_is_the_largest_that_fits(max_bytes, precision):
 def test_student_smaller_than_the_smallest_is_rejected():
     with pytest.raises(ConfigError, match="the smallest student has"):
         choose_size(1000, "int8")
+
+
+def test_sizes_of_a_recipe_stay_in_proportion():
+    size = StudentSize(128, "int8", "convs2s-2017-multi30k")  # half of 256
+    model = load_recipe(size.recipe, size.settings()).model
+    assert model.encoder.embedding_size == model.decoder.embedding_size == 128
+    assert [layer.hidden_size for layer in model.encoder.layers] == [128, 256]
+    assert [layer.num_layers for layer in model.encoder.layers] == [4, 2]
+
+
+def test_shared_tokenizer_has_subwords_of_both_languages():
+    size = StudentSize(64, "int8", "transformer-2017-small")
+    assert size.settings()["tokenizers.tokenizer.vocab_size"] == 2 * 16 * 64
+
+
+@pytest.mark.parametrize("name", ["bytenet-2016-multi30k", "gpt-small"])
+def test_recipe_without_subwords_of_a_translator_is_rejected(name):
+    with pytest.raises(ConfigError, match="no size that follows from bytes"):
+        choose_size(3_000_000, "int8", name)
 
 
 def test_target_is_the_output_closest_to_the_reference(teacher):
@@ -100,6 +121,7 @@ def test_command_distills(tmp_path, source, capsys, monkeypatch):
     run = tmp_path / "student"
     settings = ["tokenizers.source={type: word}", "tokenizers.target={type: word}"]
     options = [word for setting in settings for word in ("--set", setting)]
+    options += ["--recipe", "luong-2015-general-multi30k", "--set", "training.validate_every=null"]
     options += ["--set", "training.max_steps=2", "--size", "0.2MB", "--device", "cpu", "--quiet"]
     command = ("distill", TEACHER, "--source", source, "--target", source, "--run", run)
     ended = call(capsys, monkeypatch, *command, *options)

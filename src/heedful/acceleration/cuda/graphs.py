@@ -4,6 +4,7 @@ A graph reads and writes the tensors that it was captured with, so inputs are co
 Invariant: a graph and its function compute the same values.
 """
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -32,7 +33,7 @@ class StaticFunction(Generic[Result]):
                 (warm_up or self._function)()
             # Products then take a workspace from the pool of the graph, which nobody else can free.
             torch._C._cuda_clearCublasWorkspaces()
-            with torch.cuda.graph(graph, pool=pool, stream=stream):
+            with no_collection(), torch.cuda.graph(graph, pool=pool, stream=stream):
                 result = self._function()
         self._graph = graph
         return result
@@ -69,6 +70,18 @@ def capturing() -> Iterator[None]:
         yield
     finally:
         _IS_CAPTURING.reset(token)
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Let no garbage be collected: a graph that is deleted during a capture makes it fail."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @contextmanager
