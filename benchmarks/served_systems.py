@@ -31,6 +31,11 @@ class System(NamedTuple):
         return self.name == LIBRETRANSLATE.name
 
     @property
+    def has_metrics(self) -> bool:
+        """Whether it is `heedful serve`."""
+        return not self.is_libretranslate and not self.name.startswith("plain")
+
+    @property
     def readiness_route(self) -> str:
         """What answers with 200 once it is ready."""
         return "/languages" if self.is_libretranslate else "/readyz"

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from itertools import cycle
@@ -78,6 +79,37 @@ uvicorn.run(app, port=int(sys.argv[2]), log_level="warning")
 """
 
 
+class Batches(NamedTuple):
+    """What the workers of `heedful serve` have predicted, from its `/metrics`."""
+
+    count: float = 0
+    num_items: float = 0
+    seconds: float = 0
+
+    @staticmethod
+    def read(port: int) -> "Batches":
+        """Return the sums of all models since the start."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            return Batches.parse(answer.read().decode())
+
+    @staticmethod
+    def parse(metrics: str) -> "Batches":
+        """Return the sums of all models in this text."""
+        lines = [line.rsplit(maxsplit=1) for line in metrics.splitlines()]
+
+        def total(name: str) -> float:
+            values = [float(value) for start, value in lines if start.partition("{")[0] == name]
+            return sum(values)
+
+        seconds = total("heedful_batch_duration_seconds_sum")
+        count, items = (total(f"heedful_batch_items_{name}") for name in ("count", "sum"))
+        return Batches(count, items, seconds)
+
+    def since(self, before: "Batches") -> "Batches":
+        """Return what came after an earlier reading."""
+        return Batches(*(now - then for now, then in zip(self, before, strict=True)))
+
+
 class Measurement(NamedTuple):
     """The requests of some seconds."""
 
@@ -85,6 +117,8 @@ class Measurement(NamedTuple):
     num_errors: int
     seconds: float
     client_cpu: float  # seconds of a core per second: 1 would mean that clients are the limit
+    batches: Batches = Batches()
+    added: Sequence[float] = ()
 
     def percentile(self, percent: int) -> float:
         """Return milliseconds."""
@@ -148,6 +182,35 @@ async def ask(port: int, requests: Sequence[bytes], end: float) -> list[tuple[in
         answers.append((int(head.split(maxsplit=2)[1]), time.perf_counter() - start))
     writer.close()
     return answers
+
+
+async def measure_added(port: int, requests: Sequence[bytes], seconds: float) -> list[float]:
+    """Send requests one after another; return the seconds of each that were not the worker's."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+
+    async def receive(request: bytes) -> tuple[str, float]:
+        start = time.perf_counter()
+        writer.write(request)
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
+        body = await reader.readexactly(int(length))
+        return body.decode(), time.perf_counter() - start
+
+    async def read_batches() -> Batches:
+        return Batches.parse(
+            (await receive(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"))[0]
+        )
+
+    before, end, added = await read_batches(), time.perf_counter() + seconds, []
+    for request in cycle(requests):
+        if time.perf_counter() > end:
+            break
+        _, taken = await receive(request)
+        after = await read_batches()
+        added.append(taken - after.since(before).seconds)
+        before = after
+    writer.close()
+    return added
 
 
 async def measure(
@@ -239,7 +302,13 @@ class Benchmark:
             asyncio.run(measure(port, requests, max(self.options.clients), self.options.warmup))
             for num_clients in self.options.clients:
                 seconds = self.seconds(num_clients)
+                before = Batches.read(port) if system.has_metrics else Batches()
                 result = asyncio.run(measure(port, requests, num_clients, seconds))
+                if system.has_metrics:
+                    batches = Batches.read(port).since(before)
+                    alone = num_clients == 1
+                    added = asyncio.run(measure_added(port, requests, seconds)) if alone else []
+                    result = result._replace(batches=batches, added=added)
                 self.add(system, num_clients, result, memory_mb(pid))
 
     def seconds(self, num_clients: int) -> float:
@@ -267,6 +336,7 @@ class Benchmark:
             "p50_ms": round(result.percentile(50), 2),
             "p99_ms": round(result.percentile(99), 2),
             "num_requests": len(result.times),
+            **self.summarize(result),
             "num_errors": result.num_errors,
             "memory_mb": list(memory),
             "client_cpu": round(result.client_cpu, 2),
@@ -280,8 +350,22 @@ class Benchmark:
             *(" + ".join(map(str, memory)), f"{result.client_cpu:.0%}"),
         )
 
+    @staticmethod
+    def summarize(result: Measurement) -> dict[str, float]:
+        """Return the size of batches, how busy the worker was, what a request takes besides."""
+        batches = result.batches
+        if not batches.count:
+            return {}
+        values = {
+            "batch_items": round(batches.num_items / batches.count, 1),
+            "worker_load": round(batches.seconds / result.seconds, 2),
+        }
+        if result.added:
+            values["added_ms"] = round(1000 * statistics.median(result.added), 2)
+        return values
+
     def compare(self) -> list[dict[str, Any]]:
-        """Return what batches gain with most clients, and what a server adds with one."""
+        """Return what batches gain with most clients, and what one client waits besides."""
         found = {
             (row["model"], row["device"], row["backend"], row["name"], row["clients"]): row
             for row in self.rows
@@ -292,17 +376,15 @@ class Benchmark:
             batched, single = (
                 found.get((*key, name, most)) for name in ("heedful serve", "--max-batch 1")
             )
-            alone, direct = (
-                found.get((*key, name, 1)) for name in ("heedful serve", "direct call")
-            )
-            if batched and single and alone and direct:
+            alone = found.get((*key, "heedful serve", 1))
+            if batched and single and alone:
                 speed = batched["requests_per_second"] / single["requests_per_second"]
                 comparisons.append(
                     {
                         **{"model": model, "device": device, "backend": backend},
                         "batching_speedup": round(speed, 1),
                         "p99_ratio": round(batched["p99_ms"] / single["p99_ms"], 3),
-                        "added_ms": round(alone["p50_ms"] - direct["p50_ms"], 2),
+                        "added_ms": alone["added_ms"],
                     }
                 )
         return comparisons

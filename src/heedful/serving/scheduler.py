@@ -114,7 +114,7 @@ class Scheduler:
                 items = [Item(next(_item_ids), model.example) for _ in range(size)]
                 start = loop.time()
                 await link.predict(PredictCall(model.name, items, {}))
-                time = BatchTime(link.answered_at - start, link.cpu_seconds)
+                time = BatchTime(link.answered_at - start, link.answer_time.cpu_seconds)
                 examples.append((size * input_cost(model.example), time))
             self._speeds.set_examples(model.name, examples)
 
@@ -296,11 +296,11 @@ class Scheduler:
         else:
             seconds = link.answered_at - start
             cost = sum(entry.cost for entry in batch)
-            self._metrics.batch_seconds.labels(key.model).observe(seconds)
+            self._metrics.batch_seconds.labels(key.model).observe(link.answer_time.seconds)
             self._metrics.batch_items.labels(key.model).observe(len(batch))
             self._metrics.characters.labels(key.model).inc(cost - ITEM_COST * len(batch))
             if not any(entry.is_abandoned for entry in batch):  # a batch cut short says nothing
-                self._speeds.add(key, cost, BatchTime(seconds, link.cpu_seconds))
+                self._speeds.add(key, cost, BatchTime(seconds, link.answer_time.cpu_seconds))
             for entry, result in zip(batch, answer.result(), strict=True):
                 entry.request.add(entry.index, result)
         self._send_batches()

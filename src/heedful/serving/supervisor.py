@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any
 
 from heedful.errors import HeedfulError
+from heedful.serving.batch_speed import BatchTime
 from heedful.serving.problems import ProblemError
 from heedful.serving.protocol import (
     ExplainCall,
@@ -70,8 +71,8 @@ class WorkerLink:
         self.has_answered = False
         self.answered_at = 0.0
         """Time of the last answer; the event loop may get to it later, when it is busy."""
-        self.cpu_seconds = 0.0
-        """CPU time that the last answer took, in all threads of the worker."""
+        self.answer_time = BatchTime(0.0, 0.0)
+        """Of the last answer, in the worker."""
         self._on_steps = on_steps
         self._calls: dict[int, asyncio.Future[Sequence[Result]]] = {}
         self._streams: dict[int, StreamQueue] = {}
@@ -135,8 +136,8 @@ class WorkerLink:
             case ("failed", error):
                 self._fail(error)
                 self.kill()
-            case ("result", call_id, results, cpu_seconds):
-                self.has_answered, self.answered_at, self.cpu_seconds = True, now, cpu_seconds
+            case ("result", call_id, results, time):
+                self.has_answered, self.answered_at, self.answer_time = True, now, time
                 self._end_call(call_id, results)
             case ("part", call_id, part):
                 self._streams[call_id].put_nowait(part)

@@ -8,11 +8,12 @@ import os
 from collections.abc import Callable, Generator, Sequence
 from queue import SimpleQueue
 from threading import Thread
-from time import process_time
+from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
 from heedful.errors import HeedfulError
 from heedful.parallel import Answer, WorkerDiedError, WorkerProcess
+from heedful.serving.batch_speed import BatchTime
 from heedful.serving.protocol import Call, ServedRun
 
 _READY_ID = 0
@@ -24,7 +25,7 @@ class _Counted(NamedTuple):
 
     value: Any
     num_steps: int = 0
-    cpu_seconds: float = 0.0  # of an answer
+    time: BatchTime = BatchTime(0.0, 0.0)  # of an answer
 
 
 class ServingJob(NamedTuple):
@@ -57,10 +58,12 @@ class ServingJob(NamedTuple):
                 yield None if part is None else _Counted(part, models.take_steps())
 
         def answer(call: _Call) -> Any:
-            start, value = process_time(), models.answer(call)
+            start, cpu_start = perf_counter(), process_time()
+            value = models.answer(call)
             if isinstance(value, Generator):
                 return count_parts(value)
-            return _Counted(value, models.take_steps(), process_time() - start)
+            time = BatchTime(perf_counter() - start, process_time() - cpu_start)
+            return _Counted(value, models.take_steps(), time)
 
         return answer
 
@@ -71,7 +74,7 @@ class ServingWorker:
     `on_message` is called in a thread with one of
     ("ready", [ModelInfo, ...]): the runs are loaded, and each has made a prediction;
     ("failed", HeedfulError): a run cannot be loaded; "died" follows after `kill`;
-    ("result", call_id, [Result, ...], cpu_seconds): the answer to a call but StreamCall;
+    ("result", call_id, [Result, ...], BatchTime): the answer to a call but StreamCall;
     ("part", call_id, StreamPart | ItemError) and ("end", call_id): of a StreamCall;
     ("steps", count): hypotheses have made so many decoding steps since the last such message;
     ("died", WorkerDiedError): the last message.
@@ -131,7 +134,7 @@ class ServingWorker:
 
     def _handle(self, answer: Answer) -> None:
         try:
-            value, num_steps, cpu_seconds = answer.result() or _Counted(None)
+            value, num_steps, time = answer.result() or _Counted(None)
         except HeedfulError as error:
             self._on_message(("failed", error))
         except RuntimeError as error:  # a bug of ours; the traceback is in the message
@@ -144,5 +147,5 @@ class ServingWorker:
             if is_ready:
                 self._on_message(("ready", value))
                 return
-            fields = {"result": (value, cpu_seconds), "part": (value,), "end": ()}
+            fields = {"result": (value, time), "part": (value,), "end": ()}
             self._on_message((kind, call_id, *fields[kind]))

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from heedful.serving.batch_speed import input_cost
+from heedful.serving.batch_speed import BatchTime, input_cost
 from heedful.serving.metrics import ServerMetrics
 from heedful.serving.problems import ProblemError
 from heedful.serving.protocol import ModelInfo
@@ -34,7 +34,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 class Link:
     """A worker that takes a time per batch and per character, which changes by chance."""
 
-    num_streams, answered_at, cpu_seconds, slow_until = 0, 0.0, 0.0, 0.0
+    num_streams, answered_at, slow_until = 0, 0.0, 0.0
 
     def __init__(self, *, noise=0.0):
         self._loop = asyncio.get_running_loop()
@@ -48,11 +48,12 @@ class Link:
         cost = sum(input_cost(item.input) for item in call.items)
         seconds = factor * (0.02 + 0.0004 * cost)
         wait = 3 * seconds if self._loop.time() < self.slow_until else seconds
-        self._loop.call_later(wait, self._answer, answer, len(call.items), seconds)
+        time = BatchTime(wait, seconds)
+        self._loop.call_later(wait, self._answer, answer, len(call.items), time)
         return answer
 
-    def _answer(self, answer, count, cpu_seconds):
-        self.is_idle, self.answered_at, self.cpu_seconds = True, self._loop.time(), cpu_seconds
+    def _answer(self, answer, count, time):
+        self.is_idle, self.answered_at, self.answer_time = True, self._loop.time(), time
         answer.set_result([{"text": ""}] * count)
 
     def cancel(self, item_ids):

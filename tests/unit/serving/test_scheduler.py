@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from heedful.serving.batch_speed import BatchTime
 from heedful.serving.metrics import ServerMetrics
 from heedful.serving.problems import ProblemError
 from heedful.serving.protocol import ItemError, ModelInfo
@@ -21,7 +22,7 @@ class Link:
         self.ready, self.died = asyncio.Future(), asyncio.Future()
         self.ready.set_result(MODELS)
         self.calls, self.answer, self.num_streams, self.answered_at = [], None, 0, 0.0
-        self.cpu_seconds, self.seeds = 0.0, []
+        self.answer_time, self.seeds = BatchTime(0.0, 0.0), []
 
     @property
     def is_idle(self):
