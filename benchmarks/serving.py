@@ -3,8 +3,9 @@
 The others are CTranslate2 behind a plain FastAPI route, which calls the program of `heedful export
 --to ct2` for each request, and LibreTranslate with the package of `heedful export --to argos`.
 Models have the sizes of recipes and random parameters. Sources have 5 to 12 words; outputs are two
-tokens longer, those of a Transformer have 10 tokens. One server runs at a time; all clients are
-coroutines of this process, each with a connection of its own, and ask again once they are answered.
+tokens longer, those of a Transformer have 10 tokens. The servers of a model are asked in turn, in
+short rounds, so that a machine whose speed changes favors none; the others wait meanwhile. All
+clients are coroutines of this process, each with its connection, and ask again once answered.
 """
 
 import argparse
@@ -17,9 +18,10 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Sequence
-from contextlib import redirect_stdout
-from itertools import cycle
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from itertools import cycle, groupby
+from operator import attrgetter
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -44,6 +46,7 @@ RECIPES = {
 }
 NUM_WORDS = 8000
 NUM_TEXTS = 200
+NUM_ROUNDS = 5
 DIRECT_CALLS = """
 import json, sys, time
 import heedful
@@ -82,7 +85,7 @@ uvicorn.run(app, port=int(sys.argv[2]), log_level="warning")
 class Batches(NamedTuple):
     """What the workers of `heedful serve` have predicted, from its `/metrics`."""
 
-    count: float = 0
+    num_batches: float = 0
     num_items: float = 0
     seconds: float = 0
 
@@ -119,6 +122,19 @@ class Measurement(NamedTuple):
     client_cpu: float  # seconds of a core per second: 1 would mean that clients are the limit
     batches: Batches = Batches()
     added: Sequence[float] = ()
+
+    @staticmethod
+    def join(rounds: Sequence["Measurement"]) -> "Measurement":
+        """Return one measurement of several rounds."""
+        seconds = sum(part.seconds for part in rounds)
+        load = sum(part.client_cpu * part.seconds for part in rounds) / seconds
+        totals = map(sum, zip(*(part.batches for part in rounds), strict=True))
+        return Measurement(
+            [taken for part in rounds for taken in part.times],
+            sum(part.num_errors for part in rounds),
+            *(seconds, load, Batches(*totals)),
+            [taken for part in rounds for taken in part.added],
+        )
 
     def percentile(self, percent: int) -> float:
         """Return milliseconds."""
@@ -216,7 +232,7 @@ async def measure_added(port: int, requests: Sequence[bytes], seconds: float) ->
 async def measure(
     port: int, requests: Sequence[bytes], num_clients: int, seconds: float
 ) -> Measurement:
-    """Measure clients that send one request after another."""
+    """Measure clients; see `Server.measure`."""
     start, cpu = time.perf_counter(), cpu_seconds()
     random = Random(num_clients)
     clients = [
@@ -259,6 +275,25 @@ def list_systems(
     return systems
 
 
+class Server:
+    """A server that runs."""
+
+    def __init__(self, system: System, port: int, pid: int, texts: Sequence[str]) -> None:
+        self.system, self.port, self.pid = system, port, pid
+        self.requests = list(map(system.request, texts))
+
+    def measure(self, num_clients: int, seconds: float) -> Measurement:
+        """Measure clients that send one request after another."""
+        if not self.system.has_metrics:
+            return asyncio.run(measure(self.port, self.requests, num_clients, seconds))
+        before = Batches.read(self.port)
+        result = asyncio.run(measure(self.port, self.requests, num_clients, seconds))
+        result = result._replace(batches=Batches.read(self.port).since(before))
+        if num_clients > 1:
+            return result
+        return result._replace(added=asyncio.run(measure_added(self.port, self.requests, seconds)))
+
+
 class Benchmark:
     """Measures systems, prints their rows and keeps them."""
 
@@ -274,13 +309,26 @@ class Benchmark:
             *("memory, MB", "clients' CPU"),
         )
 
-    def measure(self, system: System) -> None:
-        """Measure a system; say so if it cannot run."""
+    def measure(self, systems: Sequence[System]) -> None:
+        """Measure the systems of a model; say which cannot run."""
+        for system in systems:
+            if not system.command:
+                with self.leaving_out(system):
+                    self.measure_calls(system)
+        with ExitStack() as stack:
+            servers = []
+            for port, system in enumerate(systems, self.options.port):
+                if system.command:
+                    with self.leaving_out(system):
+                        pid = stack.enter_context(running(self.cores, system, port))
+                        servers.append(Server(system, port, pid, self.texts))
+            self.measure_servers(servers)
+
+    @contextmanager
+    def leaving_out(self, system: System) -> Iterator[None]:
+        """Say why a system cannot be measured, if an error is raised."""
         try:
-            if system.command:
-                self.measure_server(system)
-            else:
-                self.measure_calls(system)
+            yield
         except (RuntimeError, ServerError, OSError, EOFError) as error:
             print(f"left out: {system.model}, {system.name}: {error}")
 
@@ -293,23 +341,20 @@ class Benchmark:
             print(f"left out: {LIBRETRANSLATE.name}: {error}")
             return
         name = LIBRETRANSLATE.name
-        self.measure(System("Transformer", name, "cpu", "ct2", command, variables))
+        self.measure([System("Transformer", name, "cpu", "ct2", command, variables)])
 
-    def measure_server(self, system: System) -> None:
-        port = self.options.port
-        requests = list(map(system.request, self.texts))
-        with running(self.cores, system, port) as pid:
-            asyncio.run(measure(port, requests, max(self.options.clients), self.options.warmup))
-            for num_clients in self.options.clients:
-                seconds = self.seconds(num_clients)
-                before = Batches.read(port) if system.has_metrics else Batches()
-                result = asyncio.run(measure(port, requests, num_clients, seconds))
-                if system.has_metrics:
-                    batches = Batches.read(port).since(before)
-                    alone = num_clients == 1
-                    added = asyncio.run(measure_added(port, requests, seconds)) if alone else []
-                    result = result._replace(batches=batches, added=added)
-                self.add(system, num_clients, result, memory_mb(pid))
+    def measure_servers(self, servers: Sequence["Server"]) -> None:
+        for server in servers:
+            server.measure(max(self.options.clients), self.options.warmup)
+        for num_clients in self.options.clients:
+            seconds = self.seconds(num_clients) / NUM_ROUNDS
+            rounds: dict[Server, list[Measurement]] = {server: [] for server in servers}
+            for _ in range(NUM_ROUNDS):
+                for server in servers:
+                    rounds[server].append(server.measure(num_clients, seconds))
+            for server, parts in rounds.items():
+                result = Measurement.join(parts)
+                self.add(server.system, num_clients, result, memory_mb(server.pid))
 
     def seconds(self, num_clients: int) -> float:
         """Return for how long is measured: requests one after another differ little."""
@@ -354,10 +399,10 @@ class Benchmark:
     def summarize(result: Measurement) -> dict[str, float]:
         """Return the size of batches, how busy the worker was, what a request takes besides."""
         batches = result.batches
-        if not batches.count:
+        if not batches.num_batches:
             return {}
         values = {
-            "batch_items": round(batches.num_items / batches.count, 1),
+            "batch_items": round(batches.num_items / batches.num_batches, 1),
             "worker_load": round(batches.seconds / result.seconds, 2),
         }
         if result.added:
@@ -432,8 +477,9 @@ def main() -> None:
         if "Transformer" in runs and ct2.is_installed():
             export_run(runs["Transformer"], "ct2", exported)
         benchmark = Benchmark(options, runs)
-        for system in list_systems(runs, options.device, options.backend, exported):
-            benchmark.measure(system)
+        systems = list_systems(runs, options.device, options.backend, exported)
+        for _, group in groupby(systems, key=attrgetter("model", "device", "backend")):
+            benchmark.measure(list(group))
         if options.libretranslate:
             benchmark.measure_libretranslate(Path(folder))
     result = {

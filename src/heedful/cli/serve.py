@@ -101,7 +101,7 @@ def serve(
 
 
 def _check_packages() -> None:
-    for package in ("fastapi", "uvicorn", "prometheus_client"):
+    for package in ("fastapi", "httptools", "prometheus_client", "uvicorn"):
         message = f"needs {package}, which is not installed"
         hint = "install it with: pip install 'heedful[serve]'"
         check(find_spec(package) is not None, "serve", message, hint)

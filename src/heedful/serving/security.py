@@ -12,6 +12,7 @@ import math
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from email.message import Message
+from functools import lru_cache
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
@@ -36,13 +37,17 @@ class Guard:
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: ServerMetrics) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
-        self._running: set[asyncio.Future[None]] = set()  # what is being answered
+        self._names = {*LOOPBACK_NAMES, settings.host, *settings.allowed_host}
+        is_private = settings.is_loopback and not settings.token
+        self._checks_names = is_private or bool(settings.allowed_host)
+        self._running: set[asyncio.Task[Any]] = set()  # what is being answered
+        self._late: set[asyncio.Task[Any]] = set()
 
     async def drain(self, seconds: float) -> None:
         """Wait until all requests are answered; those that take longer get 503."""
         if self._running:
-            _, late = await asyncio.wait(self._running, timeout=seconds)
-            for task in late:
+            _, self._late = await asyncio.wait(self._running, timeout=seconds)
+            for task in self._late:
                 task.cancel()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -75,10 +80,8 @@ class Guard:
     def _check_caller(self, method: str, path: str, headers: dict[str, str]) -> None:
         """Raise ProblemError for a page of another site, another name of this host or no token."""
         host, settings = headers.get("host", ""), self._settings
-        name = urlsplit(f"//{host}").hostname or ""
-        names = {*LOOPBACK_NAMES, settings.host, *settings.allowed_host}
-        checks_names = settings.allowed_host or (settings.is_loopback and not settings.token)
-        if checks_names and name not in names:
+        name = _name_of(host)
+        if self._checks_names and name not in self._names:
             _refuse(403, "this server does not go by that name", "name it with --allowed-host")
         origin = headers.get("origin")
         is_same_site = origin is None or origin.partition("://")[2] == host
@@ -128,47 +131,53 @@ class Guard:
         self, scope: MutableMapping[str, Any], body: bytes, receive: Receive, send: Send
     ) -> None:
         """Run the application; cancel it when the client hangs up."""
-        hang_up = asyncio.create_task(_wait_for_hang_up(receive))
-        is_read = is_answered = False
-
-        async def send_answer(message: ASGIMessage) -> None:
-            nonlocal is_answered
-            if message["type"] == "http.response.body" and not message.get("more_body"):
-                is_answered = True  # the server then reports a hang-up, too
-            try:
-                async with asyncio.timeout(self._settings.timeout):
-                    await send(message)
-            except TimeoutError:  # a client that does not read has hung up
-                hang_up.cancel()
-
-        async def receive_body() -> ASGIMessage:
-            nonlocal is_read
-            if is_read:
-                return await asyncio.shield(hang_up)
-            is_read = True
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        task = asyncio.ensure_future(self._app(scope, receive_body, send_answer))
+        task = asyncio.current_task()
+        assert task is not None
+        exchange = _Exchange(task, body, receive, send)
         self._running.add(task)
-        task.add_done_callback(self._running.discard)
         try:
-            await asyncio.wait({task, hang_up}, return_when=asyncio.FIRST_COMPLETED)
-            if task.cancelled():  # by `drain`
-                raise shutting_down()
-            if not task.done() and not is_answered:
-                task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            await self._app(scope, exchange.receive, exchange.send)
+        except asyncio.CancelledError:
+            if task in self._late:
+                raise shutting_down() from None
+            if not exchange.has_hung_up:
+                raise
         finally:
-            task.cancel()
-            hang_up.cancel()
+            exchange.close()
+            self._running.discard(task)
 
 
-async def _wait_for_hang_up(receive: Receive) -> ASGIMessage:
-    while True:
+class _Exchange:
+    """A request whose body was read, and its answer; a hang-up before that cancels the task."""
+
+    def __init__(self, task: asyncio.Task[Any], body: bytes, receive: Receive, send: Send) -> None:
+        self._task, self._send = task, send
+        self._body: bytes | None = body
+        self._is_answered = self.has_hung_up = False
+        self._hang_up = asyncio.create_task(self._wait_for_hang_up(receive))
+
+    async def receive(self) -> ASGIMessage:
+        body, self._body = self._body, None
+        if body is None:
+            return await asyncio.shield(self._hang_up)
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(self, message: ASGIMessage) -> None:
+        if message["type"] == "http.response.body" and not message.get("more_body"):
+            self._is_answered = True  # the server then reports a hang-up, too
+        await self._send(message)
+
+    def close(self) -> None:
+        self._hang_up.cancel()
+
+    async def _wait_for_hang_up(self, receive: Receive) -> ASGIMessage:
         message = await receive()
-        if message["type"] == "http.disconnect":
-            return message
+        while message["type"] != "http.disconnect":
+            message = await receive()
+        if not self._is_answered:
+            self.has_hung_up = True
+            self._task.cancel()
+        return message
 
 
 def check_token(settings: ServerSettings, token: str | None) -> None:
@@ -176,6 +185,12 @@ def check_token(settings: ServerSettings, token: str | None) -> None:
     expected = settings.token
     if expected and not (token and hmac.compare_digest(token.encode(), expected.encode())):
         _refuse(401, "the token is missing or wrong", "send `Authorization: Bearer TOKEN`")
+
+
+@lru_cache
+def _name_of(host: str) -> str:
+    """Return the name in a Host header, without the port."""
+    return urlsplit(f"//{host}").hostname or ""
 
 
 def _unique_headers(scope: MutableMapping[str, Any]) -> dict[str, str]:
@@ -206,9 +221,7 @@ def _check_content(content_type: str, body: bytes, may_be_form: bool) -> None:
 def check_json_text(body: bytes) -> None:
     """Raise ProblemError unless it is JSON of RFC 8259 without lone surrogates and inf."""
     try:
-        value = json.loads(
-            body.decode(), parse_constant=_refuse_constant, parse_float=_finite_float
-        )
+        value = _STRICT_JSON.decode(body.decode())
         if b"\\u" in body:
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeError:
@@ -228,6 +241,9 @@ def _finite_float(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(text)
     return value
+
+
+_STRICT_JSON = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite_float)
 
 
 def _refuse(status: int, message: str, hint: str) -> NoReturn:

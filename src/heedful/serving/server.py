@@ -17,7 +17,7 @@ from typing import Any
 
 import uvicorn
 from typing_extensions import override
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from heedful.errors import ConfigError, CorruptRunError, HeedfulError, RunError
 from heedful.serving.app import build_app
@@ -76,12 +76,14 @@ class _JoinedWrites:
             self._transport.write(parts)
 
 
-class HTTPProtocol(H11Protocol):
-    """Ends a connection whose headers are late or whose answer is not read, unlike uvicorn."""
+class HTTPProtocol(HttpToolsProtocol):
+    """Ends a connection whose headers are late or long or whose answer is not read."""
 
     header_timeout = 10.0
     unread_timeout = 30.0
     _timer: asyncio.TimerHandle | None = None
+    _header_bytes = 0
+    _unread_timer: asyncio.TimerHandle | None = None
 
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -93,6 +95,20 @@ class HTTPProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._wait_for_headers()
+        self._header_bytes = self._header_bytes + len(data) if self._timer else 0
+        if self._header_bytes > _HEADER_BYTES:
+            self.transport.close()
+
+    @override
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread_timer = self.loop.call_later(self.unread_timeout, self.transport.abort)
+
+    @override
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unread_timer:
+            self._unread_timer.cancel()
 
     def _wait_for_headers(self) -> None:
         has_headers = self.cycle is not None and not self.cycle.response_complete
@@ -150,7 +166,6 @@ class Server:
                 limit_concurrency=settings.max_connections,
                 timeout_keep_alive=settings.keep_alive,  # type: ignore[arg-type]
                 timeout_graceful_shutdown=_CLOSING_SECONDS,  # type: ignore[arg-type]
-                h11_max_incomplete_event_size=_HEADER_BYTES,
             )
         )
         self._workers: asyncio.Task[None]

@@ -3,11 +3,15 @@
 import asyncio
 import socket
 
+import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
 from heedful.serving.server import HTTPProtocol, listen
 from heedful.serving.settings import ServerSettings
+
+CONFIG = uvicorn.Config(None, log_config=None)
+START = "GET / HTTP/1.1\r\n"
 
 
 def test_connections_send_small_answers_at_once():
@@ -86,22 +90,38 @@ def test_response_is_sent_in_one_write():
     assert b"end" in piece
 
 
-def test_connection_of_a_client_that_reads_nothing_is_ended():
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_connection_of_a_client_that_reads_nothing_is_ended(is_closed):
     class Protocol(HTTPProtocol):
         unread_timeout = 0.05
 
     async def leave_unread():
-        config, is_lost = uvicorn.Config(None, log_config=None), asyncio.Event()
-        protocol = Protocol(config, ServerState(), {})
+        is_lost = asyncio.Event()
+        protocol = Protocol(CONFIG, ServerState(), {})
         protocol.connection_lost = lambda error: is_lost.set()
         ours, theirs = socket.socketpair()
         with theirs:
             await asyncio.get_running_loop().create_connection(lambda: protocol, sock=ours)
             protocol.transport.write(bytes(10_000_000))
-            protocol.transport.close()
+            if is_closed:
+                protocol.transport.close()
             await asyncio.wait_for(is_lost.wait(), 10)
 
     asyncio.run(leave_unread())
+
+
+@pytest.mark.parametrize("size", [60_000, 70_000])
+def test_connection_with_headers_over_64_kib_is_closed(size):
+    async def send_headers():
+        protocol, is_closed = HTTPProtocol(CONFIG, ServerState(), {}), []
+        transport = Transport()
+        transport.close = lambda: is_closed.append(True)
+        protocol.connection_made(transport)
+        for start in range(0, size, 1000):
+            protocol.data_received(f"{START if not start else ''}X: {'x' * 994}\r\n".encode())
+        return bool(is_closed)
+
+    assert asyncio.run(send_headers()) == (size > 65_536)
 
 
 def test_stream_chunks_are_sent_separately():
