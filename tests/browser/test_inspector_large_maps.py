@@ -1,7 +1,6 @@
 """Maps of more weights than a page gets at once: from tiles, with exact rows on demand."""
 
 import json
-import logging
 import time
 from urllib.parse import quote
 
@@ -10,17 +9,17 @@ import pytest
 
 import heedful
 from heedful.attention.edits import AttentionEdit
+from heedful.parallel import available_cores
 from heedful.tasks.language_modeling.generator import GenerationOptions
 from tests.browser.inspecting import TIMEOUT, draw_text, settle, write_long_run
 from tests.serving.servers import running
 
 pytestmark = [pytest.mark.browser, pytest.mark.wide]
 
-LOGGER = logging.getLogger(__name__)
 LAYER, HEAD = "backbone.stack.layers.1.self_attention.attention", 2
 SHORT, LONG = 1100, 8192  # tokens
 MEBIBYTE = 1024  # of the kibibytes of /proc
-FIRST_PICTURE, HOVER = 3, 0.1  # seconds, on an idle machine
+FIRST_PICTURE, HOVER = 3, 100  # seconds, milliseconds; on an idle machine
 COUNT_PEAKS = """canvas => {
   const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
   const shades = [];
@@ -30,6 +29,14 @@ COUNT_PEAKS = """canvas => {
 HAS_PICTURE = """canvas => {
   const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
   return data.some((byte, index) => byte !== data[index % 4]);
+}"""
+# Measures the milliseconds from a move of the pointer to the weight that is read there.
+WATCH_READING = """map => {
+  const note = () => { map.moved ??= performance.now(); };
+  map.addEventListener("pointermove", note, { capture: true });
+  new MutationObserver(() => {
+    if (map.reading.textContent.includes(":")) map.waited ??= performance.now() - map.moved;
+  }).observe(map.reading, { childList: true, characterData: true, subtree: true });
 }"""
 # Draws the map as if it were dragged, and returns the milliseconds of each frame.
 DRAG = """async map => {
@@ -63,7 +70,8 @@ def long_run(tmp_path_factory):
 def server(long_run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("server")
     limits = "--max-characters", 10_000, "--timeout", 600
-    with running(folder, f"long={long_run}", "--ui", *limits) as server:
+    all_threads = {"OMP_NUM_THREADS": str(available_cores())}
+    with running(folder, f"long={long_run}", "--ui", *limits, environment=all_threads) as server:
         yield server
 
 
@@ -94,7 +102,8 @@ def open_map(chromium, server):
 
     yield open_map
     context.close()
-    assert [error for error in errors if "404" not in error] == []
+    ours = "404", "willReadFrequently"  # of explanations that are held no more; of these tests
+    assert [error for error in errors if not any(text in error for text in ours)] == []
 
 
 def set_peak(row, column):
@@ -219,29 +228,30 @@ def test_map_that_the_server_holds_no_more_is_explained_again(open_map, server):
 
 @pytest.mark.slow
 def test_large_map_keeps_its_limits_of_time_and_memory(chromium, open_map, server, long_run):
-    """For an idle machine; `--log-cli-level info` shows what was measured."""
+    """For an idle machine; `pytest -s` shows what was measured."""
     (worker,) = server.worker_pids()[1:]
     before, start = memory_of(worker), time.monotonic()
     page = open_map(LONG)
     while not page.locator("map-canvas canvas").evaluate(HAS_PICTURE):
         page.wait_for_timeout(20)
     first = time.monotonic() - start
-    LOGGER.info(f"first picture after {first:.1f} s")
+    print(f"first picture after {first:.1f} s")
     wait_for_tiles(page)
     times = page.locator("map-canvas").evaluate(DRAG)
-    LOGGER.info(f"frame: median {times[20]:.1f} ms, longest {times[-1]:.1f} ms")
+    print(f"frame: median {times[20]:.1f} ms, longest {times[-1]:.1f} ms")
     page.locator("map-canvas").evaluate("map => map.zoomBy(8)")
     wait_for_tiles(page)
     closer = page.locator("map-canvas").evaluate(DRAG)
-    LOGGER.info(f"frame at 8x: median {closer[20]:.1f} ms, longest {closer[-1]:.1f} ms")
+    print(f"frame at 8x: median {closer[20]:.1f} ms, longest {closer[-1]:.1f} ms")
     page.locator("map-canvas").evaluate("map => map.zoomBy(0)")
     session = chromium.new_browser_cdp_session()
     processes = session.send("SystemInfo.getProcessInfo")["processInfo"]
     tab = max(memory_of(one["id"]) for one in processes if one["type"] == "renderer")
-    start = time.monotonic()
+    page.locator("map-canvas").evaluate(WATCH_READING)
     point_at(page, 5000, 321, LONG - 1)
-    hover, grown = time.monotonic() - start, memory_of(worker) - before
-    LOGGER.info(f"hover {1000 * hover:.0f} ms, tab {tab:.0f} MiB, worker + {grown:.0f} MiB")
+    hover = page.locator("map-canvas").evaluate("map => map.waited")
+    grown = memory_of(worker) - before
+    print(f"hover {hover:.0f} ms, tab {tab:.0f} MiB, worker + {grown:.0f} MiB")
     assert max(times[20], closer[20]) < 50
     assert hover < HOVER
     assert first < FIRST_PICTURE

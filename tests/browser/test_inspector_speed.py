@@ -1,6 +1,5 @@
 """From a key to its map: what a person waits for, with the model that comes with heedful."""
 
-import logging
 import shutil
 from statistics import median
 
@@ -14,7 +13,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH"),
 ]
-LOGGER = logging.getLogger(__name__)
 SECONDS = 0.3
 TEXTS = ["Puella rosam portat.", "Canis in horto ambulat.", "Cassius nautae libros dat."]
 # Milliseconds from a change of the text to the first frame with another map.
@@ -32,12 +30,12 @@ WAIT = """async text => {
 
 
 def test_map_is_updated_in_time_after_a_key(chromium, tmp_path):
-    """For an idle machine; `--log-cli-level info` shows the times."""
+    """For an idle machine; `pytest -s` shows the times."""
     with running(tmp_path, "demo", "--ui") as server, chromium.new_context() as context:
         page = context.new_page()
         page.goto(server.url)
         page.wait_for_selector("attention-view", timeout=TIMEOUT)
         settle(page)
         times = [page.evaluate(WAIT, text) / 1000 for text in TEXTS * 4][1:]
-        LOGGER.info("from a key to its map: median %.3f s, longest %.3f", median(times), max(times))
+        print(f"from a key to its map: median {median(times):.3f} s, longest {max(times):.3f}")
         assert median(times) < SECONDS

@@ -252,9 +252,11 @@ def best_tokens(
 ) -> list[list[TokenScore]]:
     """Return the most probable tokens of each step; fewer where others have probability zero."""
     best = log_probs.topk(min(count, log_probs.size(1)))
-    rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    scores = [list(map(TokenScore, ids, name(ids), values)) for ids, values in rows]
-    return [[score for score in step if math.isfinite(score.log_prob)] for step in scores]
+    ids, values = best.indices.flatten().tolist(), best.values.flatten().tolist()
+    scores = list(map(TokenScore, ids, name(ids), values))
+    count = best.values.size(1)
+    steps = [scores[start : start + count] for start in range(0, len(scores), count)]
+    return [[score for score in step if math.isfinite(score.log_prob)] for step in steps]
 
 
 def row_effects(

@@ -27,7 +27,7 @@ from heedful.pytree import map_tensors, tensors_of
 from heedful.shapes import Float, Queries
 
 TILE_SIDE = 256
-_BLOCK_ROWS = 256  # that are computed together
+_BLOCK_ROWS = 64  # that are computed together
 _ALIKE_HEADS = DOT_PRODUCT_SCORES  # their heads have no parameters of their own
 _max_weights: ContextVar[int | None] = ContextVar("max_weights", default=None)
 
@@ -116,7 +116,7 @@ class DeferredWeights(NamedTuple):
         function, mask = attention.alignment_function, mask.flatten(0, -3)
         num_keys = mask.size(-1)
         if isinstance(function, SoftAlignment):
-            seen = mask.flatten(0, -2).any(dim=0).nonzero()
+            seen = mask.flatten(0, -2).byte().amax(dim=0).nonzero()  # any() takes longer
             num_keys = int(seen.max()) + 1 if len(seen) else 1
         elif isinstance(function, EditedAlignment):
             function = function.for_head(head)
@@ -155,12 +155,15 @@ class MapPyramid(NamedTuple):
         A byte is 255 w; with `is_faint` 255 w^(1/4), which tells small weights apart.
         """
         finest = np.empty((num_rows, num_columns), np.uint8)
+        buffer = np.empty((_BLOCK_ROWS, num_columns), np.float32)
         for start in range(0, num_rows, _BLOCK_ROWS):
             stop = min(start + _BLOCK_ROWS, num_rows)
-            rows = read_rows(start, stop)
-            shades = np.sqrt(np.sqrt(rows)) if is_faint else rows
-            scaled = np.ceil(255 * shades)  # no weight above 0 is 0
-            finest[start:stop] = np.minimum(scaled, 255, out=scaled)
+            rows, shades = read_rows(start, stop), buffer[: stop - start]
+            np.sqrt(np.sqrt(rows, out=shades), out=shades) if is_faint else np.copyto(shades, rows)
+            np.multiply(shades, 255, out=shades)
+            np.ceil(shades, out=shades)  # no weight above 0 is 0
+            np.minimum(shades, 255, out=shades)
+            np.copyto(finest[start:stop], shades, casting="unsafe")
         levels = [finest]
         while max(levels[-1].shape) > TILE_SIDE:
             levels.append(_pool(levels[-1]))
@@ -188,7 +191,9 @@ def count_tiles(num_rows: int, num_columns: int) -> list[tuple[int, int]]:
 
 
 def _pool(cells: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    rows, columns = cells.shape
-    padded = np.pad(cells, ((0, rows % 2), (0, columns % 2)))
-    of_rows = np.maximum(padded[::2], padded[1::2])
-    return np.maximum(of_rows[:, ::2], of_rows[:, 1::2])
+    rows, odd = cells[::2].copy(), cells[1::2]
+    np.maximum(rows[: len(odd)], odd, out=rows[: len(odd)])
+    columns, odd = rows[:, ::2].copy(), rows[:, 1::2]
+    count = odd.shape[1]
+    np.maximum(columns[:, :count], odd, out=columns[:, :count])
+    return columns

@@ -119,7 +119,7 @@ class Explainer:
     async def explain(
         self, request: ExplainRequest, figure: Mapping[str, Any] | None = None
     ) -> Mapping[str, Any]:
-        """Return an explanation as JSON, or a figure of it.
+        """Return an explanation as JSON in bytes (`content`), or a figure of it (`text`).
 
         Raises ProblemError: 504 if it takes too long.
         """
@@ -245,10 +245,11 @@ def build_router(service: Service, settings: ServerSettings, explainer: Explaine
         check_options(settings, info, body.options)
 
     @router.post("/v1/explain", responses=describe_errors())
-    async def explain(body: ExplainRequest) -> JSONResponse:
+    async def explain(body: ExplainRequest) -> Response:
         """Explain a prediction: layers, the best tokens of each step, checks."""
         check_request(body)
-        return JSONResponse(await explainer.explain(body))
+        answer = await explainer.explain(body)
+        return Response(answer["content"], media_type="application/json")
 
     @router.post("/v1/render", responses=describe_errors(), response_class=Response)
     async def render(body: RenderRequest) -> Response:

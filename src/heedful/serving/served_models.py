@@ -305,7 +305,8 @@ class ServedModel:
         fields = explained.to_json(result, max_weights=_MAX_SENT_WEIGHTS)
         if any(layer["weights"] is None for layer in fields["layers"]):
             fields["trace"] = traces.add(explained.layers)
-        return fields
+        text = json.dumps(fields, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return {"content": text.encode()}  # the front process, which others wait for, only sends it
 
 
 class ServedModels:

@@ -43,7 +43,8 @@ export class BeamTree extends HTMLElement {
     this.svg = createSvg("svg", "", { role: "tree", "aria-label": "beam search", width: steps * STEP + 8, height: lines * LINE + 8 });
     layer.append(...this.nodes.slice(1).map((node) => this.#createEdge(node)), ...this.nodes.map((node) => this.#createNode(node)));
     this.svg.append(layer);
-    this.frame = create("div", "tree", this.svg);
+    this.drawing = create("div", "", this.svg);
+    this.frame = create("div", "tree", this.drawing);
     this.frame.style.height = `${Math.min(HEIGHT, (lines + 0.5) * LINE)}px`;
     this.replaceChildren(this.frame, create("p", "zoom",
       createButton("+", "larger (+)", () => this.zoom(ZOOM)), createButton("\u2212", "smaller (-)", () => this.zoom(1 / ZOOM)),
@@ -72,7 +73,7 @@ export class BeamTree extends HTMLElement {
     const title = createSvg("title", "");
     title.textContent = describeNode(node);
     const group = createSvg("g", `node ${status}${isBest ? " best" : ""}`, {
-      role: "treeitem", "aria-level": depth + 1, "aria-label": describeNode(node), "aria-selected": isBest,
+      role: "treeitem", "aria-level": depth + 1, "aria-selected": isBest,
       tabindex: index ? -1 : 0, transform: `translate(${depth * STEP},${line * LINE})`,
     });
     Object.assign(group.dataset, { index, status, logProb: cumulative_log_prob });
@@ -82,7 +83,8 @@ export class BeamTree extends HTMLElement {
 
   #place() {
     const { zoom, x, y } = this.view;
-    this.svg.style.transform = `translate3d(${x}px, ${y}px, 0) scale(${zoom})`; // a layer of its own: panning paints nothing
+    // A layer of its own: panning paints nothing. A transform of the SVG itself would lay out all nodes again.
+    this.drawing.style.transform = `translate3d(${x}px, ${y}px, 0) scale(${zoom})`;
   }
 
   /** Zooms about a point of the drawing. @param {number} factor */

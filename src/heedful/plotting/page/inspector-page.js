@@ -58,7 +58,7 @@ const INPUTS = [
   { accepts: ({ example }) => typeof example === "string", element: TextInput },
   { accepts: () => true, element: JsonInput },
 ];
-const DELAY = 150; // milliseconds after the last key
+const DELAY = 150; // milliseconds between changes that are asked for apart
 const POLL = 500; // milliseconds while models are loaded
 const SECOND = 1000; // milliseconds
 const SELECTION = ["view", "row", "column", "other"];
@@ -76,6 +76,7 @@ const panes = new Map(PANES.map((pane) => [pane, new pane.element()]));
 let editor = /** @type {any} */ (null);
 let isTyping = false;
 let timer = 0;
+let changedAt = -DELAY;
 let clock = 0; // counts the seconds of a request
 let staleTrace = ""; // which the server holds no more
 
@@ -123,7 +124,9 @@ function update(value) {
   document.title = `${value.model} \u00b7 heedful`;
   showRequest(value);
   clearTimeout(timer);
-  timer = setTimeout(explain, DELAY);
+  const isFirst = performance.now() - changedAt > DELAY; // of several, as of keys or a drag
+  timer = setTimeout(explain, isFirst ? 0 : DELAY);
+  changedAt = performance.now();
 }
 
 function showRequest({ model, input, options }) {
