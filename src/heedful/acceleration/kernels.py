@@ -213,6 +213,7 @@ def sdpa_context(queries: Queries, memory: Memory, temperature: float, dropout: 
     mask to the scores; in the reference it reaches only those that see the key.
     """
     values, keys, mask = memory
+    shape = (*queries.shape[:-1], values.size(-1))
     mask = mask[(None,) * (queries.dim() - mask.dim())]
     attend_4d = partial(
         functional.scaled_dot_product_attention,
@@ -221,16 +222,14 @@ def sdpa_context(queries: Queries, memory: Memory, temperature: float, dropout: 
         enable_gqa=queries.shape[:-2] != keys.shape[:-2],
     )
     if is_long_causal(queries, mask) and not dropout:
-        context = attend_4d(_to_4d(keys), _to_4d(values), is_causal=True)
-        return context.view(*queries.shape[:-1], values.size(-1))
+        return attend_4d(_to_4d(keys), _to_4d(values), is_causal=True).view(shape)
     mask = mask.expand(*queries.shape[:-3], *mask.shape[-3:])
     key_is_visible = mask.any(dim=-2).unsqueeze(-1)  # (*B, S, 1)
     # Without a mask torch returns zeros for a query of NaN, as if it saw nothing: so the mask is
     # passed even where it hides nothing.
     visible_keys = _to_4d(keys.masked_fill(~key_is_visible, 0))
     context = attend_4d(visible_keys, _to_4d(values), attn_mask=_to_4d(mask), dropout_p=dropout)
-    has_visible_key = mask.any(dim=-1, keepdim=True)  # (*B, T or 1, 1)
-    return context.view(*queries.shape[:-1], values.size(-1)).masked_fill(~has_visible_key, 0)
+    return context.view(shape).masked_fill(~mask.any(dim=-1, keepdim=True), 0)
 
 
 def is_long_causal(queries: Queries, mask: Mask) -> bool:
@@ -240,11 +239,11 @@ def is_long_causal(queries: Queries, mask: Mask) -> bool:
     """
     if queries.device.type != "cpu" or torch.compiler.is_compiling():  # sizes may be symbols
         return False
-    *leading, num_queries, num_keys = mask.shape
-    if not num_queries == num_keys >= tuning.MIN_LONG_CAUSAL or math.prod(leading) != 1:
+    size = mask.size(-1)
+    if size < tuning.MIN_LONG_CAUSAL or mask.size(-2) != size or mask.numel() != size**2:
         return False
-    packed = np.packbits(mask.reshape(num_queries, num_keys).numpy(), axis=1)
-    return np.array_equal(packed, packed_causal(num_keys)) and bool(queries.isfinite().all())
+    bits = np.packbits(mask.numpy(), axis=-1).reshape(size, -1)
+    return np.array_equal(bits, packed_causal(size)) and bool(queries.isfinite().all())
 
 
 @lru_cache(maxsize=1)
