@@ -21,6 +21,7 @@ from heedful.storage.atomic import write_text
 from heedful.storage.compression import Precision, num_compressed_bytes
 from heedful.tasks.task_data import VocabSizes
 from heedful.tasks.translation.distillation import write_outputs
+from heedful.tasks.translation.task import TASK as TRANSLATION
 from heedful.tasks.translation.translator import TranslationOptions
 from heedful.training.state import TrainingResult
 
@@ -152,11 +153,10 @@ def choose_size(
 
 def _check_recipe(name: Path | str) -> None:
     recipe = load_recipe(name)
-    is_translation = recipe.task.name == "translation"
-    has_subwords = any(True for _ in _find_values(recipe.tokenizers.model_dump(), "vocab_size"))
+    has_subwords = any(_find_values(recipe.tokenizers.model_dump(), "vocab_size"))
     message = f"{name} has no size that follows from bytes: a student translates between subwords"
     hint = f"choose another recipe, such as {DEFAULT_RECIPE} or transformer-2017-small"
-    check(is_translation and has_subwords, "--recipe", message, hint)
+    check(recipe.task is TRANSLATION and has_subwords, "--recipe", message, hint)
 
 
 def _find_values(values: Any, name: str) -> Iterator[int]:

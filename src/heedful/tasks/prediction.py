@@ -98,6 +98,14 @@ RequestT = TypeVar("RequestT", default=Any)
 ResultT = TypeVar("ResultT", bound=Prediction, default=Any)
 
 
+class Trace(NamedTuple, Generic[ResultT]):
+    """A prediction with attention layers, and what the model computed for it."""
+
+    result: ResultT
+    log_probs: Float[Tensor, "1 T N"] | None  # of all tokens at each step; None without such steps
+    gates: Mapping[str, Sequence[Tensor]]  # of the experts, by path
+
+
 class PredictionOptions(BaseConfig):
     """Settings of one call; a predictor without any has these."""
 
@@ -233,11 +241,9 @@ class Predictor(ABC, Generic[RequestT, ResultT]):
         prediction; after `effect_seconds` for a layer, those that are left are NaN.
         """
         edited = self.with_edits(edits)
-        result = edited.predict_with_layers(request, options)
+        result, log_probs, gates = edited.trace(request, options)
         layers = result.attention_layers
         checks = [LayerChecks.from_layer(layer) for layer in layers]
-        with trace_experts(edited.models) as gates:
-            log_probs = edited.force(request, result, 1)
         experts = name_tokens(gates, layers, eos_label=EOS_LABEL)
         check_reach(edits, self.models, layers, 0 if log_probs is None else log_probs.size(1))
         if log_probs is None:
@@ -263,6 +269,12 @@ class Predictor(ABC, Generic[RequestT, ResultT]):
     def predict_with_layers(self, request: RequestT, options: Any = None) -> ResultT:
         """Return a prediction with its attention layers."""
         return next(iter(self.predict([request], options, need_layers=True)))
+
+    def trace(self, request: RequestT, options: Any = None) -> Trace[ResultT]:
+        """Predict with attention layers; return what `force` does and the gates of experts, too."""
+        result = self.predict_with_layers(request, options)
+        with trace_experts(self.models) as gates:
+            return Trace(result, self.force(request, result, 1), gates)
 
     def force(
         self, request: RequestT, result: ResultT, num_rows: int

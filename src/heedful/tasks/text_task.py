@@ -181,17 +181,17 @@ class TextPredictor(Predictor[str, PredictedText]):
     @torch.inference_mode()
     def _trace(
         self, inputs: Sequence[int], queries: TokenAxis, keys: TokenAxis
-    ) -> list[AttentionLayer]:
-        """Return the attention of each layer while the model reads token ids."""
+    ) -> tuple[list[AttentionLayer], Float[Tensor, "1 T N"]]:
+        """Read token ids; return the attention of each layer, and what is predicted."""
         tokens = torch.tensor([inputs], device=self.device)
         with trace_attention(self.model, device="cpu") as records:
-            self.model(LMBatch(tokens, tokens))
+            log_probs = self.model(LMBatch(tokens, tokens)).log_probs
 
         def axes_of(record: TraceRecord) -> Axes:
             axes = [encoder_axis(record, axis, bos_label=BOS_LABEL) for axis in (queries, keys)]
             return record.role, axes[0], axes[1]
 
-        return collect_layers(records, axes_of, default="self")
+        return collect_layers(records, axes_of, default="self"), log_probs
 
     @torch.inference_mode()
     @override

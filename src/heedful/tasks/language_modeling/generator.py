@@ -21,9 +21,10 @@ from heedful.errors import check
 from heedful.evaluation.base import MetricScore
 from heedful.evaluation.perplexity import compute_token_loss
 from heedful.inspection.attention_layers import TokenAxis
+from heedful.inspection.expert_routing import trace_experts
 from heedful.models.language_model import LanguageModel
 from heedful.search.sampling import SamplingOptions, random_generators, sampling_loop
-from heedful.tasks.prediction import PredictedText, PredictionOptions
+from heedful.tasks.prediction import PredictedText, PredictionOptions, Trace
 from heedful.tasks.text_task import TextPredictor
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.vocabulary import BOS, EOS, PAD, UNK
@@ -239,26 +240,29 @@ class TextGenerator(TextPredictor):
     def predict_with_layers(
         self, request: str, options: GenerationOptions | None = None
     ) -> PredictedText:
-        """Read a text; with options, continue it first."""
-        if options is None:
-            return self._read(request, encode_prompt(request, self.tokenizer))
-        (continued,) = self.predict([request], options)
-        read = self._read(continued.text, continued.token_ids)
-        return read._replace(num_prompt_tokens=continued.num_prompt_tokens)
+        return self.trace(request, options)[0]
 
     @override
-    def _inputs(self, ids: Sequence[int]) -> Sequence[int]:
-        return ids[: self.lm_batching.context_length + 1][:-1]
-
-    def _read(self, text: str, ids: Sequence[int]) -> PredictedText:
-        """Read a text, as far as the context reaches, and return the attention of each layer."""
-        ids = ids[: self.lm_batching.context_length + 1]
+    def trace(self, request: str, options: GenerationOptions | None = None) -> Trace[PredictedText]:
+        """Read a text once, as far as the context reaches; with options, continue it first."""
+        if options is None:
+            result = PredictedText(request, (), token_ids=encode_prompt(request, self.tokenizer))
+        else:
+            (result,) = self.predict([request], options)
+        ids = result.token_ids[: self.lm_batching.context_length + 1]
         axis = self._token_axis(ids)
         tokens, words, word_ids = axis.tokens, axis.words, axis.word_ids
         queries = TokenAxis(tokens[1:], words, word_ids[1:])
         keys = TokenAxis(tokens[:-1], words, word_ids[:-1])
-        layers = self._trace(self._inputs(ids), queries, keys) if ids[1:] else []
-        return PredictedText(text, axis.tokens, attention_layers=layers, token_ids=ids)
+        with trace_experts(self.models) as gates:
+            inputs = self._inputs(ids)
+            layers, log_probs = self._trace(inputs, queries, keys) if inputs else ([], None)
+        result = result._replace(tokens=tokens, attention_layers=layers, token_ids=ids)
+        return Trace(result, log_probs, gates)
+
+    @override
+    def _inputs(self, ids: Sequence[int]) -> Sequence[int]:
+        return ids[: self.lm_batching.context_length + 1][:-1]
 
     @override
     def evaluate(self, examples: Sequence[str]) -> list[MetricScore]:

@@ -123,7 +123,7 @@ class MaskFiller(TextPredictor):
         labeled_ids = zip(ids, axis.tokens, strict=True)
         tokens = [MASK if token == mask_id else label for token, label in labeled_ids]
         axis = axis._replace(tokens=tokens)
-        layers = self._trace(ids, axis, axis)
+        layers, _ = self._trace(ids, axis, axis)
         return PredictedText(text, tokens, attention_layers=layers, token_ids=ids)
 
     @override
