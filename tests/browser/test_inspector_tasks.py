@@ -14,7 +14,7 @@ from heedful.tokenization.vocabulary import EOS
 from tests.browser.test_accessibility import VIOLATIONS, node_module
 from tests.browser.test_inspector import TIMEOUT, edit_by, settle
 from tests.commands import write_random_run
-from tests.laws.test_explanation_laws import MODELS
+from tests.laws.test_explanation_laws import DRAW_WINDOW, MODELS
 from tests.laws.test_predictor_laws import SETTINGS, TEXTS
 from tests.serving.servers import running
 
@@ -28,6 +28,7 @@ STATES = {
     "forecasting": {"options": {"num_samples": 20}},
     "captioning": {"input": IMAGES[0]},
     "glimpses": {"input": IMAGES[1]},
+    "draw-window": {"input": IMAGES[1]},
 }
 
 
@@ -35,11 +36,13 @@ STATES = {
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tasks")
     runs = {}
-    for task in STATES:
-        settings = {**SETTINGS[task], "model": MODELS.get(task, SETTINGS[task]["model"])}
+    for name in STATES:
+        task = "glimpses" if name == "draw-window" else name
+        models = {**MODELS, "draw-window": DRAW_WINDOW}
+        settings = {**SETTINGS[task], "model": models.get(name, SETTINGS[task]["model"])}
         if task == "captioning":
             settings["decoding"] = {"min_length": 3, "max_length": 5}
-        runs[task] = write_random_run(folder / task, settings, TEXTS, TEXTS, seed=2)
+        runs[name] = write_random_run(folder / name, settings, TEXTS, TEXTS, seed=2)
     return runs
 
 
@@ -198,9 +201,10 @@ def test_weakened_cells_get_less_attention_as_in_python(open_task):
     assert len(drawn) == rows * columns
 
 
+@pytest.mark.parametrize("model", ["glimpses", "draw-window"])
 @pytest.mark.parametrize("way", ["pointer", "keys"])
-def test_moved_glimpse_stays_and_those_after_it_are_taken_again(open_task, way):
-    shown = open_task("glimpses")
+def test_moved_glimpse_stays_and_those_after_it_are_taken_again(open_task, way, model):
+    shown = open_task(model)
     before = shown.explain()["result"]["glimpses"]
     canvas = shown.page.locator("glimpse-pane .trail > canvas")
     slider = shown.page.locator("glimpse-pane input[type=range]")

@@ -122,6 +122,11 @@ class GaussianWindow(nn.Module):
         stride = (self.image_size - 1) / max(self.window_size - 1, 1) * log_stride.exp()
         return WindowParameters(centers, stride, (log_variance / 2).exp(), log_intensity.exp())
 
+    def move(self, window: WindowParameters, location: tuple[float, float]) -> WindowParameters:
+        """Return the window with its middle at a row and a column of the image, from -1 to 1."""
+        centers = self.image_size / 2 * (window.centers.new_tensor(location) + 1) + 0.5
+        return window._replace(centers=centers.expand_as(window.centers))
+
     def filters(self, window: WindowParameters) -> Float[Tensor, "*B 2 N A"]:
         """Return F_Y and F_X; each filter sums to one over the image, unless it is outside."""
         size, device = self.window_size, window.centers.device

@@ -53,8 +53,10 @@ class DrawWindowModel(GlimpseModel):
         del uniform
         state = initial_core_state(self.core, images.new_zeros(len(images), self.hidden_size))
         states, boxes = [], []
-        for _ in range(self.num_glimpses):
+        for index in range(self.num_glimpses):
             window = self.window.parameters_of(state[0])
+            if index in self.locations:
+                window = self.window.move(window, self.locations[index])
             state = self.core(self.window(images, window), state)
             states.append(state[0])
             boxes.append(self.window.boxes(window))

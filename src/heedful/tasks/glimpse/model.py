@@ -9,7 +9,8 @@ on the batch; for any baseline the expected gradient of the policies is that of 
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from types import MappingProxyType
+from typing import Literal, NamedTuple, Self
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
@@ -18,7 +19,7 @@ from typing_extensions import override
 
 from heedful.config import BaseConfig
 from heedful.data.images.labeled_images import MAX_CANVAS_SIZE, LabeledImageBatch
-from heedful.errors import ConfigError, check
+from heedful.errors import check
 from heedful.layers.glimpses import GlimpseSensor
 from heedful.layers.initialization import DefaultInitConfig, InitConfig
 from heedful.layers.rnn_cells import LSTMCell, RecurrentState
@@ -62,8 +63,11 @@ class GlimpseModel(nn.Module, ABC):
 
     image_size: int
     num_classes: int
+    num_glimpses: int
     num_training_episodes: int
     """Episodes of an image in training, over which losses are means."""
+    locations: Locations = MappingProxyType({})
+    """Where to look instead of where the model would."""
 
     @abstractmethod
     def forward(self, batch: LabeledImageBatch) -> TrainingOutput:
@@ -79,10 +83,14 @@ class GlimpseModel(nn.Module, ABC):
         """Classify images as at test time; the trail is that of the most probable actions."""
         return self.classify(images, None)
 
-    def with_locations(self, locations: Locations) -> "GlimpseModel":
+    def with_locations(self, locations: Locations) -> Self:
         """Return a copy that shares all parameters and looks at these locations."""
-        message = "this model moves a window by its state and has no locations"
-        raise ConfigError("locations", message, "use a model of type recurrent-attention")
+        for index in locations:
+            message = f"there is no glimpse {index}: the glimpses are 0 to {self.num_glimpses - 1}"
+            check(index < self.num_glimpses, "locations", message, "give the index of a glimpse")
+        copied = copy.copy(self)
+        copied.locations = locations
+        return copied
 
 
 class Episodes(NamedTuple):
@@ -181,16 +189,6 @@ class RecurrentAttentionModel(GlimpseModel):
         self.reinforce_weight = config.reinforce_weight
         self.num_training_episodes = config.num_training_episodes
         self.num_test_episodes = config.num_test_episodes
-        self.locations: Locations = {}
-
-    @override
-    def with_locations(self, locations: Locations) -> "RecurrentAttentionModel":
-        for index in locations:
-            message = f"there is no glimpse {index}: the glimpses are 0 to {self.num_glimpses - 1}"
-            check(index < self.num_glimpses, "locations", message, "give the index of a glimpse")
-        copied = copy.copy(self)
-        copied.locations = locations
-        return copied
 
     @override
     def forward(self, batch: LabeledImageBatch) -> TrainingOutput:
