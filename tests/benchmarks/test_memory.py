@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.wide
+@pytest.mark.slow
 def test_building_and_reading_measured():
     command = [sys.executable, "-m", "benchmarks.memory", "--pairs", "300"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -45,7 +45,8 @@ def test_tree_is_that_of_the_command(open_page, translator):
     shown = page.eval_on_selector_all(
         ".tree .node",
         "nodes => nodes.map(node => [node.dataset.status, +node.dataset.logProb,"
-        " node.getAttribute('aria-label').split(': ')[0], +node.getAttribute('aria-level')])",
+        " node.querySelector('title').textContent.split(': ')[0],"
+        " +node.getAttribute('aria-level')])",
     )
     expected = tree_of(translator)
     assert [status for status, *_ in shown] == [node["status"] for node in expected]

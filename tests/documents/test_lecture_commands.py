@@ -193,7 +193,11 @@ def collect_tests(paths):
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("pages", PAGES.values(), ids=PAGES)
+@pytest.mark.parametrize(
+    "pages",
+    [pytest.param(PAGES["lectures"], marks=pytest.mark.slow), PAGES["start"], PAGES["course"]],
+    ids=PAGES,
+)
 def test_commands_run_in_the_order_of_the_pages(pages, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_files(tmp_path)

@@ -78,6 +78,7 @@ def test_interrupted_comparison_is_resumed(start, tmp_path):
     assert [system["cost"]["steps"]["mean"] for system in saved["systems"]] == [60, 60]
 
 
+@pytest.mark.slow
 def test_killed_training_raises(start, tmp_path):
     process = start("30steps")
     wait_for_steps(tmp_path / "comparison" / "runs" / "one-0", 10)

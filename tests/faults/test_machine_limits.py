@@ -30,7 +30,7 @@ def test_too_little_address_space_raises():
     assert "this process may use 0.2 GB (ulimit -v)\n  lower the sizes" in err
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+@pytest.mark.parametrize("encoding", ["ascii", pytest.param("latin-1", marks=pytest.mark.slow)])
 def test_output_that_the_encoding_lacks_raises(trained, encoding):
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
     code, err = run("show", trained, "a \u03b2 c", env=environment, encoding=encoding)

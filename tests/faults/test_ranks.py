@@ -192,7 +192,7 @@ def test_two_ranks_train_a_tagger_on_states_of_a_language_model(parallel, tune, 
 @pytest.mark.parametrize(
     ("parallel", "overrides"),
     [
-        ("fsdp", ["training.gradient_accumulation_steps=2"]),
+        slow("fsdp", ["training.gradient_accumulation_steps=2"]),
         ("ddp", ["model.decoder.attention.score.type=relative-position-bias"]),
         slow("fsdp", ["model.decoder.attention.score.type=relative-position-bias"]),
         slow("fsdp", ["training.precision=bf16", "training.metric_for_best_model=bleu"]),
@@ -276,6 +276,7 @@ def test_killed_rank_ends_the_others(lost, recipe, tmp_path):
     assert saved_step(run) >= 10
 
 
+@pytest.mark.slow
 def test_torchrun_restarts_after_a_kill(recipe, tmp_path):
     how = ["training.max_steps=60", "training.validate_every=20", SHARDED]
     whole = train(recipe, tmp_path / "whole", *how)
@@ -290,6 +291,7 @@ def test_torchrun_restarts_after_a_kill(recipe, tmp_path):
     assert_no_step_is_told_twice(run)
 
 
+@pytest.mark.slow
 def test_corrupt_shards_detected(recipe, tmp_path):
     run = train(recipe, tmp_path / "run", SHARDED)
     whole = train(recipe, tmp_path / "whole", SHARDED)
@@ -320,6 +322,7 @@ while not Path(done).exists():  # rank 0 lives on
 """
 
 
+@pytest.mark.slow
 def test_folder_of_another_trainer_raises_on_every_rank(recipe, tmp_path):
     """Also if rank 0 lives on, so that no closed connection ends the others."""
     run, script, done = tmp_path / "run", tmp_path / "script.py", tmp_path / "done"

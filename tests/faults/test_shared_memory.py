@@ -13,7 +13,13 @@ from heedful.experiment import load_training_recipe, plan, ranks
 from heedful.runs import Run
 from tests.commands import write_recipe
 from tests.equivalence.test_resuming import assert_same_end, wait_for
-from tests.faults.test_ranks import assert_alike, assert_no_step_is_told_twice, has_taken, metrics
+from tests.faults.test_ranks import (
+    assert_alike,
+    assert_no_step_is_told_twice,
+    has_taken,
+    metrics,
+    slow,
+)
 from tests.forking import ForkedCommand
 
 pytestmark = [
@@ -47,7 +53,9 @@ def train(recipe, run, *overrides, num_processes):
 
 
 @pytest.mark.parametrize(
-    "optimizer", ["adamw", "{type: sgd, momentum: 0.9}", "adagrad"], ids=lambda text: text[:12]
+    "optimizer",
+    ["adamw", slow("{type: sgd, momentum: 0.9}"), slow("adagrad")],
+    ids=["adamw", "sgd", "adagrad"],
 )
 def test_processes_match_one(optimizer, recipe, tmp_path):
     """Three batches of a row or two in each step, with an average of the weights."""
@@ -72,7 +80,7 @@ def test_resumed_processes_match_uninterrupted_bitwise(recipe, tmp_path):
     assert_same_end(whole, run)
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 3)])
+@pytest.mark.parametrize(("before", "after"), [(2, 1), slow(1, 3)])
 def test_run_resumes_with_another_number_of_processes(before, after, recipe, tmp_path):
     whole = train(recipe, tmp_path / "whole", num_processes=1)
     run = train(recipe, tmp_path / "run", "training.max_steps=10", num_processes=before)
@@ -109,7 +117,7 @@ def test_killed_process_is_reported_and_nothing_is_lost(recipe, tmp_path):
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, slow(signal.SIGKILL)])
 def test_processes_end_with_the_first(number, recipe, tmp_path):
     run = tmp_path / "run"
     process = start(recipe, run, LONG)

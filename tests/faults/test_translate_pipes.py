@@ -226,7 +226,11 @@ def test_workers_do_not_outlive_the_command(translating, tmp_path, signal_number
 
 @pytest.mark.parametrize(
     "options",
-    [(), ("--nbest", "2"), ("--set", "decoding.sampling={temperature: 2}")],
+    [
+        (),
+        pytest.param(("--nbest", "2"), marks=pytest.mark.slow),
+        pytest.param(("--set", "decoding.sampling={temperature: 2}"), marks=pytest.mark.slow),
+    ],
     ids=["beam", "nbest", "sampling"],
 )
 def test_several_processes_return_the_output_of_one(

@@ -12,6 +12,7 @@ NO_ATTENTION = """
 
 
 @pytest.mark.diagonal
+@pytest.mark.slow
 def test_recipes_trained_under_one_budget_and_compared(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     text = write_recipe(tmp_path / "data").read_text()

@@ -139,7 +139,9 @@ def test_multi_head_attention_learns_to_copy():
 
 
 @pytest.mark.diagonal
-@pytest.mark.parametrize("alignment", ["softmax", "monotonic-marginal"])
+@pytest.mark.parametrize(
+    "alignment", [pytest.param("softmax", marks=pytest.mark.slow), "monotonic-marginal"]
+)
 def test_marginal_head_learns_to_copy(alignment):
     attention = {
         "score": SCORES["bilinear"],

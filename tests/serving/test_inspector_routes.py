@@ -81,6 +81,7 @@ def test_explanations_go_on_after_their_process_was_killed(inspector):
     assert inspector.get("/readyz").status == 200
 
 
+@pytest.mark.slow
 def test_explanation_timeout_kills_only_inspector_process(trained, tmp_path):
     with running(tmp_path, f"m={trained}", "--ui", "--timeout", 10) as server:
         wait_for(lambda: explain(server).status == 200, START_SECONDS)

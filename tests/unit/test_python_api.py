@@ -401,6 +401,7 @@ heedful.train("default", "run", steps="5")
 
 
 @pytest.mark.wide
+@pytest.mark.slow
 def test_type_checkers_see_what_load_and_train_return(tmp_path):
     api = pytest.importorskip("mypy.api")
     (tmp_path / "user.py").write_text(TYPED)

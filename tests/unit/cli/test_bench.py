@@ -133,11 +133,11 @@ def test_bench_shows_time_by_part_and_does_not_change_the_run(capsys, monkeypatc
 @pytest.mark.parametrize(
     "recipe",
     [
-        "bert-small",
-        "deepar-2020-small",
-        "gpt-tiny",
+        pytest.param("bert-small", marks=pytest.mark.slow),
+        pytest.param("deepar-2020-small", marks=pytest.mark.slow),
+        pytest.param("gpt-tiny", marks=pytest.mark.slow),
         "ram-2014-small",
-        "show-attend-tell-2015-soft-small",
+        pytest.param("show-attend-tell-2015-soft-small", marks=pytest.mark.slow),
     ],
 )
 def test_bench_measures_other_tasks(capsys, monkeypatch, tmp_path, recipe):

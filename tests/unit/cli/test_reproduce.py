@@ -73,6 +73,7 @@ def test_miniature_of_real_data_runs(call, name, request):
 
 
 @pytest.mark.faults
+@pytest.mark.slow
 def test_killed_result_resumes(tmp_path):
     words = "latin-attention", "--miniature", "--systems", "luong", "--budget", "400steps"
     options = "--device", "cpu", "--out", tmp_path

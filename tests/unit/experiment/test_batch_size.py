@@ -85,6 +85,7 @@ def test_search_finds_the_largest_that_fits_in_few_trials(start, max_rows, capac
 
 
 @pytest.mark.faults
+@pytest.mark.slow
 def test_batch_size_fits_the_limit_and_one_half_larger_does_not(large):
     recipe, data_module = large
     messages = []

@@ -270,6 +270,7 @@ torch.testing.assert_close(compiled(states, states, states), layer(states, state
 
 
 @pytest.mark.wide  # another process imports torch
+@pytest.mark.slow
 def test_layers_import_nothing_of_models_and_compile_with_sparsemax():
     # In a process of its own: here shapes are checked, which torch.compile cannot trace.
     command = [sys.executable, "-c", PROGRAM]
