@@ -20,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE := # compiled modules are kept: tests start hundreds of processes
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo studio site test test-learning test-wide test-faults test-more test-extras test-all check bench constraints clean
+.PHONY: help setup demo studio site test test-learning test-wide test-faults test-rest test-extras test-all check bench constraints clean
 
 help: ## List the targets
 	@echo "make TARGET, where TARGET is one of:"
@@ -72,9 +72,9 @@ test-faults: setup ## Kill training processes, fill disks and run several ranks;
 	@echo "Running the fault tests, on $(JOBS) processes (some minutes) ..."
 	@$(PYTEST) $(call MARKED,faults, and not slow)
 
-test-more: setup ## Run the tests of test-learning, test-wide and test-faults, as CI does: side by side
-	@echo "Running the tests of learning, width and faults on $(JOBS) processes ..."
-	@$(PYTEST) $(call MARKED,diagonal|wide|faults, and not slow,$(WIDE))
+test-rest: $(EXTRAS) ## Run the tests of the four targets around this one, as CI does: side by side
+	@echo "Running the tests of learning, width, faults and extras on $(JOBS) processes ..."
+	@$(PYTEST) $(call MARKED,diagonal|wide|faults|extras, and not slow,$(WIDE))
 
 test-extras: $(EXTRAS) ## Install the optional packages and Triton, and run their tests
 	@echo "Running the tests of optional packages, and of Triton kernels in its interpreter ..."

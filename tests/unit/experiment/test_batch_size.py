@@ -133,6 +133,7 @@ def test_new_run_has_no_saved_batch_size(recipe, tmp_path):
 
 
 @pytest.mark.faults
+@pytest.mark.slow
 def test_too_little_memory_is_reported_and_random_state_is_kept(large):
     recipe, data_module = large
     state = torch.random.get_rng_state()
