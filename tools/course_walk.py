@@ -112,7 +112,8 @@ def measured_answer(walk: Walk, exercise: Exercise) -> str:
         runs.append(f"runs/{exercise.number}-{place}")
         changes = "".join(f" --set {shlex.quote(setting)}" for setting in settings)
         walk.run(f"heedful train {recipe} --run {runs[-1]} --quiet{changes}")
-        printed = walk.run(f"heedful evaluate {runs[-1]} --metrics {exercise.metric} --json")
+        metrics = f" --metrics {exercise.metric}" if exercise.metric else ""
+        printed = walk.run(f"heedful evaluate {runs[-1]}{metrics} --json")
         scores.append(json.loads(printed)[0]["value"])
     starter = exercise.starter(USER)
     answer = {"runs": runs, "scores": scores}

@@ -255,7 +255,8 @@ def _measure_runs(exercise: Exercise, answer: Any) -> Inputs:
             actual, expected = run.read_recipe(), load_recipe(recipe, settings)
             if (actual.model, actual.data) != (expected.model, expected.data):
                 raise CannotRunError(f"{folder} is no run of {' --set '.join((recipe, *settings))}")
-            measured.append(evaluate(folder, metrics=[exercise.metric], device="cpu")[0].value)
+            metrics = [exercise.metric] if exercise.metric else []
+            measured.append(evaluate(folder, metrics=metrics, device="cpu")[0].value)
         except HeedfulError as error:
             raise CannotRunError(str(error).splitlines()[0]) from None
     return {"given": lists[1], "measured": measured}

@@ -52,8 +52,8 @@ class Exercise:
     num_instances: int = 20
     runs: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Recipes and settings of the runs whose scores are the answer."""
-    metric: str = "exact-match"
-    """Which score of the runs."""
+    metric: str | None = None
+    """Which score of the runs; by default the first that `evaluate` has."""
 
     @property
     def is_paper(self) -> bool:

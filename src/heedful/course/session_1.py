@@ -79,15 +79,19 @@ def _draw_lengths(generator: torch.Generator, index: int) -> Inputs:
 
 
 def accept_scores(margin: float) -> Callable[[Any, Inputs], str | None]:
-    """Return a check: given scores are the measured ones, and the second is above the first."""
+    """Return a check: given scores are the measured ones, and the second is better.
+
+    `margin` is the least difference, negative for errors.
+    """
 
     def accept(outputs: Any, inputs: Inputs) -> str | None:
         for place, pair in enumerate(zip(outputs["given"], outputs["measured"], strict=True), 1):
             if abs(pair[0] - pair[1]) > 0.6:
                 return f"score {place} is {pair[0]}, but heedful evaluate gives another one"
         first, second = outputs["measured"]
-        is_enough = second - first >= margin
-        return None if is_enough else f"the scores differ by less than {margin}: train to the end"
+        is_enough = (second - first) / margin >= 1
+        message = f"the second score is not better by {abs(margin)}: train to the end"
+        return None if is_enough else message
 
     return accept
 
@@ -117,7 +121,7 @@ def run_exercise(
     number: str,
     runs: tuple[tuple[str, tuple[str, ...]], ...],
     margin: float,
-    metric: str = "exact-match",
+    metric: str | None = "exact-match",
 ) -> Exercise:
     """Return an exercise whose answer is the scores of two runs."""
     return Exercise(

@@ -9,7 +9,9 @@ import torch
 from heedful.course import checker, child
 from heedful.course.exercise import load_text
 from heedful.course.registry import exercises
+from heedful.experiment import train
 from tests.commands import heedful
+from tests.shape_checking import unchecked
 
 EXERCISES = exercises()
 QUICK = {number: one for number, one in EXERCISES.items() if one.seconds <= 10}
@@ -65,6 +67,19 @@ def test_solution_passes_ten_seeds_and_mutants_get_their_feedback(number):
 @pytest.mark.parametrize("number", EXERCISES.keys() - QUICK.keys())
 def test_experiment_passes_and_its_mutants_get_their_feedback(number):
     check_exercise(EXERCISES[number], seeds=range(10))
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("number", [number for number, one in EXERCISES.items() if one.runs])
+def test_scores_of_runs_are_measured_again(number, tmp_path):
+    exercise = EXERCISES[number]
+    folders = [str(tmp_path / str(place)) for place, _ in enumerate(exercise.runs)]
+    with unchecked():
+        for folder, (recipe, settings) in zip(folders, exercise.runs, strict=True):
+            train(recipe, folder, settings=[*settings, "training.max_steps=2"], device="cpu")
+        answer = f"ANSWER = { ({'runs': folders, 'scores': [-1.0, -1.0]}) }\n"
+        verdict = checker.check(exercise, answer)
+    assert verdict.message == "score 1 is -1.0, but heedful evaluate gives another one"
 
 
 @pytest.mark.parametrize("number", EXERCISES)
