@@ -192,7 +192,9 @@ def test_torch_program_translates_without_heedful(name, larger, tmp_path):
     ("target", "name", "library"),
     [
         pytest.param("ct2", "transformer_run", "CTranslate2 in fp32", marks=NEEDS_CT2),
-        pytest.param("onnx", "transformer_run", "onnxruntime", marks=NEEDS_ONNX),
+        pytest.param(
+            "onnx", "transformer_run", "onnxruntime", marks=[*NEEDS_ONNX, pytest.mark.slow]
+        ),
         pytest.param("onnx", "gru_run", "onnxruntime", marks=NEEDS_ONNX),
     ],
 )
@@ -207,7 +209,11 @@ def test_exported_model_returns_equal_tokens_for_200_sentences(
 
 
 @pytest.mark.parametrize(
-    "model", [pytest.param(name, marks=NEEDS_ONNX) for name in ("language-model", "transformer")]
+    "model",
+    [
+        pytest.param("language-model", marks=[*NEEDS_ONNX, pytest.mark.slow]),
+        pytest.param("transformer", marks=NEEDS_ONNX),
+    ],
 )
 def test_onnx_language_model_continues_prompts_equally(model, tmp_path):
     """A prompt is read at once, then one token at a time."""

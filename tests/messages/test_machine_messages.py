@@ -81,7 +81,9 @@ def test_full_disk_under_an_export(call, tmp_path, run, target):
 
 
 @pytest.mark.extras
-@pytest.mark.parametrize("target", ["ct2", "onnx", "torch"])
+@pytest.mark.parametrize(
+    "target", ["ct2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("onnx", "torch"))]
+)
 def test_full_disk_under_an_export_of_graphs(tmp_path, run, target):
     if target != "ct2":  # the graph of a language model is captured in a third of the time
         run = write_recipe_run(str(write_text_recipe(tmp_path / "text")), tmp_path / "run")

@@ -372,6 +372,7 @@ def openmp_settings(program, *arguments):
 
 @pytest.mark.wide  # two processes that import torch
 @pytest.mark.skipif(sys.platform != "linux", reason="reads what libgomp prints")
+@pytest.mark.slow
 def test_threads_wait_the_same_from_python_and_from_the_command(trained):
     from_python = openmp_settings(["-c", f"import heedful; heedful.load({str(trained)!r})"])
     command = openmp_settings(["-m", "heedful"], "translate", str(trained), "/dev/null")
