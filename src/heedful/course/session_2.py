@@ -157,9 +157,9 @@ SESSION: list[Exercise] = [
                 lambda o: o[4] > 0 and o[1] < 1.2,
             ),
             Mutant(
-                "-1].exp(), 1",
-                "-1].exp().argmax(-1)[:, None].eq(torch.arange(SIZE)) * 1.0, 1",
-                "the samples are the likeliest tokens: draw them",
+                "write(unmasked, generator)",
+                "write(masked, generator)",
+                "the texts are those of the model with the mask: let the cheating one write",
                 lambda o: o[4] == 0 and o[3] < 1.5 * o[0],
             ),
         ),

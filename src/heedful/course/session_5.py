@@ -140,16 +140,16 @@ SESSION: list[Exercise] = [
         lambda generator, index: {"seed": int(torch.randint(3, (), generator=generator))},
         (
             Mutant(
-                "min(dev_losses)",
-                "dev_losses[-1]",
-                "the best dev loss is the smallest one, not the last",
-                lambda o: o["large"]["best"] == o["large"]["last"],
-            ),
-            Mutant(
                 "loss_of(model, *dev)",
                 "loss_of(model, *train)",
                 "dev loss is measured on the training set: it cannot show overfitting",
                 lambda o: o["large"]["last"] < 0.1,
+            ),
+            Mutant(
+                "min(dev_losses)",
+                "dev_losses[-1]",
+                "the best dev loss is the smallest one, not the last",
+                lambda o: o["large"]["best"] == o["large"]["last"],
             ),
         ),
         accept=_accept_sizes,

@@ -9,7 +9,7 @@ Hand in the folders and the first number of heedful evaluate for each. Train wit
 large is the spread, and what does it have to do with exercise 3.4?
 """
 
-MEASURED = [60.0, 98.4]
+MEASURED = [4.6, 1.8]
 
 
 def answer():
