@@ -72,7 +72,7 @@ test-faults: setup ## Kill training processes, fill disks and run several ranks;
 	@echo "Running the fault tests, on $(JOBS) processes (some minutes) ..."
 	@$(PYTEST) $(call MARKED,faults, and not slow)
 
-test-rest: $(EXTRAS) ## Run the tests of the four targets around this one, as CI does: side by side
+test-rest: $(EXTRAS) ## Run the tests of learning, wide, faults and extras side by side, as CI does
 	@echo "Running the tests of learning, width, faults and extras on $(JOBS) processes ..."
 	@$(PYTEST) $(call MARKED,diagonal|wide|faults|extras, and not slow,$(WIDE))
 

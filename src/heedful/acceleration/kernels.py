@@ -243,11 +243,11 @@ def is_long_causal(queries: Queries, mask: Mask) -> bool:
     if size < tuning.MIN_LONG_CAUSAL or mask.size(-2) != size or mask.numel() != size**2:
         return False
     bits = np.packbits(mask.numpy(), axis=-1).reshape(size, -1)
-    return np.array_equal(bits, packed_causal(size)) and bool(queries.isfinite().all())
+    return np.array_equal(bits, _packed_causal(size)) and bool(queries.isfinite().all())
 
 
 @lru_cache(maxsize=1)
-def packed_causal(size: int) -> NDArray[np.uint8]:
+def _packed_causal(size: int) -> NDArray[np.uint8]:
     """Return a causal mask as bits, which are compared four times as fast as Booleans."""
     return np.packbits(np.tri(size, dtype=bool), axis=1)
 

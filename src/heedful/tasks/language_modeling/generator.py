@@ -240,7 +240,7 @@ class TextGenerator(TextPredictor):
     def predict_with_layers(
         self, request: str, options: GenerationOptions | None = None
     ) -> PredictedText:
-        return self.trace(request, options)[0]
+        return self.trace(request, options).result
 
     @override
     def trace(self, request: str, options: GenerationOptions | None = None) -> Trace[PredictedText]:
