@@ -77,15 +77,14 @@ def _tensors(device: str, *shapes: tuple[int, ...]) -> list[Tensor]:
 def _attention(rows: int, length: int, size: int, device: str, *, is_causal: bool) -> Case:
     heads = 8, size // 8
     inputs = _tensors(device, *[(rows, length, *heads)] * 3)
-    queries, keys, values = (tensor.transpose(1, 2) for tensor in inputs)
     lengths = torch.arange(rows, device=device) % (length // 2) + length // 2 + 1
     mask = causal_mask(length, device=device) if is_causal else padding_mask(lengths, length)
-    arguments = queries, Memory(values, keys, mask.unsqueeze(1)), 8.0, 0.0
-    return (
-        partial(softmax_context, *arguments),
-        partial(softmax_context.reference, *arguments),
-        inputs,
-    )
+
+    def attend(form: Callable[..., Tensor]) -> Tensor:  # with views of the stream of the graph
+        queries, keys, values = (tensor.transpose(1, 2) for tensor in inputs)
+        return form(queries, Memory(values, keys, mask.unsqueeze(1)), 8.0, 0.0)
+
+    return partial(attend, softmax_context), partial(attend, softmax_context.reference), inputs
 
 
 def _norm(rows: int, size: int, device: str) -> Case:
