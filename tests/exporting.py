@@ -3,6 +3,7 @@
 import stat
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -77,13 +78,15 @@ def assert_modes(folder: Path) -> None:
     assert modes == {path.name: 0o750 if path.is_dir() else 0o640 for path in paths}
 
 
-def write_recipe_run(name: str, folder: Path, *, larger: str = "source") -> Path:
+def write_recipe_run(
+    name: str, folder: Path, *, larger: str = "source", settings: Sequence[str] = ()
+) -> Path:
     """Write the run of a recipe with random parameters; subwords and SMILES become characters.
 
     Of separate vocabularies, the `larger` one has more tokens.
     """
     torch.manual_seed(0)
-    recipe = load_recipe(name)
+    recipe = load_recipe(name, settings)
     if recipe.tokenizers.source_config.type in ("subword", "smiles"):
         one, is_shared = CharacterTokenizerConfig(), _shares_a_vocabulary(recipe)
         shared, separate = SharedTokenizerConfig, SeparateTokenizersConfig

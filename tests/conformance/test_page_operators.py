@@ -33,7 +33,7 @@ BINARY = ("Add", "Sub", "Mul", "Div", "Max", "Min")
 COMPARISONS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 UNARY = ("Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "HardSigmoid", "LeakyRelu", "Neg", "Relu")
 UNARY += ("Round", "Sigmoid", "Sign", "Sin", "Softplus", "Tan", "Tanh", "Identity", "Size", "Shape")
-REDUCTIONS = ("L1", "L2", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+REDUCTIONS = ("L1", "L2", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 
 CASES = [
     *((name, [X, other], {}) for name in BINARY for other in (POSITIVE, ROW, SCALAR, X[:, :1])),

@@ -136,6 +136,16 @@ class DecodingConfig(BaseConfig):
         unk = (UNK,) if self.unk_replacement == "suppress" else ()
         return (*self.suppress_tokens, *unk)
 
+    def length_limits(self, source_length: int) -> tuple[int, int]:
+        """Return minimum and maximum output length for a source length that includes EOS.
+
+        The maximum by ratio is raised to the minimum, and both are cut to `max_length`.
+        """
+        minimum = max(self.min_length, int(source_length * self.min_length_ratio))
+        maximum = int(source_length * self.max_length_ratio + self.max_length_offset)
+        limit = self.max_length or max(minimum, maximum)
+        return min(minimum, limit), min(max(minimum, maximum), limit)
+
     def greedy(self) -> Self:
         """Return greedy search with the same limits on lengths and batches."""
         limits = {"max_source_length", "max_length_ratio", "max_length_offset", "max_length"}

@@ -172,7 +172,9 @@ class RequestEncoder:
         hint = "split the text into sentences, or raise the limit with "
         hint += "--set decoding.max_source_length=N"
         _check_data(len(source) <= limit, location, message, hint)
-        encoded = EncodedRequest(request, index, source, *self._length_limits(len(source) + 1))
+        encoded = EncodedRequest(
+            request, index, source, *self.config.length_limits(len(source) + 1)
+        )
         if request.target is not None:
             message = "a given target cannot have constraints"
             hint = "remove prefix, required_phrases and forbidden_phrases, or the target"
@@ -241,17 +243,6 @@ class RequestEncoder:
                 is_blocked = all(contains_phrase(normalize(phrase), text) for phrase in phrases)
                 message = f"{phrases[0]!r} is required, but {forbidden!r} is forbidden"
                 _check_data(not is_blocked, location, message, "remove one of them")
-
-    def _length_limits(self, source_length: int) -> tuple[int, int]:
-        """Return minimum and maximum output length for a source length that includes EOS.
-
-        The maximum by ratio is raised to the minimum, and both are cut to `max_length`.
-        """
-        config = self.config
-        minimum = max(config.min_length, int(source_length * config.min_length_ratio))
-        maximum = int(source_length * config.max_length_ratio + config.max_length_offset)
-        limit = config.max_length or max(minimum, maximum)
-        return min(minimum, limit), min(max(minimum, maximum), limit)
 
 
 def batch_requests(

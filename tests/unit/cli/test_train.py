@@ -97,22 +97,13 @@ def test_progress_is_plain_lines_without_a_terminal(capsys, monkeypatch, tmp_pat
 
 def test_dev_files_used_for_validation(capsys, monkeypatch, tmp_path):
     recipe = write_recipe(tmp_path, steps=2, every=2)
-    for name in ("x", "y"):
-        (tmp_path / name).write_text("a b\n" * 7)
-    ended = heedful(
-        capsys,
-        monkeypatch,
-        "train",
-        recipe,
-        "--run",
-        tmp_path / "run",
-        "--dev-source",
-        tmp_path / "x",
-        "--dev-target",
-        tmp_path / "y",
-    )
+    for name, long in {"x": "b a", "y": "b a " * 20}.items():
+        (tmp_path / name).write_text("a b\n" * 7 + f"{long}\n")
+    files = ["--dev-source", tmp_path / "x", "--dev-target", tmp_path / "y"]
+    ended = heedful(capsys, monkeypatch, "train", recipe, "--run", tmp_path / "run", *files)
     assert "train: 600 of 600 pairs kept\n" in ended.err
-    assert "dev: 7 of 7 pairs kept\n" in ended.err
+    assert "dev: 8 of 8 pairs kept\n" in ended.err
+    assert "dev: 1 of 8 targets are longer than outputs may be: raise decoding" in ended.err
     kept = f"duplicates of an earlier pair (first: {tmp_path}/x and {tmp_path}/y, line 2)"
     assert f"dev: 6 of them are {kept}" in ended.err
 

@@ -134,6 +134,11 @@ const reduction = (initial, combine, finish = (/** @type {number} */ total, /** 
   return tensor((attributes.keepdims ?? 1) ? shape : shape.filter((_, dim) => !isReduced(dim)), values, input.type);
 };
 
+function logAddExp(x, y) {
+  const largest = Math.max(x, y);
+  return Number.isFinite(largest) ? largest + Math.log1p(Math.exp(-Math.abs(x - y))) : largest;
+}
+
 const argument = (isBetter) => ([input], { axis = 0, keepdims = 1, select_last_index: isLast = 0 }) => {
   const dim = axisOf(axis, input.shape.length);
   const best = mapRows(input, dim, (x, y, start, stride, size) => {
@@ -266,6 +271,7 @@ export const OPERATORS = {
   Reciprocal: unary((x) => 1 / x),
   ReduceL1: reduction(0, (x, y) => x + Math.abs(y)),
   ReduceL2: reduction(0, (x, y) => x + y * y, Math.sqrt),
+  ReduceLogSumExp: reduction(-Infinity, logAddExp),
   ReduceMax: reduction(-Infinity, Math.max),
   ReduceMean: reduction(0, sum, (total, count) => total / count),
   ReduceMin: reduction(Infinity, Math.min),

@@ -9,11 +9,13 @@ from itertools import islice
 from math import sqrt
 from typing import Any
 
+import numpy as np
 import torch
 from typing_extensions import override
 
 from heedful.acceleration.registry import accelerate_for_inference
 from heedful.aligners.links import format_pharaoh
+from heedful.data.text.example_formats import ExampleSource
 from heedful.data.text.pair_dataset import Pair
 from heedful.decoding.requests import Request
 from heedful.decoding.translation import Translation
@@ -36,7 +38,7 @@ from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.models.ensembles import ShallowFusion
 from heedful.models.language_model import LanguageModel
 from heedful.models.prefix_lm import PrefixLanguageModelConfig
-from heedful.tasks.command_line import PARALLEL_FILES
+from heedful.tasks.command_line import PARALLEL_FILES, Split
 from heedful.tasks.evaluation import (
     METRIC_SETTING,
     SHOWN_METRICS_SETTING,
@@ -52,7 +54,7 @@ from heedful.tasks.task_data import ExperimentConfig
 from heedful.tasks.translation.guided_alignment import build_link_table
 from heedful.tasks.translation.translator import Translator
 from heedful.tokenization.special_texts import PositionTokenizerConfig
-from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig
+from heedful.tokenization.tokenizer_pair import SharedTokenizerConfig, TokenizerPair
 from heedful.training.callbacks import LoggedSample
 from heedful.training.config import TrainingConfig
 from heedful.training.guided_alignment import NO_LINKS, AlignmentGuide
@@ -201,6 +203,20 @@ class TranslationData(PairData):
     """Parallel texts."""
 
     file_options = PARALLEL_FILES
+
+    @override
+    def build_dataset(
+        self, config: ExperimentConfig, tokenizers: TokenizerPair, data: ExampleSource, split: Split
+    ) -> tuple[Any, list[str]]:
+        """Tokenize; count the targets that are longer than outputs may be."""
+        dataset, report = super().build_dataset(config, tokenizers, data, split)
+        rows, limits = np.arange(len(dataset)), config.decoding.length_limits
+        pairs = zip(*dataset.sequence_lengths(rows), strict=True)
+        num_cut = sum(target > limits(source + 1)[1] for source, target in pairs)
+        hint = "raise decoding.max_length_ratio (tokens for each source token) or max_length"
+        if num_cut:
+            report += [f"{num_cut} of {len(rows)} targets are longer than outputs may be: {hint}"]
+        return dataset, report
 
 
 class TranslationTask(Task):
