@@ -68,6 +68,7 @@ FORMAT_VERSION = 2
 _CONFIG, _TOKENIZERS_FOLDER, _WEIGHTS = "config.yaml", "tokenizers", "weights.safetensors"
 _ORIGINAL_FOLDER = "original"
 _METRICS = "metrics.jsonl"
+TOKEN_CACHE, TOKEN_CACHE_KEY = "token-cache", "token_cache"  # folder, and key of its manifest
 
 
 class Run:
@@ -173,6 +174,13 @@ class Run:
         hint = f"use the version that wrote it ({writer}), or train again"
         check(version == FORMAT_VERSION, str(path), message, hint, RunError)
         return manifest
+
+    def read_held_out(self) -> list[Any]:
+        """Return the dev examples that were held out of small training data, as JSON values."""
+        folder = self.folder / TOKEN_CACHE
+        saved = read_and_verify_manifest(folder)[TOKEN_CACHE_KEY] if folder.exists() else {}
+        examples: list[Any] = (saved.get("held_out") or [[]])[0]
+        return examples
 
     @property
     def weights_file(self) -> Path:

@@ -20,6 +20,7 @@ from heedful.conversion import graphs
 from heedful.errors import HeedfulError
 from heedful.evaluation.base import MetricScore, compute_score
 from heedful.inspection.attention_layers import AttentionLayer, without_words
+from heedful.runs import Run
 from heedful.tasks.prediction import LoadedRun
 from heedful.tasks.task_data import VocabSizes
 from heedful.tokenization.page_tokenizers import unsupported_tokenizer
@@ -147,9 +148,12 @@ class PageModel(ABC):
 
 def read_dev_examples(run: LoadedRun, count: int) -> list[Any]:
     """Return the first dev examples of a run; none if its data cannot be loaded here."""
-    dev = run.config.data.dev
+    dev, data = run.config.data.dev, run.config.task.data
     with suppress(HeedfulError, OSError):
-        return list(islice(run.config.task.data.read_examples(dev), count)) if dev else []
+        if dev is not None:
+            return list(islice(data.read_examples(dev), count))
+        held_out = Run(run.folder).read_held_out()[:count]
+        return [data.example_format.from_json(example) for example in held_out]
     return []
 
 

@@ -20,14 +20,14 @@ from heedful.data.text.pair_dataset import MixedDataset
 from heedful.data.text.sharded_dataset import TOKENIZER_FOLDER
 from heedful.errors import CorruptRunError, DiskFullError
 from heedful.recipes import Recipe
-from heedful.runs import Run
+from heedful.runs import TOKEN_CACHE, TOKEN_CACHE_KEY, Run
 from heedful.storage.atomic import atomic_replace, check_free_space
 from heedful.storage.manifest import folder_digest, read_and_verify_manifest, write_manifest
 from heedful.tasks.task_data import TrainData
 from heedful.tokenization.tokenizer_pair import tokenization_settings
 from heedful.version import VERSION
 
-_FOLDER, _FILE, _MANIFEST_KEY = "token-cache", "tokens.safetensors", "token_cache"
+_FILE = "tokens.safetensors"
 _FORMAT = 1
 _SIZE_TO_REPORT = 1_000_000  # bytes
 
@@ -43,7 +43,7 @@ class TokenCache:
     """The cache of a run for the sources of a recipe."""
 
     def __init__(self, recipe: Recipe, run: Run, sources: Sequence[SourceConfig]) -> None:
-        self.folder = run.folder / _FOLDER
+        self.folder = run.folder / TOKEN_CACHE
         self._recipe, self._run, self._sources = recipe, run, sources
 
     def load(self) -> CachedTokens | None:
@@ -51,7 +51,7 @@ class TokenCache:
         if not (self._run.exists and self.folder.exists()):
             return None
         try:
-            saved = read_and_verify_manifest(self.folder)[_MANIFEST_KEY]
+            saved = read_and_verify_manifest(self.folder)[TOKEN_CACHE_KEY]
         except CorruptRunError:
             return None
         if saved["key"] != self._key():
@@ -100,7 +100,7 @@ class TokenCache:
                 temporary.mkdir()
                 check_free_space(temporary, size)
                 (temporary / _FILE).write_bytes(save(arrays))
-                write_manifest(temporary, [temporary / _FILE], {_MANIFEST_KEY: metadata})
+                write_manifest(temporary, [temporary / _FILE], {TOKEN_CACHE_KEY: metadata})
         except DiskFullError as error:
             log(f"not saved: {error}\n  a resumed run will tokenize the data again")
             return

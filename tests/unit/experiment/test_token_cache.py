@@ -7,12 +7,14 @@ import pytest
 import torch
 from rich.console import Console
 
+from heedful.conversion.page_models import read_dev_examples
 from heedful.data.shuffling import DataCursor
 from heedful.data.sources import ParallelFilesConfig
 from heedful.experiment import load_data
 from heedful.pytree import tensors_of
 from heedful.recipes import load_recipe
 from heedful.runs import Run
+from heedful.tasks.prediction import LoadedRun
 from tests.commands import write_recipe
 from tests.language_modeling import write_text_recipe
 
@@ -57,6 +59,14 @@ def test_resumed_run_does_not_read_or_tokenize_the_training_data(case, tmp_path,
     assert f"using the tokens in {tmp_path}/run/token-cache: the files are unchanged" in shown_again
     reports = [line for line in shown.splitlines() if line.startswith(("train:", "dev:"))]
     assert set(reports) <= set(shown_again.splitlines())
+
+
+def test_held_out_examples_are_read_from_the_run(tmp_path):
+    recipe = write_pairs(tmp_path)
+    dev = load(recipe, tmp_path)[0].dev_examples
+    run = LoadedRun(str(tmp_path / "run"), recipe, None, None)
+    assert read_dev_examples(run, 3) == dev[:3]
+    assert not read_dev_examples(run._replace(folder=str(tmp_path)), 3)
 
 
 def test_changed_files_load_again(tmp_path):
