@@ -19,6 +19,7 @@ from heedful.storage.json_files import read_json
 
 PAGE_NAMES = ("results.md", "results.html")
 _SUMMARY = "summary.json"
+_CAPTIONS = {"system": "systems", "published": "published rows", "claim": "claims", "cell": "cells"}
 _OUTCOMES = {True: "holds", False: "does not hold", None: "not measured"}
 _INTRODUCTION = """# Results
 
@@ -30,7 +31,7 @@ intervals of 95 %: Student's t over the seeds (three of them: wide), and a boots
 test examples. Minutes are those of one training, with others on the same machine. FLOPs are counted
 from shapes, forward and backward; they are not GPUs x days x peak rate. A published value has the
 way it was read: the paper, a copy of its table, a README that quotes it, the lectures, or memory,
-which is not checked.
+which is not checked. A system that continues another has the FLOPs and minutes of both.
 """
 
 
@@ -239,13 +240,16 @@ def _markdown_table(table: Table) -> list[str]:
 
 def _html_page(results: Mapping[str, ResultConfig], summaries: Mapping[str, Summary]) -> str:
     sections = [_section(name, results[name], summary) for name, summary in summaries.items()]
-    main = html.element("main", html.element("h1", "Results"), *sections)
+    links = [html.element("a", name, attributes={"href": f"#{name}"}) for name in summaries]
+    items = [html.element("li", link) for link in links]
+    contents = html.element("nav", html.element("ul", *items), attributes={"aria-label": "results"})
+    main = html.element("main", contents, *sections)
     return html.render_page(
         html.serialize(main),
         title="Results",
         styles=["attention_map.css", "run.css", "comparison.css"],
         extra_style=CHART_STYLE,
-        page_type="results",
+        page_type="run comparison results",
     )
 
 
@@ -256,8 +260,11 @@ def _section(name: str, result: ResultConfig, summary: Summary) -> Element:
             parts.append(html.element("figure", html.embed_svg(svg), css_class="plot"))
     for header, rows in tables(summary):
         heads = [html.column_header(text) for text in header]
-        cells = ([html.element("td", text) for text in row] for row in rows)
-        parts.append(html.table(heads, cells, css_class="systems", caption=header[0]))
+        cells = (
+            [html.row_header(first), *(html.element("td", text) for text in others)]
+            for first, *others in rows
+        )
+        parts.append(html.table(heads, cells, css_class="plain", caption=_CAPTIONS[header[0]]))
     parts += [html.element("p", note, css_class="note") for note in notes(result, summary)]
     return html.element("section", *parts, attributes={"id": name})
 

@@ -187,16 +187,21 @@ def summarize(plan: Plan, records: Sequence[Record], *, is_miniature: bool) -> S
     result = plan.result
     scores = {column: Scores(plan, column, records) for column in result.metrics}
     cells = ({**cell.model_dump(), **check_cell(cell)} for cell in result.cells)
+    systems = {name: _system(name, scores, records) for name in result.systems}
+    before = {name: systems[s.after] for name, s in result.systems.items() if s.after in systems}
+    for name, first in before.items():  # a system that continues another has the costs of both
+        for field in ("flops", "minutes"):
+            systems[name][field] = (systems[name][field] or 0) + (first[field] or 0) or None
     summary: Summary = {
         "name": plan.name,
         "budget": ", ".join(sorted({record["budget"] for record in records})),
         "miniature": is_miniature,
         "seeds": sorted({record["seed"] for record in records}),
-        "systems": {name: _system(name, scores, records) for name in result.systems},
+        "systems": systems,
         "directions": {column: table.direction for column, table in scores.items()},
         "signatures": {column: table.signature for column, table in scores.items()},
         "cells": list(cells),
-        **_curves(plan, records),
+        **_curves(plan, records, {name: first["flops"] or 0 for name, first in before.items()}),
     }
     for fact in _FACTS:
         summary[fact] = ", ".join(sorted({str(r[fact]) for r in records if r.get(fact)}))
@@ -206,14 +211,16 @@ def summarize(plan: Plan, records: Sequence[Record], *, is_miniature: bool) -> S
     return summary
 
 
-def _curves(plan: Plan, records: Sequence[Record]) -> dict[str, Any]:
+def _curves(
+    plan: Plan, records: Sequence[Record], flops_before: Mapping[str, float]
+) -> dict[str, Any]:
     """Return the dev scores of the first run of each system against FLOPs."""
     curves: dict[str, list[tuple[float, float]]] = {}
     recipe = first_recipe(plan)
     metric = recipe.training.metric_for_best_model if recipe else ""
     for record in records:
         points = [
-            (point["flops"], point["scores"][metric])
+            (point["flops"] + flops_before.get(record["system"], 0), point["scores"][metric])
             for point in record["curve"]
             if point["flops"] and metric in point["scores"]
         ]

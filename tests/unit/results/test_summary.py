@@ -41,7 +41,9 @@ def summary_of(tmp_path, texts, num_errors, **changes):
             "seed": seed,
             "budget": "1steps",
             "scores": {},
-            "curve": [],
+            "seconds": 60.0,
+            "flops": 7.0,
+            "curve": [{"flops": 7.0, "scores": {"loss": 1.0}}],
             "lines": {"texts": [*["-"] * count, *texts[count:]]},
         }
         for system, counts in num_errors.items()
@@ -59,6 +61,15 @@ def test_mean_and_intervals_of_seeds(tmp_path, texts):
     low, high = score["bootstrap"]
     assert 0 < low < 10 < 20 < high < 40
     assert summary["directions"] == {"errors": "lower"}
+
+
+def test_system_that_continues_another_has_the_costs_of_both(tmp_path, texts):
+    recipe = {"recipe": "reverse-tiny"}
+    systems = {"one": recipe, "other": {**recipe, "after": "one"}}
+    summary = summary_of(tmp_path, texts, {"one": [4], "other": [2]}, systems=systems)
+    costs = [(system["flops"], system["minutes"]) for system in summary["systems"].values()]
+    assert costs == [(7, 1), (14, 2)]
+    assert [points[0][0] for points in summary["curves"].values()] == [7, 14]
 
 
 def test_t_interval_is_that_of_tables():
