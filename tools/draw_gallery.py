@@ -16,7 +16,7 @@ from typing import Any
 
 from heedful.errors import check
 from heedful.plotting.svg import join_documents
-from heedful.results.pages import plot_quality_vs_flops, read_summaries
+from heedful.results.pages import plot_learning_vs_flops, read_summaries
 from heedful.runs import Run, load
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "course" / "images"
@@ -36,7 +36,7 @@ def main(words: Sequence[str]) -> None:
 
 def draw_flops() -> str:
     """Return a plot of BLEU against FLOPs, as of the table of deck 001."""
-    drawn = plot_quality_vs_flops(read_summaries()[RESULT])
+    drawn = plot_learning_vs_flops(read_summaries()[RESULT])
     assert drawn is not None
     return drawn
 

@@ -273,14 +273,14 @@ def _section(name: str, result: ResultConfig, summary: Summary) -> Element:
 
 
 def plot_quality_vs_flops(summary: Summary) -> str | None:
-    """Plot the first metric against counted FLOPs, as the lectures' figure; None for one system."""
+    """Plot the first metric against counted FLOPs, as in the lectures; None if all are equal."""
     column = next(iter(summary["directions"]), "")
     points = [
         ScatterPoint(name, system["flops"], score["mean"], index, 0.0, score["sd"] or 0.0)
         for index, (name, system) in enumerate(summary["systems"].items())
         if (score := system["metrics"].get(column)) and system["flops"]
     ]
-    if len(points) < 2:
+    if len({f"{point.x:.0e}" for point in points}) < 2:
         return None
     return charts.render_scatter_plot(
         points[:MAX_LINES],

@@ -169,7 +169,7 @@ def test_client_that_is_alone_does_not_wait_for_others():
     assert set(sizes) == {1}
 
 
-@pytest.mark.parametrize("num_clients", [8, 32])
+@pytest.mark.parametrize("num_clients", [8, pytest.param(32, marks=pytest.mark.slow)])
 def test_clients_that_ask_side_by_side_share_batches(num_clients):
     """Also if it takes longer than `max_wait_ms` to read what they ask."""
     _, sizes = run(ask_again_and_again(num_clients))
