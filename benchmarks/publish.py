@@ -1,10 +1,10 @@
-"""Results in the documentation: tables and charts of docs/performance.md.
+"""Results in the documentation: tables and charts of docs/performance.md and docs/scale.md.
 
     python -m benchmarks.gpu > benchmarks/results/h200.md
     python -m benchmarks.publish
 
-Reads the tables that were printed, writes their medians between the marks of the document, and
-draws docs/images/performance-*.svg. Invariant: document and charts show what the results say.
+Reads the tables that were printed, writes their medians between the marks of the documents, and
+draws docs/images/performance-*.svg. Invariant: documents and charts show what the results say.
 """
 
 import re
@@ -16,8 +16,8 @@ from benchmarks.harness import ROOT, parse_no_options
 from heedful.plotting.axes import CategoryTick
 from heedful.plotting.charts import LineSeries, render_line_chart
 
-RESULTS = ROOT / "benchmarks/results/h200.md"
-DOCUMENT = ROOT / "docs/performance.md"
+RESULTS = [ROOT / "benchmarks/results/h200.md", ROOT / "benchmarks/results/cpu.md"]
+DOCUMENTS = [ROOT / "docs/performance.md", ROOT / "docs/scale.md"]
 IMAGES = ROOT / "docs/images"
 FASTER = "heedful is faster by"
 
@@ -42,6 +42,8 @@ KINDS = {
     "length-memory": Kind("length", "length", "layer", ("memory, MiB",)),
     "vocabulary": Kind("vocabulary", "vocabulary", "system", ("milliseconds", "memory, GiB")),
     "endtoend": Kind("padding", "", "", ()),
+    "cores": Kind("processes x threads", "", "", ()),
+    "corpus": Kind("first batch, s", "", "", ()),
     "floors": Kind("limit of the device", "", "", ()),
 }
 
@@ -65,12 +67,9 @@ def read_tables(text: str) -> list[list[Row]]:
 
 def rows_of(tables: Sequence[Sequence[Row]], kind: Kind) -> list[Row]:
     """Return the rows of all tables of a kind."""
-    is_training = kind.column == "target tokens/s"  # whole trainings have this column, too
+    others = {"padding", "cores"} if kind.column == "target tokens/s" else set()  # of trainings
     return [
-        row
-        for table in tables
-        for row in table
-        if kind.column in row and not (is_training and "padding" in row)
+        row for table in tables for row in table if kind.column in row and not others & row.keys()
     ]
 
 
@@ -121,12 +120,42 @@ def fill(document: str, tables: Sequence[Sequence[Row]]) -> str:
     return re.sub(r"(?s)(<!-- results: ([a-z-]+) -->\n).*?(<!-- end -->)", replace, document)
 
 
-def growth_chart(rows: Sequence[Row]) -> str:
+def length_chart(rows: Sequence[Row]) -> str:
     """Draw the time of layers against the length."""
     return _chart(
         [(row["layer"], number(row["length"]), number(row["milliseconds"])) for row in rows],
         ("Forward and backward of 16,384 tokens", "length of a sequence", "milliseconds"),
     )
+
+
+def vocabulary_chart(rows: Sequence[Row]) -> str:
+    """Draw the time of training steps against the size of the vocabulary."""
+    return _chart(
+        [(row["system"], number(row["vocabulary"]), number(row["milliseconds"])) for row in rows],
+        ("A training step of Transformer base", "words in the vocabulary", "milliseconds"),
+    )
+
+
+def cores_chart(rows: Sequence[Row]) -> str:
+    """Draw the speed of training against the number of cores, of the best setting for each."""
+    best: dict[tuple[str, float], float] = {}
+    for row in rows:
+        is_one = row["processes x threads"].startswith("1 x")
+        key = ("threads of one process" if is_one else "processes", number(row["cores"]))
+        best[key] = max(best.get(key, 0.0), number(row["target tokens/s"]))
+    points = [(name, cores, speed) for (name, cores), speed in best.items()]
+    return _chart(points, ("Training on a CPU, default model", "cores", "target tokens per second"))
+
+
+def corpus_chart(rows: Sequence[Row]) -> str:
+    """Draw memory against the number of pairs."""
+    columns = {"tokenizing": "tokenizing, MB", "reading": "reading, MB", "on disk": "tokens, MB"}
+    points = [
+        (name, number(row["pairs"]), number(row[column]))
+        for name, column in columns.items()
+        for row in rows
+    ]
+    return _chart(points, ("A corpus that is read from disk", "pairs", "MB"))
 
 
 def decoding_chart(rows: Sequence[Row]) -> str:
@@ -159,20 +188,23 @@ def _chart(points: Sequence[tuple[str, float, float]], labels: tuple[str, str, s
 
 CHARTS: dict[str, tuple[str, Callable[[Sequence[Row]], str]]] = {
     "performance-decoding.svg": ("decode", decoding_chart),
-    "performance-growth.svg": ("length", growth_chart),
+    "performance-length.svg": ("length", length_chart),
+    "performance-vocabulary.svg": ("vocabulary", vocabulary_chart),
+    "performance-cores.svg": ("cores", cores_chart),
+    "performance-corpus.svg": ("corpus", corpus_chart),
 }
 
 
 def contents() -> dict[Path, str]:
     """Return what each file should contain."""
-    tables = read_tables(RESULTS.read_text(encoding="utf-8"))
-    document = fill(DOCUMENT.read_text(encoding="utf-8"), tables)
+    tables = read_tables("\n".join(path.read_text(encoding="utf-8") for path in RESULTS))
+    documents = {path: fill(path.read_text(encoding="utf-8"), tables) for path in DOCUMENTS}
     charts = {
         IMAGES / name: draw(rows)
         for name, (kind, draw) in CHARTS.items()
         if (rows := rows_of(tables, KINDS[kind]))
     }
-    return {DOCUMENT: document, **charts}
+    return {**documents, **charts}
 
 
 def main() -> None:
