@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -119,6 +120,24 @@ def test_backends_unchanged_for_a_cpu():
     before = torch.get_float32_matmul_precision(), torch.backends.cuda.cudnn_sdp_enabled()
     configure_backends(torch.device("cpu"))
     assert (torch.get_float32_matmul_precision(), torch.backends.cuda.cudnn_sdp_enabled()) == before
+
+
+@pytest.mark.wide  # another process imports torch
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has the setting")
+def test_training_on_a_cpu_keeps_freed_memory_for_the_next_step():
+    code = (
+        "import torch; from heedful.experiment.environment import *\n"
+        "{}\n"
+        "tensors = [torch.ones(1 << 20) for _ in range(64)]\n"
+        "before = resident_memory(); del tensors\n"
+        "print(before - resident_memory())"
+    )
+    configure = "configure_backends(torch.device('cpu'))"
+    returned, kept = (
+        int(subprocess.check_output([sys.executable, "-c", code.format(line)], text=True))
+        for line in ("", configure)
+    )
+    assert kept < 16 << 20 < 128 << 20 < returned
 
 
 def test_backends_configured_for_a_gpu():
