@@ -14,7 +14,7 @@ from heedful.errors import format_count
 from heedful.terminal import Device, echo, program_name, stderr_console
 
 if TYPE_CHECKING:
-    from heedful.tasks.captioning.caption import Caption
+    from heedful.tasks.captioning.predictor import Caption
     from heedful.training.config import TrainingConfig
     from heedful.training.state import TrainingResult
 

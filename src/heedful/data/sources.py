@@ -53,6 +53,16 @@ class SourceConfig(BaseConfig, ABC):
         return list(self.stream())
 
     @property
+    def parts(self) -> Sequence["SourceConfig"]:
+        """The sources that it joins; by default itself."""
+        return [self]
+
+    @property
+    def weights(self) -> list[float]:
+        """Passes over each of its parts per epoch."""
+        return [1.0]
+
+    @property
     def paths(self) -> Sequence[str]:
         """The files that it reads."""
         return ()

@@ -32,7 +32,7 @@ from heedful.terminal import (
 )
 
 if TYPE_CHECKING:
-    from heedful.tasks.captioning.caption import Caption
+    from heedful.tasks.captioning.predictor import Caption
 
 _HELP: Mapping[Split, str] = {
     "train": f"images and their captions: .tsv, .csv or .jsonl; {ALSO_COMPRESSED}; or a "

@@ -32,9 +32,8 @@ from heedful.evaluation.registry import VALIDATION_METRICS
 from heedful.models.captioning import CaptioningConfig
 from heedful.models.efficientnet import EfficientNetEncoder
 from heedful.models.image_encoders import FeatureEncoder
-from heedful.tasks.captioning.caption import Caption
 from heedful.tasks.captioning.images import name_images
-from heedful.tasks.captioning.predictor import Captioner, image_encoder_of
+from heedful.tasks.captioning.predictor import Caption, Captioner, image_encoder_of
 from heedful.tasks.command_line import Split
 from heedful.tasks.evaluation import DevEvaluator, Evaluation
 from heedful.tasks.pair_data import PairData
