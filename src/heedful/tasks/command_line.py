@@ -142,8 +142,8 @@ class TextFileOption(NamedTuple):
 class FileOptions(NamedTuple):
     """The files of a task, which together make one data setting; or a file of pairs."""
 
-    options: tuple[FileOption, ...]
-    settings: Mapping[str, Any]  # the data setting without its files
+    options: tuple[FileOption, ...] = ()
+    settings: Mapping[str, Any] = {}  # the data setting without its files
     pair_file: PairFileOption | ConllFileOption | TextFileOption | None = None
     columns: Mapping[str, str] = {}  # options that name a column, with their help
     optional: tuple[FileOption, ...] = ()  # further files that the data may have
@@ -302,7 +302,6 @@ _PAIRS_HELP: Mapping[Split, str] = {
     "test": "sources and references in one file: .tsv, .csv, .jsonl or .parquet",
 }
 TEXT_FILES = FileOptions(
-    (),
     settings={"type": "text"},
     data="running text",
     model="a language model",

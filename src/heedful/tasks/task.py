@@ -5,7 +5,7 @@ A task has models, an objective and a predictor, and two sides of its own: `Task
 predictor has.
 """
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -16,7 +16,7 @@ from torch import nn
 from heedful.config import BaseConfig
 from heedful.errors import RunError, check
 from heedful.tasks.evaluation import Evaluation
-from heedful.tasks.prediction import LoadedRun, Predictor, RunLoader
+from heedful.tasks.prediction import LoadedRun, Predictor, RunLoader, TokenizedTextPredictor
 from heedful.tasks.task_data import ExperimentConfig, TaskData, VocabSizes
 from heedful.tokenization.subword import NUM_BYTES
 from heedful.training.config import TrainingConfig
@@ -65,6 +65,8 @@ class Task(ABC):
     """Whose `type` selects this task."""
     data: ClassVar[TaskData]
     evaluation: ClassVar[Evaluation]
+    predictor: ClassVar[type[TokenizedTextPredictor]]
+    """What `build_predictor` builds, unless it is overridden."""
     supports_guided_alignment: ClassVar[bool] = False
     """Whether `training.guided_alignment` can be set."""
     gpu_precision: ClassVar[PrecisionName] = "fp32"
@@ -172,9 +174,9 @@ class Task(ABC):
             reward.references = data_module.build_reference_table()
             log(f"reward cider-d: {reward.references.describe()}; the loss has 1 - reward")
 
-    @abstractmethod
     def build_predictor(self, run: LoadedRun, device: torch.device) -> Predictor:
-        """Build the predictor of a run."""
+        """Build the predictor of a run: by default from its model and tokenizers."""
+        return self.predictor(run.model, run.tokenizers, device=device)
 
     def combine_runs(
         self, members: Sequence[LoadedRun], device: torch.device, load_run: RunLoader
