@@ -5,7 +5,7 @@ tokenizers and dev set.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from rich.console import Console
 from safetensors.numpy import load_file, save
 
-from heedful.data.sources import SourceConfig
 from heedful.data.text.corpus_passes import rows_between
 from heedful.data.text.example_formats import CHUNK_SIZE, ExampleSource
 from heedful.data.text.pair_dataset import MixedDataset
@@ -50,7 +49,7 @@ def load_data(recipe: Recipe, run: Run, console: Console) -> DataModule:
     """Load the data of a recipe; a new run trains its tokenizers on it."""
     data, train = recipe.data, require_training_data(recipe)
     if recipe.task.data.example_format.has_tokens and not isinstance(train, PreparedDataConfig):
-        cache = TokenCache(recipe, run, recipe.train_source.parts)
+        cache = TokenCache(recipe, run)
         if (tokens := cache.load()) is not None:
             print_line(console, f"using the tokens in {cache.folder}: the files are unchanged")
             dev = ExampleSource(data.dev.read(), data.dev.locate) if data.dev else tokens.held_out
@@ -126,7 +125,7 @@ def _build_in_memory(
     recipe: Recipe, run: Run, examples: list[list[Any]], console: Console
 ) -> DataModule:
     corpora, dev = _split_dev(recipe, examples, console)
-    sources, held_out = recipe.train_source.parts, None if recipe.data.dev else dev
+    held_out = None if recipe.data.dev else dev
     num_examples = sum(len(corpus.examples) for corpus in corpora)
     example_format = recipe.task.data.example_format
     split = ""
@@ -146,8 +145,8 @@ def _build_in_memory(
         with console.status("tokenizing"):
             train = recipe.task.data.tokenize_train(recipe, tokenizers, corpora)
         if example_format.has_tokens:
-            cache, tokens = TokenCache(recipe, run, sources), CachedTokens(train, held_out)
-            cache.save(tokens, log=lambda line: print_line(console, line))
+            tokens = CachedTokens(train, held_out)
+            TokenCache(recipe, run).save(tokens, log=lambda line: print_line(console, line))
         return train
 
     return _build_data_module(recipe, run, dev, console, tokenize)
@@ -238,11 +237,11 @@ class CachedTokens(NamedTuple):
 
 
 class TokenCache:
-    """The cache of a run for the sources of a recipe."""
+    """The cache of a run for the training data of a recipe."""
 
-    def __init__(self, recipe: Recipe, run: Run, sources: Sequence[SourceConfig]) -> None:
+    def __init__(self, recipe: Recipe, run: Run) -> None:
         self.folder = run.folder / TOKEN_CACHE
-        self._recipe, self._run, self._sources = recipe, run, sources
+        self._recipe, self._run = recipe, run
 
     def load(self) -> CachedTokens | None:
         """Return the tokens; None if there are none, or not of this data."""
@@ -307,7 +306,7 @@ class TokenCache:
 
     def _key(self) -> str | None:
         """Return a hash of all inputs of the tokens; None if a source can be read only once."""
-        recipe, sources = self._recipe, self._sources
+        recipe, sources = self._recipe, self._recipe.train_source.parts
         if any(source.is_single_pass for source in sources):
             return None
         try:

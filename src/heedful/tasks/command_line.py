@@ -17,7 +17,7 @@ from heedful.data.text_files import (
     file_suffix,
 )
 from heedful.errors import ConfigError, check
-from heedful.terminal import echo, handle_stdout_errors
+from heedful.terminal import echo, handle_stdout_errors, save_text
 
 Split = Literal["train", "dev", "test"]
 Files = Mapping[str, Any]
@@ -339,11 +339,8 @@ PARALLEL_FILES = FileOptions(
 
 def write_lines(lines: Iterable[str], output: Path | None) -> None:
     """Write lines to a file, or print them as they come."""
-    from heedful.storage.atomic import write_text
-
     if output is not None:
-        write_text(output, "".join(f"{line}\n" for line in lines))
-        echo(f"wrote {output}", err=True)
+        save_text(output, "".join(f"{line}\n" for line in lines))
         return
     with handle_stdout_errors():
         for line in lines:

@@ -147,26 +147,18 @@ class Task(ABC):
             label_smoothing=training.label_smoothing, scheduled_sampling=training.scheduled_sampling
         )
 
-    def add_guided_alignment(
+    def add_training_data(
         self,
         objective: Objective,
         training: TrainingConfig,
         data_module: Any = None,
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """Add the loss of guided alignment to an objective, if the settings ask for it.
+        """Give an objective what it needs of the training data: the references of a reward.
 
-        Without data it has no links, but needs as much memory.
+        Without data, it has none of it, but needs as much memory.
         """
-        del objective, training, data_module, log
-
-    def add_references(
-        self,
-        objective: Objective,
-        data_module: Any = None,
-        log: Callable[[str], None] = lambda line: None,
-    ) -> None:
-        """Give the references of the training data to a reward that compares with all of them."""
+        del training
         if not isinstance(objective, SequenceLevelObjective) or data_module is None:
             return
         reward = objective.rollout_sampler.reward

@@ -51,7 +51,6 @@ from heedful.tasks.search_predictor import (
     SearchOptions,
     SearchPredictor,
 )
-from heedful.tokenization.tokenizer import Tokenizer
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import PAD
 
@@ -140,53 +139,6 @@ def cell_labels(grid: tuple[int, int]) -> list[str]:
     return [f"{row},{column}" for row in range(1, rows + 1) for column in range(1, columns + 1)]
 
 
-class CaptionBuilder:
-    """Makes captions from decoded token ids."""
-
-    def __init__(self, tokenizer: Tokenizer, grid: tuple[int, int]) -> None:
-        self.tokenizer = tokenizer
-        self.grid = grid
-        self._token_texts = TokenTextMapper(tokenizer)
-
-    def build(
-        self, request: EncodedRequest, output: DecodingOutput, pixels: NDArray[np.uint8] | None
-    ) -> Caption:
-        """Return the first hypothesis with the others as its alternatives."""
-        best, *others = (
-            self._build_caption(request, hypothesis, pixels) for hypothesis in output.hypotheses
-        )
-        tree = output.tree
-        nodes = None if tree is None else [with_text(node, self.tokenizer) for node in tree]
-        return best._replace(alternatives=tuple(others), tree=nodes)
-
-    def token_axis(self, tokens: Sequence[int]) -> TokenAxis:
-        """Return the tokens of a caption with their words."""
-        texts = self._token_texts.token_texts(tokens)
-        return token_axis(self.tokenizer.ids_to_tokens(tokens), texts)
-
-    def cell_axis(self) -> TokenAxis:
-        """Return the cells of the grid."""
-        return without_words(cell_labels(self.grid))._replace(grid=self.grid)
-
-    def _build_caption(
-        self, request: EncodedRequest, output: Hypothesis, pixels: NDArray[np.uint8] | None
-    ) -> Caption:
-        axis, num_cells = self.token_axis(output.tokens), self.grid[0] * self.grid[1]
-        text = "".join(self._token_texts.token_texts(output.tokens))
-        return Caption(
-            image=request.request.text,
-            text=text if request.request.target is None else request.request.target,
-            score=output.score,
-            log_prob=output.log_prob,
-            tokens=list(axis.tokens),
-            log_probs=output.log_probs,
-            weights=output.weights[:, :num_cells],
-            grid=self.grid,
-            pixels=pixels,
-            token_ids=output.tokens,
-        )
-
-
 class ImageRequestEncoder(RequestEncoder):
     """Encodes requests for images; the source of one is a placeholder for each cell."""
 
@@ -205,16 +157,19 @@ class ImageInputs(SearchInputs[Caption]):
 
     requests: Sequence[EncodedRequest]
     images: Mapping[int, LoadedImage]  # by index of the request
-    builder: CaptionBuilder
+    grid: tuple[int, int]
+    token_texts: TokenTextMapper
 
     @override
     def collate(self, batch: Sequence[EncodedRequest]) -> SourceBatch:
         inputs = [self.images[request.request_index].inputs for request in batch]
-        return collate_images(np.stack(inputs), math.prod(self.builder.grid))
+        return collate_images(np.stack(inputs), math.prod(self.grid))
 
     @override
     def axes(self, request: EncodedRequest, tokens: Sequence[int]) -> tuple[TokenAxis, TokenAxis]:
-        return self.builder.cell_axis(), self.builder.token_axis(tokens)
+        cells = without_words(cell_labels(self.grid))._replace(grid=self.grid)
+        names = self.token_texts.tokenizer.ids_to_tokens(tokens)
+        return cells, token_axis(names, self.token_texts.token_texts(tokens))
 
     @override
     def build(
@@ -224,8 +179,28 @@ class ImageInputs(SearchInputs[Caption]):
         copy_probs: CopyProbs | None,
         layers: Sequence[AttentionLayer],
     ) -> Caption:
-        pixels = self.images[request.request_index].pixels
-        return self.builder.build(request, output, pixels)._replace(attention_layers=layers)
+        """Return the first hypothesis with the others as its alternatives."""
+        best, *others = (
+            self._build_caption(request, hypothesis) for hypothesis in output.hypotheses
+        )
+        tokenizer, tree = self.token_texts.tokenizer, output.tree
+        nodes = None if tree is None else [with_text(node, tokenizer) for node in tree]
+        return best._replace(alternatives=tuple(others), tree=nodes, attention_layers=layers)
+
+    def _build_caption(self, request: EncodedRequest, output: Hypothesis) -> Caption:
+        text, target = "".join(self.token_texts.token_texts(output.tokens)), request.request.target
+        return Caption(
+            image=request.request.text,
+            text=text if target is None else target,
+            score=output.score,
+            log_prob=output.log_prob,
+            tokens=self.token_texts.tokenizer.ids_to_tokens(output.tokens),
+            log_probs=output.log_probs,
+            weights=output.weights[:, : math.prod(self.grid)],
+            grid=self.grid,
+            pixels=self.images[request.request_index].pixels,
+            token_ids=output.tokens,
+        )
 
 
 class Captioner(SearchPredictor[ImageRequest | Request, Caption]):
@@ -253,7 +228,7 @@ class Captioner(SearchPredictor[ImageRequest | Request, Caption]):
         self.loader = ImageLoader(encoder.image_shape, _feature_scale(encoder))
         num_cells = math.prod(encoder.grid)
         self._request_encoder = ImageRequestEncoder(tokenizers, config, num_cells)
-        self._builder = CaptionBuilder(tokenizers.target, self.grid)
+        self._token_texts = TokenTextMapper(tokenizers.target)
 
     def __repr__(self) -> str:
         shape, size = self.loader.shape.describe(), len(self.tokenizers.target)
@@ -328,7 +303,8 @@ class Captioner(SearchPredictor[ImageRequest | Request, Caption]):
         images = read_all(requests, self._load)
         named = [_to_request(*pair) for pair in zip(requests, images, strict=True)]
         encoded = self._request_encoder.encode(named, location=location, start_index=start_index)
-        return ImageInputs(encoded, dict(enumerate(images, start_index)), self._builder)
+        loaded = dict(enumerate(images, start_index))
+        return ImageInputs(encoded, loaded, self.grid, self._token_texts)
 
     @override
     def default_metrics(self, references: Sequence[Sequence[str]]) -> Sequence[Metric]:
