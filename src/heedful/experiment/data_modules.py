@@ -78,7 +78,7 @@ def load_data(recipe: Recipe, run: Run, console: Console) -> DataModule:
 def print_source_warnings(recipe: Recipe, console: Console) -> None:
     """Print warnings about the training and dev files."""
     dev = [recipe.data.dev] if recipe.data.dev else []
-    for source in [*recipe.train_source.parts, *dev]:
+    for source in [*require_training_data(recipe).parts, *dev]:
         for warning in source.warnings:
             print_line(console, f"warning: {warning}")
 
@@ -108,7 +108,7 @@ def _read_if_small(
 ) -> list[list[Any]] | None:
     """Read the examples of each source; return None if there are more than `max_examples`."""
     corpora: list[list[Any]] = []
-    for source in recipe.train_source.parts:
+    for source in require_training_data(recipe).parts:
         num_read = sum(map(len, corpora))
         remaining = max_examples - num_read
         corpora.append([])
@@ -156,7 +156,7 @@ def _split_dev(
     recipe: Recipe, examples: list[list[Any]], console: Console
 ) -> tuple[list[ExampleSource], ExampleSource]:
     """Split the examples of each source into training examples and a common dev set."""
-    data, sources = recipe.data, recipe.train_source.parts
+    data, sources = recipe.data, require_training_data(recipe).parts
     if data.dev is not None:
         locators = (source.locate for source in sources)
         return list(map(ExampleSource, examples, locators)), ExampleSource(
@@ -306,7 +306,7 @@ class TokenCache:
 
     def _key(self) -> str | None:
         """Return a hash of all inputs of the tokens; None if a source can be read only once."""
-        recipe, sources = self._recipe, self._recipe.train_source.parts
+        recipe, sources = self._recipe, require_training_data(self._recipe).parts
         if any(source.is_single_pass for source in sources):
             return None
         try:

@@ -1,6 +1,7 @@
 """Training data as tokens in files: `heedful prepare`, and what does not fit into memory."""
 
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -31,7 +32,8 @@ def build_prepared_dataset(
     Tokens made with other settings are replaced, or are an error. One process may write to a folder
     at a time; any number may read it.
     """
-    sources, unit = recipe.train_source.parts, recipe.task.data.example_format.name
+    train: Any = recipe.data.train
+    sources, unit = train.parts, recipe.task.data.example_format.name
     large = f"more than {recipe.data.max_in_memory_examples} {unit}"
     if not recipe.task.data.example_format.has_tokens:
         raise recipe.task.data.example_format.no_tokens_error()
@@ -41,7 +43,7 @@ def build_prepared_dataset(
         check(not source.is_single_pass, source.describe(), message, hint, DataError)
     config = dataset_builder.DatasetBuilderConfig(
         sources=[source.model_dump(mode="json") for source in sources],
-        corpus_weights=recipe.train_source.weights,
+        corpus_weights=train.weights,
         tokenizers=recipe.tokenizers,
         example_format=recipe.task.data.example_format.name,
         filtering=_filter_config(recipe),

@@ -151,12 +151,6 @@ class Recipe(BaseConfig):
         return task_of_model(self.model)
 
     @property
-    def train_source(self) -> Any:
-        """The training data; only of a recipe that names some."""
-        assert self.data.train is not None
-        return self.data.train
-
-    @property
     def pretrained_encoder(self) -> PretrainedEncoderConfig | None:
         """The encoder of the model, if it is pretrained."""
         encoder = getattr(self.model, "encoder", None)
