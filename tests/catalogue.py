@@ -31,11 +31,11 @@ from heedful.config.base import type_of, types_in
 from heedful.data.text.batching import Batch, BatchSpec, SourceBatch, collate
 from heedful.data.text.pair_dataset import InMemoryPairDataset
 from heedful.layers.expert_gates import NoisyTopKGate, StrictlyBalancedGate
-from heedful.layers.pooling import PoolingConfig
 from heedful.layers.rnn_cells import CELL_CLASSES
 from heedful.models.recurrent.bridge import BridgeConfig
 from heedful.models.recurrent.config import WiringConfig
 from heedful.models.recurrent.decoder_parts import PreOutputConfig
+from heedful.models.recurrent.encoder import PoolingConfig
 from heedful.recipes.recipe import ModelConfig
 from heedful.tokenization.ragged_array import RaggedArray
 from tests.forecasting import BACKBONES as FORECASTING_BACKBONES

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+WAIT_POLICY = "OMP_WAIT_POLICY"  # the variable that OpenMP reads
 SPINS = 2000
 """Tests of a waiting thread before it sleeps: some microseconds, longer than most waits of a step
 on an idle machine, and less than the time for which a busy one would take the core away."""
@@ -20,10 +21,10 @@ def wait_settings(
 
     Threads spin shortly if each of them has a core to itself. What the user has set stays.
     """
-    settings = {"OMP_WAIT_POLICY": "PASSIVE"}
+    settings = {WAIT_POLICY: "PASSIVE"}
     num_threads = environment.get("OMP_NUM_THREADS", "").split(",")[0]
     needed = int(num_threads) if num_threads.isdigit() else num_cores
-    if num_cores - num_running >= needed and "OMP_WAIT_POLICY" not in environment:
+    if num_cores - num_running >= needed and WAIT_POLICY not in environment:
         settings["GOMP_SPINCOUNT"] = str(SPINS)
     return {name: value for name, value in settings.items() if name not in environment}
 

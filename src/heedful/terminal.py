@@ -210,3 +210,11 @@ def parse_bytes(text: str, base: int = 1024) -> int:
         raise ConfigError(text, "not an amount of memory", "write it as 512MiB or 4GiB")
     amount, unit = match.groups()
     return int(float(amount) * base ** " kmgt".index(unit or " "))
+
+
+def save_text(path: Path, text: str) -> None:
+    """Write a file, and say so."""
+    from heedful.storage.atomic import write_text
+
+    write_text(path, text)
+    echo(f"wrote {path}", err=True)

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from heedful.config.base import type_of, types_in
-from heedful.layers.pooling import PoolingConfig
 from heedful.layers.rnn_cell_config import CellConfig
 from heedful.models.recurrent.encoder import (
     ConnectionConfig,
     DirectionConfig,
+    PoolingConfig,
     RecurrentEncoderConfig,
 )
 

@@ -155,9 +155,7 @@ def test_compare_scores_runs(heedful, run):
 @pytest.mark.slow
 def test_compare_trains_recipes_on_a_folder(heedful, folder):
     text = Path(RECIPE).read_text()
-    (folder / "wide.yaml").write_text(
-        text.replace("regressor", "regressor, encoder: {hidden_size: 24}")
-    )
+    (folder / "wide.yaml").write_text(text.replace("hidden_size: 16", "hidden_size: 24"))
     words = "--recipes", f"{RECIPE},wide.yaml", "--data", "data", "--steps", "20"
     printed = heedful("compare", *words, "--device", "cpu")
     assert [line.split()[0] for line in printed.splitlines() if line[:4] in ("rate", "wide")]

@@ -46,7 +46,7 @@ def course(
     Example: heedful course start --id anna
     Example: heedful course check course/s1/e2.py
     """
-    from heedful.course import classroom
+    from heedful.course import checker, classroom
 
     if action is Action.PREPARE:
         classroom.prepare(_session(target))
@@ -57,8 +57,8 @@ def course(
     else:
         if target is None:
             raise ConfigError("course check", "no file is given", "heedful course check course/s1")
-        verdicts = classroom.check_answers(Path(target), number=exercise, seed=seed)
-        echo(classroom.format_verdicts(verdicts, as_json=print_json))
+        verdicts = checker.check_answers(Path(target), number=exercise, seed=seed)
+        echo(checker.format_verdicts(verdicts, as_json=print_json))
         if not all(verdict.passed for verdict in verdicts):
             raise typer.Exit(1)
 

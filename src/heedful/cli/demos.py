@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from typer import Argument, Option
 
 from heedful.errors import format_count
-from heedful.terminal import Device, echo, program_name, stderr_console
+from heedful.terminal import Device, echo, program_name, save_text, stderr_console
 
 if TYPE_CHECKING:
-    from heedful.tasks.captioning.caption import Caption
+    from heedful.tasks.captioning.predictor import Caption
     from heedful.training.config import TrainingConfig
     from heedful.training.state import TrainingResult
 
@@ -216,7 +216,6 @@ def _draw_captions(run: Path, captions: Sequence[Caption], references: Sequence[
     from rich.console import Console
 
     from heedful.inspection.figures import render_captions
-    from heedful.storage.atomic import write_text
 
     step = max(1, len(captions) // NUM_CAPTIONS_ON_PAGE)
     chosen = list(zip(captions, references, strict=True))[::step][:NUM_CAPTIONS_ON_PAGE]
@@ -224,12 +223,9 @@ def _draw_captions(run: Path, captions: Sequence[Caption], references: Sequence[
     for attention in attentions[:NUM_CAPTIONS_SHOWN]:
         echo("")
         attention.to_terminal(Console())
-    write_text(run / "caption.svg", attentions[0].to_svg())
-    write_text(
-        run / "captions.html", render_captions(attentions, title="Captions of unseen images")
-    )
-    for name in ("caption.svg", "captions.html"):
-        echo(f"wrote {run / name}", err=True)
+    page = render_captions(attentions, title="Captions of unseen images")
+    save_text(run / "caption.svg", attentions[0].to_svg())
+    save_text(run / "captions.html", page)
 
 
 DEMOS: dict[DemoName, Demo] = {

@@ -16,7 +16,6 @@ from typer import Argument, Option
 
 from heedful.cli.options import GoldAlignments, with_file_options
 from heedful.errors import ConfigError, check
-from heedful.storage.atomic import write_text
 from heedful.tasks.command_line import EnsembleWith, Files, Split
 from heedful.tasks.registry import all_file_options
 from heedful.terminal import (
@@ -31,6 +30,7 @@ from heedful.terminal import (
     echo,
     handle_stdout_errors,
     page_option,
+    save_text,
     with_progress,
 )
 
@@ -269,7 +269,7 @@ def _score_run(run: str, file: str | None, options: EvaluationOptions) -> Evalua
         title, examples = test_sets.read_test_set(recipe, files)
         entries = [ScoreEntry(score) for score in predictor.evaluate(examples)]
         if options.html:
-            _write_page(options.html, evaluation.render_page(predictor, examples, title))
+            save_text(options.html, evaluation.render_page(predictor, examples, title))
         return EvaluationResult(title, entries, digits=4)
     registry = evaluation.test_metrics
     get_metrics(options.metrics, location="--metrics", registry=registry)  # before reading
@@ -279,13 +279,8 @@ def _score_run(run: str, file: str | None, options: EvaluationOptions) -> Evalua
     result = _score(get_metrics(names, registry=registry), system, test, options)
     confusion = evaluation.confusion(system) if options.html else None
     if options.html and confusion:
-        _write_page(options.html, confusion.render_page(f"Confusions: {result.title}"))
+        save_text(options.html, confusion.render_page(f"Confusions: {result.title}"))
     return result._replace(tables=[*result.tables, *evaluation.format_details(system)])
-
-
-def _write_page(path: Path, page: str) -> None:
-    write_text(path, page)
-    echo(f"wrote {path}", err=True)
 
 
 def _load(run: str, options: EvaluationOptions, *others: Path) -> tuple[Recipe, Any]:

@@ -205,10 +205,8 @@ def trace_architecture(recipe: Any) -> Any:
 
 def _draw_recipe(name: str, figures: list[Path]) -> None:
     from heedful.inspection.architecture_drawing import render_svg
-    from heedful.plotting.svg import write_figures
+    from heedful.plotting.svg import save_drawings
     from heedful.recipes import load_recipe
 
     drawn = trace_architecture(load_recipe(name))
-    write_figures(figures, lambda: render_svg(drawn, title=name))
-    for path in figures:
-        echo(f"wrote {path}", err=True)
+    save_drawings(figures, lambda: render_svg(drawn, title=name))

@@ -150,18 +150,19 @@ def _show_search_trees(
 
     from heedful.decoding import search_tree
     from heedful.decoding.config import check_search_tree
-    from heedful.plotting.svg import write_figures
-    from heedful.storage.atomic import write_text
+    from heedful.plotting.svg import save_drawings
 
     message, hint = "this model has no search to draw", "name a run that translates or captions"
     has_tree = "need_tree" in predictor.options_class.model_fields
     check(has_tree, str(run), message, hint, RunError)
     check_search_tree(predictor.decoding, "--search-tree")
     trees = list(predictor.predict(requests, predictor.options_class(need_tree=True)))
-    write_figures(figures, lambda: search_tree.render_svg(trees[0]))
-    if html:
-        write_text(html, search_tree.render_html(trees, title="Beam search"))
-    _print_written(*figures, html)
+    save_drawings(
+        figures,
+        lambda: search_tree.render_svg(trees[0]),
+        html,
+        lambda: search_tree.render_html(trees, title="Beam search"),
+    )
     with handle_stdout_errors():
         if as_json:
             _print_json_lines(tree.to_json(tree=True) for tree in trees)
@@ -234,19 +235,14 @@ def write_files(
 ) -> None:
     """Write a figure of the first text and a page of all, and print their paths."""
     from heedful.inspection.figures import render_html, render_svg
-    from heedful.plotting.svg import write_figures
-    from heedful.storage.atomic import write_text
+    from heedful.plotting.svg import save_drawings
 
-    write_figures(figures, lambda: render_svg(maps[0], columns=columns, form=form))
-    if html:
-        page = render_html(list(chain.from_iterable(maps)), title="Attention", form=form)
-        write_text(html, page)
-    _print_written(*figures, html)
-
-
-def _print_written(*paths: Path | None) -> None:
-    for path in filter(None, paths):
-        echo(f"wrote {path}", err=True)
+    save_drawings(
+        figures,
+        lambda: render_svg(maps[0], columns=columns, form=form),
+        html,
+        lambda: render_html(list(chain.from_iterable(maps)), title="Attention", form=form),
+    )
 
 
 def report(

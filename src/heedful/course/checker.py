@@ -68,6 +68,26 @@ def check_file(path: Path, *, number: str | None = None, seed: int | None = None
     return [check(find(number), text, seed=seed) for number in numbers]
 
 
+def check_answers(path: Path, *, number: str | None, seed: int | None) -> list[Verdict]:
+    """Check a file, or all files of a folder."""
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    if not files:
+        raise DataError(str(path), "the folder has no .py files", "heedful course start --id NAME")
+    return [verdict for file in files for verdict in check_file(file, number=number, seed=seed)]
+
+
+def format_verdicts(verdicts: list[Verdict], *, as_json: bool) -> str:
+    """Return verdicts as lines or as JSON."""
+    if as_json:
+        return json.dumps([verdict._asdict() for verdict in verdicts])
+    rows = [
+        f"{one.exercise}  {'right' if one.passed else f'wrong  {one.message} (--seed {one.seed})'}"
+        for one in verdicts
+    ]
+    passed = sum(verdict.passed for verdict in verdicts)
+    return "\n".join([*rows, f"{passed} of {len(verdicts)} right"])
+
+
 def check(exercise: Exercise, text: str, *, seed: int | None = None) -> Verdict:
     """Check one answer, given as a program."""
     seed = secrets.randbelow(10**6) if seed is None else seed

@@ -1,6 +1,5 @@
-"""The commands of the course: models trained before class, files of exercises, verdicts."""
+"""Before class: models that are trained, and files of exercises."""
 
-import json
 import subprocess
 import sys
 import time
@@ -8,9 +7,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from heedful.course.checker import Verdict, check_file
 from heedful.course.registry import exercises
-from heedful.errors import ConfigError, DataError, RunError
+from heedful.errors import ConfigError, RunError
 from heedful.runs import Run
 from heedful.storage.atomic import write_text
 from heedful.terminal import echo
@@ -57,23 +55,3 @@ def start(folder: Path, *, user: str, session: int | None = None) -> Iterator[Pa
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, exercise.starter(user))
             yield path
-
-
-def check_answers(path: Path, *, number: str | None, seed: int | None) -> list[Verdict]:
-    """Check a file, or all files of a folder."""
-    files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
-    if not files:
-        raise DataError(str(path), "the folder has no .py files", "heedful course start --id NAME")
-    return [verdict for file in files for verdict in check_file(file, number=number, seed=seed)]
-
-
-def format_verdicts(verdicts: list[Verdict], *, as_json: bool) -> str:
-    """Return verdicts as lines or as JSON."""
-    if as_json:
-        return json.dumps([verdict._asdict() for verdict in verdicts])
-    rows = [
-        f"{one.exercise}  {'right' if one.passed else f'wrong  {one.message} (--seed {one.seed})'}"
-        for one in verdicts
-    ]
-    passed = sum(verdict.passed for verdict in verdicts)
-    return "\n".join([*rows, f"{passed} of {len(verdicts)} right"])

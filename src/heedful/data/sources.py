@@ -12,7 +12,7 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, PositiveInt, model_validator
+from pydantic import AfterValidator, PositiveInt, model_validator
 from typing_extensions import override
 
 from heedful.config import BaseConfig
@@ -51,6 +51,16 @@ class SourceConfig(BaseConfig, ABC):
     def read(self) -> list[Any]:
         """Return all examples."""
         return list(self.stream())
+
+    @property
+    def parts(self) -> Sequence["SourceConfig"]:
+        """The sources that it joins; by default itself."""
+        return [self]
+
+    @property
+    def weights(self) -> list[float]:
+        """Passes over each of its parts per epoch."""
+        return [1.0]
 
     @property
     def paths(self) -> Sequence[str]:
@@ -305,8 +315,3 @@ class SyntheticTextConfig(SyntheticConfig):
     def describe(self) -> str:
         size = f"{format_count(self.num_examples, 'line')}, seed {self.seed}"
         return f"built-in {self.name}, {self.side}, {self.split}, {size}"
-
-
-TextSourceConfig = Annotated[
-    TextFilesConfig | TextColumnConfig | SyntheticTextConfig, Field(discriminator="type")
-]

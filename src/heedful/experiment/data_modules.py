@@ -4,32 +4,34 @@ Invariant: the same recipe gives the same batches either way, and a resumed run 
 tokenizers and dev set.
 """
 
+import json
 from collections.abc import Callable
+from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
+from safetensors.numpy import load_file, save
 
-from heedful.config import differences
-from heedful.data.text import dataset_builder, sharded_dataset
 from heedful.data.text.corpus_passes import rows_between
 from heedful.data.text.example_formats import CHUNK_SIZE, ExampleSource
-from heedful.data.text.filtering import FilterConfig
-from heedful.data.text.pair_files import MixtureConfig
+from heedful.data.text.pair_dataset import MixedDataset
 from heedful.data.text.sharded_dataset import TOKENIZER_FOLDER, PreparedDataConfig, PreparedDataset
-from heedful.errors import ConfigError, DataError, check
+from heedful.errors import CorruptRunError, DiskFullError, check
+from heedful.experiment.prepared_data import build_prepared_dataset, open_prepared_dataset
 from heedful.experiment.pretrained_encoder import check_pretrained_tokenizer, pretrained_tokenizer
-from heedful.experiment.token_cache import CachedTokens, TokenCache
 from heedful.recipes import Recipe
 from heedful.recipes.recipe import DEFAULT_RECIPE
-from heedful.runs import Run
-from heedful.storage.manifest import folder_digest
-from heedful.tasks.registry import describe_format
+from heedful.runs import TOKEN_CACHE, TOKEN_CACHE_KEY, Run
+from heedful.storage.atomic import atomic_replace, check_free_space
+from heedful.storage.manifest import folder_digest, read_and_verify_manifest, write_manifest
 from heedful.tasks.task_data import DataModule, TrainData, VocabSizes
 from heedful.tokenization.tokenizer_pair import TokenizerPair, tokenization_settings
 from heedful.training.progress import ProgressReporter, print_line
+from heedful.version import VERSION
 
 TOKENS_FOLDER = "tokens"  # of a run whose data does not fit into memory
 
@@ -47,7 +49,7 @@ def load_data(recipe: Recipe, run: Run, console: Console) -> DataModule:
     """Load the data of a recipe; a new run trains its tokenizers on it."""
     data, train = recipe.data, require_training_data(recipe)
     if recipe.task.data.example_format.has_tokens and not isinstance(train, PreparedDataConfig):
-        cache = TokenCache(recipe, run, _training_sources(recipe))
+        cache = TokenCache(recipe, run)
         if (tokens := cache.load()) is not None:
             print_line(console, f"using the tokens in {cache.folder}: the files are unchanged")
             dev = ExampleSource(data.dev.read(), data.dev.locate) if data.dev else tokens.held_out
@@ -76,14 +78,9 @@ def load_data(recipe: Recipe, run: Run, console: Console) -> DataModule:
 def print_source_warnings(recipe: Recipe, console: Console) -> None:
     """Print warnings about the training and dev files."""
     dev = [recipe.data.dev] if recipe.data.dev else []
-    for source in [*_training_sources(recipe), *dev]:
+    for source in [*require_training_data(recipe).parts, *dev]:
         for warning in source.warnings:
             print_line(console, f"warning: {warning}")
-
-
-def _training_sources(recipe: Recipe) -> list[Any]:
-    train = recipe.data.train
-    return [part.source for part in train.corpora] if isinstance(train, MixtureConfig) else [train]
 
 
 def _build_data_module(
@@ -111,7 +108,7 @@ def _read_if_small(
 ) -> list[list[Any]] | None:
     """Read the examples of each source; return None if there are more than `max_examples`."""
     corpora: list[list[Any]] = []
-    for source in _training_sources(recipe):
+    for source in require_training_data(recipe).parts:
         num_read = sum(map(len, corpora))
         remaining = max_examples - num_read
         corpora.append([])
@@ -128,7 +125,7 @@ def _build_in_memory(
     recipe: Recipe, run: Run, examples: list[list[Any]], console: Console
 ) -> DataModule:
     corpora, dev = _split_dev(recipe, examples, console)
-    sources, held_out = _training_sources(recipe), None if recipe.data.dev else dev
+    held_out = None if recipe.data.dev else dev
     num_examples = sum(len(corpus.examples) for corpus in corpora)
     example_format = recipe.task.data.example_format
     split = ""
@@ -148,8 +145,8 @@ def _build_in_memory(
         with console.status("tokenizing"):
             train = recipe.task.data.tokenize_train(recipe, tokenizers, corpora)
         if example_format.has_tokens:
-            cache, tokens = TokenCache(recipe, run, sources), CachedTokens(train, held_out)
-            cache.save(tokens, log=lambda line: print_line(console, line))
+            tokens = CachedTokens(train, held_out)
+            TokenCache(recipe, run).save(tokens, log=lambda line: print_line(console, line))
         return train
 
     return _build_data_module(recipe, run, dev, console, tokenize)
@@ -159,7 +156,7 @@ def _split_dev(
     recipe: Recipe, examples: list[list[Any]], console: Console
 ) -> tuple[list[ExampleSource], ExampleSource]:
     """Split the examples of each source into training examples and a common dev set."""
-    data, sources = recipe.data, _training_sources(recipe)
+    data, sources = recipe.data, require_training_data(recipe).parts
     if data.dev is not None:
         locators = (source.locate for source in sources)
         return list(map(ExampleSource, examples, locators)), ExampleSource(
@@ -197,82 +194,6 @@ def _leave_out(examples: list[Any], left_out: list[int], source: Any) -> Example
     return ExampleSource([examples[row] for row in rows], lambda index: source.locate(rows[index]))
 
 
-def build_prepared_dataset(
-    recipe: Recipe,
-    folder: Path,
-    console: Console,
-    *,
-    tokenizers: TokenizerPair | None = None,
-    workers: int | None = None,
-    shard_size: int = dataset_builder.SHARD_SIZE,
-    replaces_other_tokens: bool = False,
-) -> PreparedDataset:
-    """Tokenize the training data of a recipe into files, or what is missing of them.
-
-    Tokens made with other settings are replaced, or are an error. One process may write to a folder
-    at a time; any number may read it.
-    """
-    sources, unit = _training_sources(recipe), recipe.task.data.example_format.name
-    large = f"more than {recipe.data.max_in_memory_examples} {unit}"
-    if not recipe.task.data.example_format.has_tokens:
-        raise recipe.task.data.example_format.no_tokens_error()
-    for source in sources:
-        message = f"{large} are read twice, but standard input can be read only once"
-        hint = "write it to a file first, or raise data.max_in_memory_examples"
-        check(not source.is_single_pass, source.describe(), message, hint, DataError)
-    train = recipe.data.train
-    config = dataset_builder.DatasetBuilderConfig(
-        sources=[source.model_dump(mode="json") for source in sources],
-        corpus_weights=train.weights if isinstance(train, MixtureConfig) else [1.0],
-        tokenizers=recipe.tokenizers,
-        example_format=recipe.task.data.example_format.name,
-        filtering=_filter_config(recipe),
-        seed=recipe.training.seed,
-        needs_held_out=recipe.data.dev is None,
-        max_tokenizer_lines=recipe.data.max_tokenizer_lines,
-        shard_size=shard_size,
-    )
-    with ProgressReporter(console) as on_progress:
-        return dataset_builder.DatasetBuilder(
-            folder,
-            sources,
-            config,
-            recipe.task.data.example_format,
-            log_message=lambda line: print_line(console, line),
-            on_progress=on_progress,
-            tokenizers=tokenizers,
-            source_tokenizer=pretrained_tokenizer(recipe) if tokenizers is None else None,
-            workers=workers,
-            replaces_other_tokens=replaces_other_tokens,
-        ).build()
-
-
-def open_prepared_dataset(recipe: Recipe, config: PreparedDataConfig) -> PreparedDataset:
-    """Open tokens made by `heedful prepare`, if the recipe would tokenize equally."""
-    prepared = sharded_dataset.load_prepared_dataset(Path(config.path), verify=config.verify)
-    expected = recipe.task.data.example_format
-    contents = f"{config.path} contains {describe_format(prepared.format_name)}"
-    message = f"{contents}, but a {recipe.model.type} trains on {expected.description}"
-    hint = "name other tokens, or choose another model"
-    check(prepared.format_name == expected.name, "data.train.path", message, hint)
-    filtering, tokenizers = _filter_config(recipe), recipe.tokenizers.model_dump(mode="json")
-    settings = {
-        "tokenizers": tokenization_settings(tokenizers),
-        "data.filtering": filtering.model_dump(mode="json") if filtering else None,
-    }
-    for location, expected in settings.items():
-        saved = prepared.settings[location.removeprefix("data.")]
-        for name, old, new in differences(saved, expected, location):
-            message = f"the tokens in {prepared.folder} were made with {old}, but now it is {new}"
-            hint = "give the settings they were made with, or prepare again into another folder"
-            raise ConfigError(name, message, hint)
-    return prepared
-
-
-def _filter_config(recipe: Recipe) -> FilterConfig | None:
-    return recipe.data.filtering if recipe.task.data.example_format.supports_filtering else None
-
-
 def _build_from_prepared(
     recipe: Recipe, run: Run, prepared: PreparedDataset, console: Console
 ) -> DataModule:
@@ -295,3 +216,109 @@ def _build_from_prepared(
     return _build_data_module(
         recipe, run, dev_corpus, console, lambda _: recipe.task.data.load_train(recipe, prepared)
     )
+
+
+# ----- the cache: tokens of small data in the run folder, so that a resumed run reads no text
+#
+# They take two bytes a token (four with more than 65,536 types) and 16 a pair. A cache is used only
+# if the files have the size and modification time, and the settings the values, it was made with.
+# Invariant: a run that uses it has the batches and the dev set of one that reads the text.
+
+_FILE = "tokens.safetensors"
+_FORMAT = 1
+_SIZE_TO_REPORT = 1_000_000  # bytes
+
+
+class CachedTokens(NamedTuple):
+    """Training data as tokens, and the dev examples that were held out; None if none were."""
+
+    train: TrainData
+    held_out: ExampleSource | None
+
+
+class TokenCache:
+    """The cache of a run for the training data of a recipe."""
+
+    def __init__(self, recipe: Recipe, run: Run) -> None:
+        self.folder = run.folder / TOKEN_CACHE
+        self._recipe, self._run = recipe, run
+
+    def load(self) -> CachedTokens | None:
+        """Return the tokens; None if there are none, or not of this data."""
+        if not (self._run.exists and self.folder.exists()):
+            return None
+        try:
+            saved = read_and_verify_manifest(self.folder)[TOKEN_CACHE_KEY]
+        except CorruptRunError:
+            return None
+        if saved["key"] != self._key():
+            return None
+        arrays, weights = load_file(self.folder / _FILE), saved["weights"]
+        example_format = self._recipe.task.data.example_format
+        parts = []
+        for prefix in (f"{index}." for index in range(saved["num_parts"])):
+            names = [name for name in arrays if name.startswith(prefix)]
+            saved_part = {name.removeprefix(prefix): arrays[name] for name in names}
+            parts.append(example_format.from_arrays(saved_part))
+        seed = self._recipe.training.seed
+        dataset = parts[0] if weights is None else MixedDataset(parts, weights, seed=seed)
+        train = TrainData(dataset, saved["fingerprint"], saved["report"])
+        if saved["held_out"] is None:
+            return CachedTokens(train, None)
+        examples, locations = saved["held_out"]
+        held_out = list(map(example_format.from_json, examples))
+        return CachedTokens(train, ExampleSource(held_out, locations.__getitem__))
+
+    def save(self, tokens: CachedTokens, log: Callable[[str], None]) -> None:
+        """Write the tokens, unless the data cannot be recognized later or the disk is full."""
+        key, (train, held_out) = self._key(), tokens
+        if key is None:
+            return
+        is_mixed = isinstance(train.dataset, MixedDataset)
+        parts = train.dataset.datasets if is_mixed else [train.dataset]
+        metadata = {
+            "key": key,
+            "num_parts": len(parts),
+            "weights": list(train.dataset.weights) if is_mixed else None,
+            "fingerprint": train.fingerprint,
+            "report": list(train.report),
+            "held_out": None,
+        }
+        if held_out is not None:
+            locations = list(map(held_out.locate, range(len(held_out.examples))))
+            metadata["held_out"] = held_out.examples, locations
+        arrays: dict[str, NDArray[Any]] = {}
+        for index, part in enumerate(parts):
+            saved_part = self._recipe.task.data.example_format.to_arrays(part)
+            arrays |= {f"{index}.{name}": array for name, array in saved_part.items()}
+        size = sum(array.nbytes for array in arrays.values())
+        try:
+            with atomic_replace(self.folder) as temporary:
+                temporary.mkdir()
+                check_free_space(temporary, size)
+                (temporary / _FILE).write_bytes(save(arrays))
+                write_manifest(temporary, [temporary / _FILE], {TOKEN_CACHE_KEY: metadata})
+        except DiskFullError as error:
+            log(f"not saved: {error}\n  a resumed run will tokenize the data again")
+            return
+        if size > _SIZE_TO_REPORT:
+            log(f"saved the tokens for resuming: {size / 1e6:,.0f} MB in {self.folder}")
+
+    def _key(self) -> str | None:
+        """Return a hash of all inputs of the tokens; None if a source can be read only once."""
+        recipe, sources = self._recipe, require_training_data(self._recipe).parts
+        if any(source.is_single_pass for source in sources):
+            return None
+        try:
+            stats = [Path(path).stat() for source in sources for path in source.paths]
+        except OSError:
+            return None
+        settings = [
+            *(_FORMAT, VERSION, recipe.training.seed, recipe.data.dev is None),
+            [source.model_dump(mode="json") for source in sources],
+            [(stat.st_size, stat.st_mtime_ns) for stat in stats],
+            tokenization_settings(recipe.tokenizers.model_dump(mode="json")),
+            recipe.data.filtering.model_dump(mode="json"),
+            folder_digest(self._run.folder / TOKENIZER_FOLDER),
+        ]
+        return blake2b(json.dumps(settings).encode(), digest_size=16).hexdigest()

@@ -60,15 +60,14 @@ def join_ranks(
 
 def rank_cores(plan: TrainingPlan) -> list[list[int]]:
     """Return the cores of each rank on this CPU; a single list if there is one process."""
-    is_possible = plan.device.type == "cpu" and hasattr(os, "memfd_create") and not is_worker()
-    if not is_possible:
+    if plan.device.type != "cpu" or not hasattr(os, "memfd_create"):
         return [[]]
     cores = usable_cores()
     num_ranks = plan.config.cpu_processes
     if num_ranks is None:
         num_ranks = len(cores) // THREADS_PER_RANK if len(cores) >= _MIN_CORES else 1
         num_ranks = min(num_ranks, _MAX_RANKS, plan.recipe.task.data.max_ranks(plan.recipe))
-    if num_ranks <= 1 or not _can_split(plan):
+    if num_ranks <= 1 or is_worker() or not _can_split(plan):
         return [[]]
     share = max(1, len(cores) // num_ranks)
     return [

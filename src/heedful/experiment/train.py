@@ -45,6 +45,7 @@ from heedful.experiment.plan import (
     run_folder,
 )
 from heedful.experiment.ranks import join_ranks
+from heedful.openmp import WAIT_POLICY
 from heedful.recipes.recipe import RecipeArgument
 from heedful.runs import Run, resolve_device
 from heedful.storage.atomic import clean_up_interrupted, lock_folder
@@ -201,7 +202,7 @@ def _open_run(plan: TrainingPlan, dist_context: DistributedContext) -> Iterator[
 def _warn_if_threads_spin(device: torch.device, log: Callable[[str], None]) -> None:
     """Log a warning if OpenMP was loaded before heedful could set how its threads wait."""
     is_parallel = device.type == "cpu" and torch.get_num_threads() > 1
-    if is_parallel and "OMP_WAIT_POLICY" not in os.environ:
+    if is_parallel and WAIT_POLICY not in os.environ:
         log("torch was imported before heedful, so its threads spin while they wait; on a busy")
         log("  machine that is slow: import heedful first, or set OMP_WAIT_POLICY=PASSIVE")
 

@@ -57,8 +57,7 @@ def build_trainer(
     hint = "set training.distributed_strategy=ddp"
     check(is_supported, "training.distributed_strategy", message, hint)
     objective = task.build_objective(config)
-    task.add_guided_alignment(objective, config, data_module, log)
-    task.add_references(objective, data_module, log)
+    task.add_training_data(objective, config, data_module, log)
     model = dist_context.prepare_model(model)
     torch.manual_seed(config.seed + dist_context.rank)
     precision = config.precision or choose_precision(task.gpu_precision, device)

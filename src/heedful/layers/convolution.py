@@ -247,11 +247,6 @@ class DilatedStack(nn.Module):
         self.blocks = cast(Sequence[DilatedBlock], nn.ModuleList(blocks))
         self.size = 2 * blocks[0].size
 
-    @property
-    def receptive_field(self) -> int:
-        """Number of positions that an output depends on: 1 + (k - 1) sum of dilations."""
-        return 1 + sum(block.left_context for block in self.blocks)
-
     def forward_bidirectional(self, inputs: LayerOutputs, mask: AnyMask = None) -> LayerOutputs:
         """Run over whole sequences."""
         for block in self.blocks:

@@ -1,10 +1,9 @@
 """Pooling: one vector per sequence. Invariant: padding has no influence, and alone gives zeros."""
 
 from abc import ABC, abstractmethod
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -12,7 +11,6 @@ from heedful.attention.attention import Attention
 from heedful.attention.config import AttentionConfig, build_self_attention
 from heedful.attention.masks import check_padding_mask
 from heedful.config import BaseConfig, ModuleConfig
-from heedful.config.base import allow_bare_type
 from heedful.shapes import AnyMask, Float, Values
 
 Pooled = Float[Tensor, "*B V"]
@@ -65,15 +63,6 @@ class AttentionPooling(Pooling):
         return self.attention(query, memory, need_weights=False).context.squeeze(-2)
 
 
-class LastStatePoolingConfig(BaseConfig):
-    """The final hidden state of each direction."""
-
-    type: Literal["last"] = "last"
-
-    def build(self, *, size: int) -> None:
-        """Return None: the encoder selects its final states itself."""
-
-
 class MeanPoolingConfig(ModuleConfig):
     """Mean of the states."""
 
@@ -98,7 +87,3 @@ class AttentionPoolingConfig(BaseConfig):
     def build(self, *, size: int) -> Pooling:
         attention = build_self_attention(self.attention, size, size, "pooling.attention")
         return AttentionPooling(attention, query_size=size)
-
-
-_Poolings = LastStatePoolingConfig | MeanPoolingConfig | MaxPoolingConfig | AttentionPoolingConfig
-PoolingConfig = Annotated[_Poolings, Field(discriminator="type"), allow_bare_type(_Poolings)]

@@ -20,7 +20,7 @@ from rich.cells import cell_len
 
 from heedful.errors import ConfigError, check
 from heedful.storage.atomic import atomic_replace, write_text
-from heedful.terminal import check_figure_files
+from heedful.terminal import check_figure_files, echo
 
 DARK_TEXT_THRESHOLD = 0.64
 """Cells with a larger weight have digits in the opposite color."""
@@ -327,6 +327,20 @@ def write_figures(paths: Iterable[Path], render: Callable[[], str]) -> None:
             png = render_png(document, str(path))
             with atomic_replace(path) as temporary:
                 temporary.write_bytes(png)
+
+
+def save_drawings(
+    figures: Sequence[Path] | None,
+    draw: Callable[[], str],
+    html: Path | None = None,
+    render: Callable[[], str] = str,
+) -> None:
+    """Write an SVG document in the formats of some files, and a page; say so when all are there."""
+    write_figures(figures or (), draw)
+    if html:
+        write_text(html, render())
+    for path in filter(None, (*(figures or ()), html)):
+        echo(f"wrote {path}", err=True)
 
 
 def render_png(svg: str, location: str = "figure") -> bytes:

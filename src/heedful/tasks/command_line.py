@@ -17,7 +17,7 @@ from heedful.data.text_files import (
     file_suffix,
 )
 from heedful.errors import ConfigError, check
-from heedful.terminal import echo, handle_stdout_errors
+from heedful.terminal import echo, handle_stdout_errors, save_text
 
 Split = Literal["train", "dev", "test"]
 Files = Mapping[str, Any]
@@ -142,8 +142,8 @@ class TextFileOption(NamedTuple):
 class FileOptions(NamedTuple):
     """The files of a task, which together make one data setting; or a file of pairs."""
 
-    options: tuple[FileOption, ...]
-    settings: Mapping[str, Any]  # the data setting without its files
+    options: tuple[FileOption, ...] = ()
+    settings: Mapping[str, Any] = {}  # the data setting without its files
     pair_file: PairFileOption | ConllFileOption | TextFileOption | None = None
     columns: Mapping[str, str] = {}  # options that name a column, with their help
     optional: tuple[FileOption, ...] = ()  # further files that the data may have
@@ -302,7 +302,6 @@ _PAIRS_HELP: Mapping[Split, str] = {
     "test": "sources and references in one file: .tsv, .csv, .jsonl or .parquet",
 }
 TEXT_FILES = FileOptions(
-    (),
     settings={"type": "text"},
     data="running text",
     model="a language model",
@@ -340,11 +339,8 @@ PARALLEL_FILES = FileOptions(
 
 def write_lines(lines: Iterable[str], output: Path | None) -> None:
     """Write lines to a file, or print them as they come."""
-    from heedful.storage.atomic import write_text
-
     if output is not None:
-        write_text(output, "".join(f"{line}\n" for line in lines))
-        echo(f"wrote {output}", err=True)
+        save_text(output, "".join(f"{line}\n" for line in lines))
         return
     with handle_stdout_errors():
         for line in lines:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from heedful.data.text.example_formats import ExampleSource
+from heedful.data.text.pair_dataset import Pair
 from heedful.evaluation.confusion import (
     describe_unknown_labels,
     finalize_confusion,
@@ -25,7 +25,7 @@ from heedful.tasks.evaluation import Evaluation
 from heedful.tasks.pair_data import PairData
 from heedful.tasks.prediction import RequestT, ResultT, TokenizedTextPredictor
 from heedful.tasks.task import Task
-from heedful.tasks.task_data import DataModule, ExperimentConfig, TrainData
+from heedful.tasks.task_data import ExperimentConfig
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import NUM_SPECIAL_TOKENS
 
@@ -95,22 +95,15 @@ class LabelData(PairData):
         """Return the labels of a target text."""
 
     @override
-    def build_data_module(
-        self,
-        config: ExperimentConfig,
-        tokenizers: TokenizerPair,
-        train: TrainData,
-        dev: ExampleSource,
-    ) -> DataModule:
+    def check_dev(
+        self, config: ExperimentConfig, tokenizers: TokenizerPair, examples: Sequence[Pair]
+    ) -> list[str]:
         """Report dev labels that the training data does not have."""
-        module = super().build_data_module(config, tokenizers, train, dev)
         labels = [
-            label for pair in dev.examples for label in self.split_labels(pair.target, tokenizers)
+            label for pair in examples for label in self.split_labels(pair.target, tokenizers)
         ]
-        train_labels = target_labels(tokenizers)
-        lines = describe_unknown_labels(train_labels, labels, self.label_name, location="data.dev")
-        module.dev_report = [*module.dev_report, *lines]
-        return module
+        known, name = target_labels(tokenizers), self.label_name
+        return list(describe_unknown_labels(known, labels, name, location="data.dev"))
 
 
 class LabelTask(Task):

@@ -131,10 +131,8 @@ class PairData(TaskData):
         self, config: ExperimentConfig, tokenizers: TokenizerPair, corpora: Sequence[ExampleSource]
     ) -> TrainData:
         datasets, report = self._tokenize(config, tokenizers, corpora, "data.train")
-        source = config.data.train
-        weights = source.weights if isinstance(source, MixtureConfig) else [1.0]
         fingerprints = [dataset.fingerprint() for dataset in datasets]
-        return _mix(config, datasets, fingerprints, weights, report)
+        return _mix(config, datasets, fingerprints, config.data.train.weights, report)
 
     @override
     def load_train(self, config: ExperimentConfig, prepared: PreparedDataset) -> TrainData:

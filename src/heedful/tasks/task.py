@@ -5,7 +5,7 @@ A task has models, an objective and a predictor, and two sides of its own: `Task
 predictor has.
 """
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -16,7 +16,7 @@ from torch import nn
 from heedful.config import BaseConfig
 from heedful.errors import RunError, check
 from heedful.tasks.evaluation import Evaluation
-from heedful.tasks.prediction import LoadedRun, Predictor, RunLoader
+from heedful.tasks.prediction import LoadedRun, Predictor, RunLoader, TokenizedTextPredictor
 from heedful.tasks.task_data import ExperimentConfig, TaskData, VocabSizes
 from heedful.tokenization.subword import NUM_BYTES
 from heedful.training.config import TrainingConfig
@@ -65,6 +65,8 @@ class Task(ABC):
     """Whose `type` selects this task."""
     data: ClassVar[TaskData]
     evaluation: ClassVar[Evaluation]
+    predictor: ClassVar[type[TokenizedTextPredictor]]
+    """What `build_predictor` builds, unless it is overridden."""
     supports_guided_alignment: ClassVar[bool] = False
     """Whether `training.guided_alignment` can be set."""
     gpu_precision: ClassVar[PrecisionName] = "fp32"
@@ -145,26 +147,18 @@ class Task(ABC):
             label_smoothing=training.label_smoothing, scheduled_sampling=training.scheduled_sampling
         )
 
-    def add_guided_alignment(
+    def add_training_data(
         self,
         objective: Objective,
         training: TrainingConfig,
         data_module: Any = None,
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """Add the loss of guided alignment to an objective, if the settings ask for it.
+        """Give an objective what it needs of the training data: the references of a reward.
 
-        Without data it has no links, but needs as much memory.
+        Without data, it has none of it, but needs as much memory.
         """
-        del objective, training, data_module, log
-
-    def add_references(
-        self,
-        objective: Objective,
-        data_module: Any = None,
-        log: Callable[[str], None] = lambda line: None,
-    ) -> None:
-        """Give the references of the training data to a reward that compares with all of them."""
+        del training
         if not isinstance(objective, SequenceLevelObjective) or data_module is None:
             return
         reward = objective.rollout_sampler.reward
@@ -172,9 +166,9 @@ class Task(ABC):
             reward.references = data_module.build_reference_table()
             log(f"reward cider-d: {reward.references.describe()}; the loss has 1 - reward")
 
-    @abstractmethod
     def build_predictor(self, run: LoadedRun, device: torch.device) -> Predictor:
-        """Build the predictor of a run."""
+        """Build the predictor of a run: by default from its model and tokenizers."""
+        return self.predictor(run.model, run.tokenizers, device=device)
 
     def combine_runs(
         self, members: Sequence[LoadedRun], device: torch.device, load_run: RunLoader

@@ -1,8 +1,9 @@
 """The data side of a task: its files and sources, its data sets, the shapes of its batches."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from importlib import import_module
 from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
@@ -118,6 +119,25 @@ class RowDataModule(DataModule):
             yield self.dev.collate(np.arange(start, min(start + size, len(self.dev))))
 
 
+@dataclass
+class RowDataset:
+    """Examples in memory, of which any can share a batch; what `repr` shows of them is hashed."""
+
+    rows: Sequence[Any]
+    collate_rows: Callable[[Sequence[Any]], Any]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def fingerprint(self) -> str:
+        """Return a hash of all rows."""
+        return blake2b(repr(self.rows).encode(), digest_size=16).hexdigest()
+
+    def collate(self, rows: Sequence[int]) -> Any:
+        """Return the batch of these rows."""
+        return self.collate_rows([self.rows[row] for row in rows])
+
+
 class TaskData(ABC):
     """The data that models of a task learn from."""
 
@@ -193,9 +213,21 @@ class TaskData(ABC):
     ) -> DataModule:
         """Tokenize the dev examples and join them with the training data."""
         dataset, report = self.build_dataset(config, tokenizers, dev, "dev")
+        report += self.check_dev(config, tokenizers, dev.examples)
+        fingerprint, examples = train.fingerprint, self.dev_examples(config, dev)
         return self.data_module(
-            config, tokenizers, train.dataset, dataset, train.fingerprint, report, dev.examples
+            config, tokenizers, train.dataset, dataset, fingerprint, report, examples
         )
+
+    def check_dev(
+        self, config: ExperimentConfig, tokenizers: TokenizerPair, examples: Sequence[Any]
+    ) -> list[str]:
+        """Return lines about the dev examples; raise an error if they cannot be used."""
+        return []
+
+    def dev_examples(self, config: ExperimentConfig, dev: ExampleSource) -> Sequence[Any]:
+        """Return the dev examples as those of a test set: by default as they are."""
+        return dev.examples
 
     def row_size(self, shape: BatchShape) -> int:
         """Return what a row of this shape counts for in `batch_size_setting`: its tokens, or 1."""

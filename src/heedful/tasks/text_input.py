@@ -23,7 +23,7 @@ from heedful.data.text_files import (
 )
 from heedful.errors import check
 from heedful.storage.json_files import MAX_BYTES
-from heedful.tasks.command_line import add_reading_options, parse_column
+from heedful.tasks.command_line import add_reading_options, parse_column, write_lines
 from heedful.terminal import is_typed, prompt
 
 if TYPE_CHECKING:
@@ -126,14 +126,20 @@ def read_chunks(texts: TextInput) -> Iterable[Iterable[str]]:
     return ([line] for line in prompt(lines)) if is_typed(texts.file) else [lines]
 
 
-def predict_lines(predictor: Any, texts: TextInput, *, as_json: bool) -> Iterator[str]:
-    """Yield the predictions for the texts of a file, as texts or as JSON objects."""
-    for chunk in read_chunks(texts):
-        if not as_json:
-            yield from predictor.predict_texts(chunk, location=texts.location)
-            continue
-        for result in predictor.predict(chunk, location=texts.location):
-            yield json.dumps(result.to_json(), ensure_ascii=False)
+def write_predictions(
+    predictor: Any, texts: TextInput, output: Path | None, *, as_json: bool
+) -> None:
+    """Write the predictions for the texts of a file, one per line, as texts or as JSON objects."""
+
+    def predict_lines() -> Iterator[str]:
+        for chunk in read_chunks(texts):
+            if not as_json:
+                yield from predictor.predict_texts(chunk, location=texts.location)
+                continue
+            for result in predictor.predict(chunk, location=texts.location):
+                yield json.dumps(result.to_json(), ensure_ascii=False)
+
+    write_lines(predict_lines(), output)
 
 
 def find_text_column(row: list[str]) -> int | None:

@@ -4,14 +4,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from heedful.tasks.command_line import (
-    FileOptions,
-    OutputFile,
-    PairFileOption,
-    PredictorLoader,
-    write_lines,
-)
-from heedful.tasks.text_input import TextInput, predict_lines
+from heedful.tasks.command_line import FileOptions, OutputFile, PairFileOption, PredictorLoader
+from heedful.tasks.text_input import TextInput, write_predictions
 
 
 def rate(
@@ -25,10 +19,10 @@ def rate(
 
     Example: heedful rate runs/reviews texts.txt
     """
-    write_lines(predict_lines(load(), TextInput(file), as_json=as_json), output)
+    write_predictions(load(), TextInput(file), output, as_json=as_json)
 
 
 _HELP = dict.fromkeys(("train", "dev", "test"), "rated texts: number, tab, text")
 _RATED_FILE = PairFileOption.for_labels("rated", "rating", _HELP)
-FILE_OPTIONS = FileOptions((), {}, data="rated texts", model="a rater", pair_file=_RATED_FILE)
+FILE_OPTIONS = FileOptions(data="rated texts", model="a rater", pair_file=_RATED_FILE)
 COMMANDS = (rate,)

@@ -13,7 +13,7 @@ from heedful.cli.demos import (
 from heedful.config import to_yaml
 from heedful.data.synthetic.icons import load_icons, modifier_region
 from heedful.recipes import load_recipe
-from heedful.tasks.captioning.caption import Caption
+from heedful.tasks.captioning.predictor import Caption
 from heedful.terminal import program_name
 from heedful.training.state import TrainingResult
 from tests.commands import heedful

@@ -7,7 +7,8 @@ from pydantic import TypeAdapter
 from heedful.config.base import type_of, types_in
 from heedful.errors import ConfigError
 from heedful.inspection.attention_trace import trace_attention
-from heedful.layers.pooling import MaxPooling, MeanPooling, PoolingConfig
+from heedful.layers.pooling import MaxPooling, MeanPooling
+from heedful.models.recurrent.encoder import PoolingConfig
 
 STATES = torch.tensor(
     [[[1.0, -4.0], [3.0, -2.0], [9.0, 9.0]], [[5.0, -7.0], [9.0, 9.0], [9.0, 9.0]]]

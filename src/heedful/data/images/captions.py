@@ -271,7 +271,6 @@ class ImageFolderConfig(CaptionSourceConfig):
 
 
 CAPTION_SOURCES: tuple[type[SourceConfig], ...] = (CaptionFileConfig, ImageFolderConfig)
-CaptionFilesConfig = Annotated[CaptionFileConfig | ImageFolderConfig, Field(discriminator="type")]
 
 
 def find_images(names: Sequence[str], folder: str, *, location: str) -> list[str]:

@@ -188,8 +188,13 @@ class MixtureConfig(SourceConfig):
     """The corpora."""
 
     @property
+    @override
+    def parts(self) -> list[SourceConfig]:
+        return [corpus.source for corpus in self.corpora]
+
+    @property
+    @override
     def weights(self) -> list[float]:
-        """Passes over each corpus per epoch."""
         return [corpus.weight for corpus in self.corpora]
 
     @override

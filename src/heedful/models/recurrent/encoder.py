@@ -19,7 +19,12 @@ from heedful.config import BaseConfig
 from heedful.config.base import allow_bare_type
 from heedful.layers.embeddings import TokenEmbedding
 from heedful.layers.mixture_of_experts import MoESublayerConfig
-from heedful.layers.pooling import LastStatePoolingConfig, Pooling, PoolingConfig
+from heedful.layers.pooling import (
+    AttentionPoolingConfig,
+    MaxPoolingConfig,
+    MeanPoolingConfig,
+    Pooling,
+)
 from heedful.layers.rnn import (
     ConnectionConfig,
     PlainConnectionConfig,
@@ -218,6 +223,19 @@ _Directions = (
     BidirectionalConfig | ForwardConfig | AlternatingConfig | BidirectionalThenForwardConfig
 )
 DirectionConfig = Annotated[_Directions, Field(discriminator="type"), allow_bare_type(_Directions)]
+
+
+class LastStatePoolingConfig(BaseConfig):
+    """The final hidden state of each direction."""
+
+    type: Literal["last"] = "last"
+
+    def build(self, *, size: int) -> None:
+        """Return None: the encoder selects its final states itself."""
+
+
+_Poolings = LastStatePoolingConfig | MeanPoolingConfig | MaxPoolingConfig | AttentionPoolingConfig
+PoolingConfig = Annotated[_Poolings, Field(discriminator="type"), allow_bare_type(_Poolings)]
 
 
 class RecurrentEncoderConfig(BaseConfig):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,7 @@ from heedful.tasks.command_line import (
     PredictorLoader,
     Split,
     check_local,
+    write_lines,
 )
 from heedful.tasks.remote import RemotePrediction, RemoteRequest
 from heedful.terminal import (
@@ -32,7 +34,7 @@ from heedful.terminal import (
 )
 
 if TYPE_CHECKING:
-    from heedful.tasks.captioning.caption import Caption
+    from heedful.tasks.captioning.predictor import Caption
 
 _HELP: Mapping[Split, str] = {
     "train": f"images and their captions: .tsv, .csv or .jsonl; {ALSO_COMPRESSED}; or a "
@@ -109,8 +111,6 @@ def caption(
     Example: heedful caption runs/flickr8k features.npy -o captions.tsv
     Example: heedful caption runs/flickr8k features.npy#17 --n-best 3 --json
     """
-    from heedful.storage.atomic import write_text
-
     check_local(load, {"--draw": draw, "--svg": figures, "--html": html})
     captioner = load(overrides=overrides or (), ensemble_with=ensemble_with or ())
     names = [name for path in images for name in captioner.read_file(path)]
@@ -131,9 +131,9 @@ def caption(
     for note in captioner.notes:
         echo(note, err=True)
     if output:
-        write_text(output, "".join(f"{line}\n" for line in lines))
-        echo(f"wrote {output}", err=True)
-    _write_files(captions, figures or [], html)
+        write_lines(lines, output)
+    if figures or html:
+        _write_files(captions, figures or [], html)
 
 
 def read_remote(path: str, settings: Mapping[str, str | None], example: Any) -> list[RemoteRequest]:
@@ -163,19 +163,14 @@ def _print_attention(result: Caption) -> None:
 
 def _write_files(captions: Sequence[Caption], figures: list[Path], html: Path | None) -> None:
     from heedful.inspection.figures import render_captions
-    from heedful.plotting.svg import write_figures
-    from heedful.storage.atomic import write_text
+    from heedful.plotting.svg import save_drawings
 
     for option, paths in (("--svg", figures), ("--html", html)):
         if paths:
             _check_attention(captions[0], option)
-    if figures:
-        write_figures(figures, captions[0].attention.to_svg)
-    if html:
-        attentions = [result.attention for result in captions]
-        write_text(html, render_captions(attentions, title="Captions"))
-    for path in filter(None, (*figures, html)):
-        echo(f"wrote {path}", err=True)
+    attentions = [result.attention for result in captions]
+    render = partial(render_captions, attentions, title="Captions")
+    save_drawings(figures, attentions[0].to_svg, html, render)
 
 
 def _check_attention(result: Caption, option: str) -> None:

@@ -1,13 +1,18 @@
-"""The captioner: a trained model, or an ensemble, that captions images."""
+"""The captioner: a trained model, or an ensemble, that captions images; and its captions.
+
+Invariants: `tokens` and `weights` of a caption have one entry per token, `log_probs` one more for
+EOS; a row of weights has one entry per cell, row by row.
+"""
 
 import math
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, overload
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from typing_extensions import Unpack, override
 
 from heedful.config import check_types
@@ -17,15 +22,25 @@ from heedful.data.text.batching import SourceBatch
 from heedful.decoding.config import DecodingConfig
 from heedful.decoding.requests import EncodedRequest, Request, RequestEncoder
 from heedful.decoding.strategies import DecodingOutput
-from heedful.decoding.translation import display_outputs
+from heedful.decoding.translation import (
+    TokenTextMapper,
+    display_outputs,
+    output_to_json,
+    token_axis,
+    tree_to_json,
+    with_text,
+)
 from heedful.evaluation.base import Metric
 from heedful.evaluation.registry import CAPTION_METRICS, get_metrics
-from heedful.inspection.attention_layers import AttentionLayer, TokenAxis
+from heedful.inspection.attention_layers import AttentionLayer, TokenAxis, without_words
+from heedful.inspection.attention_map import AttentionMap
+from heedful.inspection.attention_selection import AttentionSelection
+from heedful.inspection.figures import CaptionAttention, to_caption_attention
 from heedful.models.base import DecodableModel
 from heedful.models.ensembles import ensemble_members
 from heedful.models.image_encoders import FeatureEncoder, ImageEncoder
 from heedful.plotting.raster import encode_png
-from heedful.tasks.captioning.caption import Caption, CaptionBuilder
+from heedful.search import Hypothesis, Node
 from heedful.tasks.captioning.images import ImageLoader, ImageRequest, LoadedImage
 from heedful.tasks.prediction import format_predictor, parse_numbers
 from heedful.tasks.search_predictor import (
@@ -38,6 +53,90 @@ from heedful.tasks.search_predictor import (
 )
 from heedful.tokenization.tokenizer_pair import TokenizerPair
 from heedful.tokenization.vocabulary import PAD
+
+_DIGITS = 6  # of numbers in JSON
+
+
+class Caption(NamedTuple):
+    """A caption with its score and the attention weights of its tokens."""
+
+    image: str  # its name
+    text: str
+    score: float  # log-probability after penalties, or expected utility with MBR
+    log_prob: float  # model log-probability of all tokens and EOS
+    tokens: list[str]
+    log_probs: NDArray[np.float64]  # (tokens + 1,), the last of EOS
+    weights: NDArray[np.float32]  # (tokens, cells); zeros without attention
+    grid: tuple[int, int]
+    pixels: NDArray[np.uint8] | None = None  # (H, W, C) as the model sees it
+    alternatives: tuple["Caption", ...] = ()  # the next best captions, or further samples
+    tree: list[Node[str]] | None = None  # the whole search, if it was requested
+    attention_layers: Sequence[AttentionLayer] = ()  # all of the model, if they were requested
+    token_ids: Sequence[int] = ()  # for `Request.prefix_tokens`
+
+    @property
+    def source(self) -> str:
+        """The name of the image."""
+        return self.image
+
+    @property
+    def source_tokens(self) -> list[str]:
+        """The names of the cells."""
+        return cell_labels(self.grid)
+
+    @property
+    def attention_map(self) -> AttentionMap:
+        """The attention weights, ready to be drawn; a column for each cell."""
+        return AttentionMap(
+            self.source_tokens,
+            self.tokens,
+            self.weights,
+            title=str(self.image),
+            output=self.text,
+            grid=self.grid,
+            image=self.pixels,
+        )
+
+    @property
+    def attention(self) -> CaptionAttention:
+        """Where each word attended, ready to be drawn on the image; with gates if requested."""
+        maps = [self.attention_map]
+        if any(layer.is_default for layer in self.attention_layers):
+            maps = AttentionSelection(joins_words=True).select(self.attention_layers, *maps)
+        attention = to_caption_attention(maps[0])
+        return replace(attention, caption=self.text, label="")
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether the model attended to the image."""
+        return bool(self.weights.any())
+
+    def to_json(self, *, weights: bool = True, tree: bool = False) -> dict[str, Any]:
+        """Return plain values for JSON; docs/captions.md describes each field."""
+        fields: dict[str, Any] = {
+            "image": str(self.image),
+            **self._output_to_json(weights=weights),
+            "grid": list(self.grid),
+            "alternatives": [
+                output._output_to_json(weights=weights) for output in self.alternatives
+            ],
+        }
+        if tree and self.tree is not None:
+            fields["tree"] = tree_to_json(self.tree)
+        return fields
+
+    def _output_to_json(self, *, weights: bool) -> dict[str, Any]:
+        fields = output_to_json(self)
+        if weights:
+            grids = self.weights.reshape(-1, *self.grid).astype("float64")
+            fields["weights"] = grids.round(_DIGITS).tolist()
+        return fields
+
+
+def cell_labels(grid: tuple[int, int]) -> list[str]:
+    """Return the names of the cells, row and column counted from 1."""
+    rows, columns = grid
+    return [f"{row},{column}" for row in range(1, rows + 1) for column in range(1, columns + 1)]
 
 
 class ImageRequestEncoder(RequestEncoder):
@@ -58,16 +157,19 @@ class ImageInputs(SearchInputs[Caption]):
 
     requests: Sequence[EncodedRequest]
     images: Mapping[int, LoadedImage]  # by index of the request
-    builder: CaptionBuilder
+    grid: tuple[int, int]
+    token_texts: TokenTextMapper
 
     @override
     def collate(self, batch: Sequence[EncodedRequest]) -> SourceBatch:
         inputs = [self.images[request.request_index].inputs for request in batch]
-        return collate_images(np.stack(inputs), math.prod(self.builder.grid))
+        return collate_images(np.stack(inputs), math.prod(self.grid))
 
     @override
     def axes(self, request: EncodedRequest, tokens: Sequence[int]) -> tuple[TokenAxis, TokenAxis]:
-        return self.builder.cell_axis(), self.builder.token_axis(tokens)
+        cells = without_words(cell_labels(self.grid))._replace(grid=self.grid)
+        names = self.token_texts.tokenizer.ids_to_tokens(tokens)
+        return cells, token_axis(names, self.token_texts.token_texts(tokens))
 
     @override
     def build(
@@ -77,8 +179,28 @@ class ImageInputs(SearchInputs[Caption]):
         copy_probs: CopyProbs | None,
         layers: Sequence[AttentionLayer],
     ) -> Caption:
-        pixels = self.images[request.request_index].pixels
-        return self.builder.build(request, output, pixels)._replace(attention_layers=layers)
+        """Return the first hypothesis with the others as its alternatives."""
+        best, *others = (
+            self._build_caption(request, hypothesis) for hypothesis in output.hypotheses
+        )
+        tokenizer, tree = self.token_texts.tokenizer, output.tree
+        nodes = None if tree is None else [with_text(node, tokenizer) for node in tree]
+        return best._replace(alternatives=tuple(others), tree=nodes, attention_layers=layers)
+
+    def _build_caption(self, request: EncodedRequest, output: Hypothesis) -> Caption:
+        text, target = "".join(self.token_texts.token_texts(output.tokens)), request.request.target
+        return Caption(
+            image=request.request.text,
+            text=text if target is None else target,
+            score=output.score,
+            log_prob=output.log_prob,
+            tokens=self.token_texts.tokenizer.ids_to_tokens(output.tokens),
+            log_probs=output.log_probs,
+            weights=output.weights[:, : math.prod(self.grid)],
+            grid=self.grid,
+            pixels=self.images[request.request_index].pixels,
+            token_ids=output.tokens,
+        )
 
 
 class Captioner(SearchPredictor[ImageRequest | Request, Caption]):
@@ -106,7 +228,7 @@ class Captioner(SearchPredictor[ImageRequest | Request, Caption]):
         self.loader = ImageLoader(encoder.image_shape, _feature_scale(encoder))
         num_cells = math.prod(encoder.grid)
         self._request_encoder = ImageRequestEncoder(tokenizers, config, num_cells)
-        self._builder = CaptionBuilder(tokenizers.target, self.grid)
+        self._token_texts = TokenTextMapper(tokenizers.target)
 
     def __repr__(self) -> str:
         shape, size = self.loader.shape.describe(), len(self.tokenizers.target)
@@ -181,7 +303,8 @@ class Captioner(SearchPredictor[ImageRequest | Request, Caption]):
         images = read_all(requests, self._load)
         named = [_to_request(*pair) for pair in zip(requests, images, strict=True)]
         encoded = self._request_encoder.encode(named, location=location, start_index=start_index)
-        return ImageInputs(encoded, dict(enumerate(images, start_index)), self._builder)
+        loaded = dict(enumerate(images, start_index))
+        return ImageInputs(encoded, loaded, self.grid, self._token_texts)
 
     @override
     def default_metrics(self, references: Sequence[Sequence[str]]) -> Sequence[Metric]:

@@ -4,7 +4,7 @@ Models are evaluated on a test set, and on dev images during training.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -32,9 +32,8 @@ from heedful.evaluation.registry import VALIDATION_METRICS
 from heedful.models.captioning import CaptioningConfig
 from heedful.models.efficientnet import EfficientNetEncoder
 from heedful.models.image_encoders import FeatureEncoder
-from heedful.tasks.captioning.caption import Caption
 from heedful.tasks.captioning.images import name_images
-from heedful.tasks.captioning.predictor import Captioner, image_encoder_of
+from heedful.tasks.captioning.predictor import Caption, Captioner, image_encoder_of
 from heedful.tasks.command_line import Split
 from heedful.tasks.evaluation import DevEvaluator, Evaluation
 from heedful.tasks.pair_data import PairData
@@ -46,7 +45,6 @@ from heedful.tasks.task_data import (
     DataModule,
     ExperimentConfig,
     TaskData,
-    TrainData,
     VocabSizes,
     random_tokens,
 )
@@ -137,16 +135,8 @@ class CaptionData(PairData):
     tokenize_train, load_train = TaskData.tokenize_train, TaskData.load_train
 
     @override
-    def build_data_module(
-        self,
-        config: ExperimentConfig,
-        tokenizers: TokenizerPair,
-        train: TrainData,
-        dev: ExampleSource,
-    ) -> CaptionDataModule:
-        module: Any = super().build_data_module(config, tokenizers, train, dev)
-        source = config.data.dev or config.data.train
-        return replace(module, dev_examples=name_examples(source, dev.examples))
+    def dev_examples(self, config: ExperimentConfig, dev: ExampleSource) -> list[ImageExample]:
+        return name_examples(config.data.dev or config.data.train, dev.examples)
 
     @override
     def build_dataset(

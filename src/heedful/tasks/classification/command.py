@@ -14,9 +14,8 @@ from heedful.tasks.command_line import (
     PairFileOption,
     PredictorLoader,
     Split,
-    write_lines,
 )
-from heedful.tasks.text_input import SourceColumn, TextInput, predict_lines
+from heedful.tasks.text_input import SourceColumn, TextInput, write_predictions
 
 
 def classify(
@@ -43,8 +42,7 @@ def classify(
     Example: heedful classify runs/trec-1 --ensemble-with runs/trec-2 questions.txt
     """
     texts = TextInput(file, source_column, delimiter, encoding, _LABELED_FILE.columns[0])
-    classifier = load(ensemble_with=ensemble_with or ())
-    write_lines(predict_lines(classifier, texts, as_json=as_json), output)
+    write_predictions(load(ensemble_with=ensemble_with or ()), texts, output, as_json=as_json)
 
 
 _HELP: Mapping[Split, str] = {
@@ -53,7 +51,5 @@ _HELP: Mapping[Split, str] = {
     "test": "labeled texts for a classifier: label, tab, text",
 }
 _LABELED_FILE = PairFileOption.for_labels("labeled", "label", _HELP)
-FILE_OPTIONS = FileOptions(
-    (), {}, data="texts with labels", model="a classifier", pair_file=_LABELED_FILE
-)
+FILE_OPTIONS = FileOptions(data="texts with labels", model="a classifier", pair_file=_LABELED_FILE)
 COMMANDS = (classify,)

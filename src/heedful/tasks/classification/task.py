@@ -16,11 +16,10 @@ from heedful.evaluation.confusion import (
     describe_unknown_labels,
 )
 from heedful.pytree import to_float64
-from heedful.tasks.classification.model import TextClassifier, TextClassifierConfig, label_indices
+from heedful.tasks.classification.model import TextClassifierConfig, label_indices
 from heedful.tasks.classification.predictor import METRICS, Classifier
 from heedful.tasks.evaluation import SystemOutputs
 from heedful.tasks.labels import LabelData, LabelEvaluation, LabelTask
-from heedful.tasks.prediction import LoadedRun
 from heedful.tasks.task_data import ExperimentConfig
 from heedful.tokenization.special_texts import SentenceWordTokenizerConfig
 from heedful.tokenization.tokenizer import LabelTokenizerConfig
@@ -118,6 +117,7 @@ class ClassificationTask(LabelTask):
     model_configs = (TextClassifierConfig,)
     data = ClassificationData()
     evaluation = ClassificationEvaluation()
+    predictor = Classifier
     objective = LabelCrossEntropy
     no_decoder = "needs a decoder, and a text-classifier has none"
     default_recipes = ("default-classifier", "bilstm-classifier")
@@ -133,10 +133,6 @@ class ClassificationTask(LabelTask):
             num_characters += len(text)
         has_spaces = num_characters <= MAX_WORD_LENGTH * num_words
         return num_texts, {} if has_spaces else {"tokenizers.source": {"type": "character"}}
-
-    @override
-    def build_predictor(self, run: LoadedRun, device: torch.device) -> Classifier:
-        return Classifier(cast(TextClassifier, run.model), run.tokenizers, device=device)
 
 
 TASK = ClassificationTask()

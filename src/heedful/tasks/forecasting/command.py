@@ -19,7 +19,7 @@ from heedful.tasks.command_line import (
     write_lines,
 )
 from heedful.tasks.remote import RemoteRequest
-from heedful.terminal import echo, figure_option, page_option, with_progress
+from heedful.terminal import figure_option, page_option, save_text, with_progress
 
 _COLUMNS = {
     "time_column": "column of the times; default: time, timestamp, date or ds, else the first",
@@ -84,8 +84,7 @@ def forecast(
     Example: heedful forecast runs/flights flights.csv --quantiles 0.05,0.95 --json
     Example: heedful forecast runs/flights flights.csv --backtest 4 --html page.html
     """
-    from heedful.plotting.svg import write_figures
-    from heedful.storage.atomic import write_text
+    from heedful.plotting.svg import save_drawings
     from heedful.tasks.forecasting import pages
 
     levels = _parse_levels(quantiles)
@@ -108,10 +107,8 @@ def forecast(
         written[output] = lambda: "".join(f"{line}\n" for line in format_rows(forecasts, levels))
     for path, render in written.items():
         if path is not None:
-            write_text(path, render())
-    write_figures(figures or (), lambda: pages.render_fan_chart(forecasts[0], levels))
-    for path in filter(None, (*written, *(figures or ()))):
-        echo(f"wrote {path}", err=True)
+            save_text(path, render())
+    save_drawings(figures, lambda: pages.render_fan_chart(forecasts[0], levels))
     lines = pages.format_summary(forecasts) if output else format_rows(forecasts, levels)
     write_lines(lines, None)
 

@@ -57,8 +57,7 @@ def glimpse(
 
     from rich.console import Console
 
-    from heedful.plotting.svg import write_figures
-    from heedful.storage.atomic import write_text
+    from heedful.plotting.svg import save_drawings
     from heedful.tasks.glimpse import trajectories
 
     classifier = load(ensemble_with=ensemble_with or ())
@@ -66,11 +65,8 @@ def glimpse(
     results = islice(classifier.predict(images, location=file), first - 1, None)
     chosen = (result for result in results if not errors or result.label != result.target)
     predictions = list(islice(chosen, count))
-    write_figures(figures or (), lambda: trajectories.render_svg(predictions))
-    if html:
-        write_text(html, trajectories.render_page(predictions))
-    for path in filter(None, (*(figures or ()), html)):
-        echo(f"wrote {path}", err=True)
+    render_svg, render_page = trajectories.render_svg, trajectories.render_page
+    save_drawings(figures, lambda: render_svg(predictions), html, lambda: render_page(predictions))
     console = Console()
     with handle_stdout_errors():
         for prediction in predictions:

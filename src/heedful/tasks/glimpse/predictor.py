@@ -56,6 +56,8 @@ class GlimpsePrediction(NamedTuple):
     step_probabilities: NDArray[np.float32]  # (glimpses, classes): after each glimpse
     boxes: NDArray[np.float32]  # (glimpses, scales, 4): top, left, height, width in pixels
     target: int | None = None
+    attention_map: None = None  # a trail is drawn on the image: `glimpse.trajectories`
+    attention_layers: Sequence[AttentionLayer] = ()
 
     @property
     def label(self) -> int:
@@ -71,16 +73,6 @@ class GlimpsePrediction(NamedTuple):
     def tokens(self) -> Sequence[str]:
         """The class as the only token."""
         return [self.text]
-
-    @property
-    def attention_map(self) -> None:
-        """None: a trail is drawn on the image, see `glimpse.trajectories`."""
-        return
-
-    @property
-    def attention_layers(self) -> Sequence[AttentionLayer]:
-        """None of them."""
-        return ()
 
     @classmethod
     def from_json(cls, image: LabeledImage, fields: Mapping[str, Any]) -> Self:
@@ -197,9 +189,8 @@ class GlimpseClassifier(Predictor[LabeledImage, GlimpsePrediction]):
         if not images:
             return
         dataset = self._dataset(images, location=location or self.request_name)
-        for start in range(0, len(dataset), _BATCH_SIZE):
-            rows = np.arange(start, min(start + _BATCH_SIZE, len(dataset)))
-            yield from self._classify(dataset, rows)
+        for rows, canvases, output in self._run(dataset):
+            yield from _to_predictions(canvases, output, dataset.labels[rows].tolist())
 
     @override
     def force(
@@ -217,9 +208,7 @@ class GlimpseClassifier(Predictor[LabeledImage, GlimpsePrediction]):
         """Return error rate, loss and glimpses per image."""
         dataset = self._dataset(examples, location="test images")
         errors, loss, num_glimpses = 0, 0.0, 0.0
-        for start in range(0, len(dataset), _BATCH_SIZE):
-            rows = np.arange(start, min(start + _BATCH_SIZE, len(dataset)))
-            _, output = self._run(dataset, rows)
+        for rows, _, output in self._run(dataset):
             labels = torch.from_numpy(dataset.labels[rows])
             errors += int((output.log_probs.argmax(dim=-1) != labels).sum())
             loss -= float(output.log_probs.gather(1, labels[:, None]).sum())
@@ -242,30 +231,32 @@ class GlimpseClassifier(Predictor[LabeledImage, GlimpsePrediction]):
 
     @torch.inference_mode()
     def _run(
-        self, dataset: LabeledImageDataset, rows: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float32], GlimpseOutput]:
-        """Return canvases, and the output on the CPU with the mean probabilities of all members."""
-        batch = map_tensors(lambda tensor: tensor.to(self.device), dataset.collate(rows))
-        images = batch.render(self.model.image_size)
-        outputs = [member.model.predict(images) for member in (self, *self.ensemble_with)]
-        total = reduce(torch.logaddexp, (output.log_probs for output in outputs))
-        joined = outputs[0]._replace(log_probs=total.log_softmax(dim=-1))
-        return images.cpu().numpy(), map_tensors(lambda tensor: tensor.cpu(), joined)
+        self, dataset: LabeledImageDataset
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32], GlimpseOutput]]:
+        """Yield rows, canvases, and outputs on the CPU with the mean probabilities of members."""
+        for start in range(0, len(dataset), _BATCH_SIZE):
+            rows = np.arange(start, min(start + _BATCH_SIZE, len(dataset)))
+            batch = map_tensors(lambda tensor: tensor.to(self.device), dataset.collate(rows))
+            images = batch.render(self.model.image_size)
+            outputs = [member.model.predict(images) for member in (self, *self.ensemble_with)]
+            total = reduce(torch.logaddexp, (output.log_probs for output in outputs))
+            joined = outputs[0]._replace(log_probs=total.log_softmax(dim=-1))
+            yield rows, images.cpu().numpy(), map_tensors(lambda tensor: tensor.cpu(), joined)
 
-    def _classify(
-        self, dataset: LabeledImageDataset, rows: NDArray[np.int64]
-    ) -> Iterator[GlimpsePrediction]:
-        images, output = self._run(dataset, rows)
-        probabilities, step_probabilities = output.log_probs.exp(), output.step_log_probs.exp()
-        for index, row in enumerate(rows.tolist()):
-            count = int(output.num_glimpses[index])
-            yield GlimpsePrediction(
-                (255 * images[index]).round().astype(np.uint8),
-                probabilities[index].numpy(),
-                step_probabilities[index, :count].numpy(),
-                output.boxes[index, :count].numpy(),
-                None if dataset.labels[row] == _NO_LABEL else int(dataset.labels[row]),
-            )
+
+def _to_predictions(
+    canvases: NDArray[np.float32], output: GlimpseOutput, labels: Sequence[int]
+) -> Iterator[GlimpsePrediction]:
+    probabilities, step_probabilities = output.log_probs.exp(), output.step_log_probs.exp()
+    for index, label in enumerate(labels):
+        count = int(output.num_glimpses[index])
+        yield GlimpsePrediction(
+            (255 * canvases[index]).round().astype(np.uint8),
+            probabilities[index].numpy(),
+            step_probabilities[index, :count].numpy(),
+            output.boxes[index, :count].numpy(),
+            None if label == _NO_LABEL else label,
+        )
 
 
 def check_labels(dataset: LabeledImageDataset, num_classes: int, *, location: str) -> None:

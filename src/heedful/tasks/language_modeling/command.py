@@ -6,7 +6,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from heedful.tasks.command_line import TEXT_FILES, OutputFile, PredictorLoader, check_local
-from heedful.terminal import echo, handle_stdout_errors
+from heedful.terminal import echo, handle_stdout_errors, save_text
 
 _SEPARATOR = "\n----\n"
 
@@ -38,8 +38,6 @@ def generate(
     Example: heedful generate runs/shakespeare "To be" --max-new-tokens 400
     Example: heedful generate runs/shakespeare --num-samples 5 --top-p 0.95 -o texts.txt
     """
-    from heedful.storage.atomic import write_text
-
     check_local(load, {"--num-samples": num_samples > 1})
     generator = load()
     options = generator.options_class(
@@ -59,8 +57,7 @@ def generate(
     else:
         texts = generator.generate_samples(prompt, num_samples, options)
     if output is not None:
-        write_text(output, _SEPARATOR.join(texts) + "\n")
-        echo(f"wrote {output}", err=True)
+        save_text(output, _SEPARATOR.join(texts) + "\n")
         return
     with handle_stdout_errors():
         echo(_SEPARATOR.join(texts))

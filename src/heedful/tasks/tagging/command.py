@@ -155,8 +155,6 @@ _HELP: Mapping[Split, str] = {
 }
 _FILE_NAMES = ("{split}.conllu", "{split}.conll", "{split}.txt", "{split}.parquet", "{split}.arrow")
 FILE_OPTIONS = FileOptions(
-    (),
-    {},
     data="words with tags",
     model="a tagger",
     pair_file=ConllFileOption(FileOption("conll", "path", _HELP, file_names=_FILE_NAMES)),

@@ -10,7 +10,8 @@ from typing_extensions import override
 
 from heedful.data.text.batching import Batch
 from heedful.data.text.conll_files import ConllConfig
-from heedful.data.text.example_formats import TAGGED_TEXTS, ExampleSource
+from heedful.data.text.example_formats import TAGGED_TEXTS
+from heedful.data.text.pair_dataset import Pair
 from heedful.data.text.pair_files import PAIR_SOURCES
 from heedful.errors import check
 from heedful.evaluation.annotation_metrics import are_span_tags, extract_spans
@@ -29,7 +30,7 @@ from heedful.tasks.labels import LabelData, LabelEvaluation, LabelTask
 from heedful.tasks.prediction import LoadedRun
 from heedful.tasks.tagging.model import SequenceTagger, SequenceTaggerConfig, tag_indices
 from heedful.tasks.tagging.predictor import Tagger, choose_metrics
-from heedful.tasks.task_data import DataModule, ExperimentConfig, TrainData
+from heedful.tasks.task_data import ExperimentConfig
 from heedful.tokenization.special_texts import (
     WhitespaceTokenizerConfig,
     WordCharacterTokenizerConfig,
@@ -148,19 +149,15 @@ class TaggingData(LabelData):
         return target.split()
 
     @override
-    def build_data_module(
-        self,
-        config: ExperimentConfig,
-        tokenizers: TokenizerPair,
-        train: TrainData,
-        dev: ExampleSource,
-    ) -> DataModule:
+    def check_dev(
+        self, config: ExperimentConfig, tokenizers: TokenizerPair, examples: Sequence[Pair]
+    ) -> list[str]:
         metric = config.training.metric_for_best_model
-        has_spans = are_span_tags(split_tags(pair.target for pair in dev.examples))
+        has_spans = are_span_tags(split_tags(pair.target for pair in examples))
         message = f"{metric} needs tags of spans, such as B-TYPE and I-TYPE, and dev has none"
         hint = f"set {METRIC_SETTING} to accuracy"
         check(has_spans or metric not in SPAN_METRICS, METRIC_SETTING, message, hint)
-        return super().build_data_module(config, tokenizers, train, dev)
+        return super().check_dev(config, tokenizers, examples)
 
 
 class TagLikelihood(LikelihoodObjective):

@@ -33,7 +33,6 @@ from heedful.tasks.translation.jobs import (
     RequestChunk,
     ServerTranslationJob,
     TranslationJob,
-    translate_document,
 )
 from heedful.terminal import (
     Backend,
@@ -178,6 +177,8 @@ def translate(
     output_types = ("json" if as_json else "text", *output_files)
     job = _build_job(arguments, output_types, request_files.text_input.location)
     if input_format != "lines":
+        from heedful.tasks.translation.documents import translate_document
+
         translate_document(job, file, encoding, input_format, output)
         return
     _run_job(job, request_files, output_files, output=output, num_workers=num_workers)

@@ -5,11 +5,15 @@ Invariants: sentences that are put back as they are give the same document; ever
 as often as before, and elements are nested as before; a tag within a word moves to its edge.
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from heedful.tasks.translation.jobs import RequestChunk, TranslationJob
 from heedful.tasks.translation.sentences import (
     PIECE,
     InlineTag,
@@ -18,6 +22,7 @@ from heedful.tasks.translation.sentences import (
     sentence_spans,
     split_html,
 )
+from heedful.terminal import echo
 
 DocumentFormat = Literal["document", "html"]
 
@@ -195,3 +200,33 @@ def _render_tags(
 
     write(-1)
     return "".join(parts)
+
+
+def translate_document(
+    job: TranslationJob,
+    file: str,
+    encoding: str | None,
+    document_format: DocumentFormat,
+    output: Path | None,
+) -> None:
+    """Translate the sentences of a file; sentences with tags need attention."""
+    from heedful.data.text_files import UTF_8, check_encoding, check_file_of_lines, read_lines
+    from heedful.decoding.requests import Request
+    from heedful.storage.json_files import MAX_BYTES
+    from heedful.tasks.translation.files import open_outputs
+
+    check_file_of_lines(file)
+    lines = read_lines(file, MAX_BYTES, check_encoding(encoding or UTF_8))
+    document = split_document("".join(f"{line}\n" for line in lines), document_format)
+    sentences = document.sentences
+    output_type = "attention" if any(sentence.tags for sentence in sentences) else "text"
+    run = replace(job, output_types=(output_type,)).setup(is_shared=False)
+    block = run(RequestChunk(1, [Request(sentence.text) for sentence in sentences]))
+    results = [
+        json.loads(line) if output_type == "attention" else {"text": line}
+        for line in block.parts[0].removesuffix("\n").split("\n")
+    ]
+    with open_outputs([], output=output) as write:
+        write([document.join(results)])
+    for report in block.reports:
+        echo(f"warning: {report}", err=True)

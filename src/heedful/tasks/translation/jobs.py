@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from typing_extensions import override
 
 from heedful.tasks.command_line import PredictorLoader
-from heedful.terminal import echo
 
 if TYPE_CHECKING:
     from heedful.decoding.requests import Request, TooLong
     from heedful.decoding.word_alignment import Aligner
-    from heedful.tasks.translation.documents import DocumentFormat
 
 WORKER_CHUNK_SIZE = 256  # texts; with several processes, so that none waits long at the end
 
@@ -127,34 +125,3 @@ class ServerTranslationJob(TranslationJob):
             return OutputBlock(len(lines), ["".join(lines)], [])
 
         return run
-
-
-def translate_document(
-    job: TranslationJob,
-    file: str,
-    encoding: str | None,
-    document_format: DocumentFormat,
-    output: Path | None,
-) -> None:
-    """Translate the sentences of a file; sentences with tags need attention."""
-    from heedful.data.text_files import UTF_8, check_encoding, check_file_of_lines, read_lines
-    from heedful.decoding.requests import Request
-    from heedful.storage.json_files import MAX_BYTES
-    from heedful.tasks.translation.documents import split_document
-    from heedful.tasks.translation.files import open_outputs
-
-    check_file_of_lines(file)
-    lines = read_lines(file, MAX_BYTES, check_encoding(encoding or UTF_8))
-    document = split_document("".join(f"{line}\n" for line in lines), document_format)
-    sentences = document.sentences
-    output_type = "attention" if any(sentence.tags for sentence in sentences) else "text"
-    run = replace(job, output_types=(output_type,)).setup(is_shared=False)
-    block = run(RequestChunk(1, [Request(sentence.text) for sentence in sentences]))
-    results = [
-        json.loads(line) if output_type == "attention" else {"text": line}
-        for line in block.parts[0].removesuffix("\n").split("\n")
-    ]
-    with open_outputs([], output=output) as write:
-        write([document.join(results)])
-    for report in block.reports:
-        echo(f"warning: {report}", err=True)

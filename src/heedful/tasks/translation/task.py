@@ -254,13 +254,15 @@ class TranslationTask(Task):
         return {"training.batching.max_tokens": factor * _BATCH_TOKENS}
 
     @override
-    def add_guided_alignment(
+    def add_training_data(
         self,
         objective: Objective,
         training: TrainingConfig,
         data_module: Any = None,
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
+        """Add references, and the loss of guided alignment with its links."""
+        super().add_training_data(objective, training, data_module, log)
         config = training.guided_alignment
         if config is None:
             return

@@ -6,7 +6,6 @@ from itertools import islice, permutations, product
 import pytest
 
 from heedful.data.synthetic import get_corpus
-from heedful.data.synthetic.latin.ambiguity import is_ambiguous
 from heedful.data.synthetic.latin.lexicon import load_lexicon
 from heedful.data.synthetic.latin.morphology import Number
 from heedful.data.synthetic.latin.syntax import (
@@ -14,6 +13,7 @@ from heedful.data.synthetic.latin.syntax import (
     Coordination,
     NounPhrase,
     english,
+    is_ambiguous,
     latin,
     latin_slots,
 )

@@ -4,7 +4,6 @@ Both texts are written by hand; the clause beside them specifies only words, rol
 endings, agreement, articles and tenses come from the grammar.
 """
 
-from heedful.data.synthetic.latin.ambiguity import is_ambiguous
 from heedful.data.synthetic.latin.lexicon import SUM, load_lexicon
 from heedful.data.synthetic.latin.morphology import Case, Number, Tense
 from heedful.data.synthetic.latin.syntax import (
@@ -14,6 +13,7 @@ from heedful.data.synthetic.latin.syntax import (
     NounPhrase,
     PrepositionalPhrase,
     english,
+    is_ambiguous,
     latin,
     latin_slots,
     read_pronouns,

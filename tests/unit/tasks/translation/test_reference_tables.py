@@ -68,7 +68,9 @@ def test_objective_without_the_reward_needs_no_references(tmp_path):
         recipe = load_recipe(
             str(write_recipe(tmp_path, steps=2, every=2)), [f"training.objective={config}"]
         )
-        TASK.add_references(TASK.build_objective(recipe.training), module, lines.append)
+        TASK.add_training_data(
+            TASK.build_objective(recipe.training), recipe.training, module, lines.append
+        )
     assert lines == []
 
 

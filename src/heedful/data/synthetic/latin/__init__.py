@@ -1,5 +1,5 @@
 """Latin sentences of a small grammar and their English, generated without any files.
 
-Read `morphology` (forms of words), `lexicon` (the words, from .tsv files), `syntax` (phrases and
-clauses), `ambiguity` (sentences with two readings) and `corpus` (which sentence is sampled next).
+Read `morphology` (forms of words), `lexicon` (the words, from .tsv files), `syntax` (phrases,
+clauses, sentences with two readings) and `corpus` (which sentence is sampled next).
 """

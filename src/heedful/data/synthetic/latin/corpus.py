@@ -15,7 +15,6 @@ from typing_extensions import override
 
 from heedful.data.synthetic.corpus import Corpus, assign_split
 from heedful.data.synthetic.latin import syntax
-from heedful.data.synthetic.latin.ambiguity import is_ambiguous
 from heedful.data.synthetic.latin.lexicon import (
     SUM,
     Adjective,
@@ -26,7 +25,14 @@ from heedful.data.synthetic.latin.lexicon import (
     load_lexicon,
 )
 from heedful.data.synthetic.latin.morphology import Gender, Number, Person, Tense
-from heedful.data.synthetic.latin.syntax import QUESTIONS, Argument, Clause, NounPhrase, Pronoun
+from heedful.data.synthetic.latin.syntax import (
+    QUESTIONS,
+    Argument,
+    Clause,
+    NounPhrase,
+    Pronoun,
+    is_ambiguous,
+)
 from heedful.data.text.pair_dataset import Pair
 
 UNSEEN_NAMES_SPLIT = "names"

@@ -89,6 +89,36 @@ def reading(gender: Gender, number: Number, case: Case) -> int:
     return 1 << ((gender * 2 + number) * 6 + case)
 
 
+class Role:
+    """Bits of the roles that a noun phrase without a preposition can have."""
+
+    SUBJECT_SINGULAR = 1
+    SUBJECT_PLURAL = 2
+    OBJECT = 4
+    POSSESSOR = 8
+    RECIPIENT = 16
+    ARGUMENT = SUBJECT_SINGULAR | SUBJECT_PLURAL | OBJECT | RECIPIENT
+
+
+_ROLES = (
+    (Role.SUBJECT_SINGULAR, (Number.SINGULAR,), Case.NOMINATIVE),
+    (Role.SUBJECT_PLURAL, (Number.PLURAL,), Case.NOMINATIVE),
+    (Role.OBJECT, tuple(Number), Case.ACCUSATIVE),
+    (Role.POSSESSOR, tuple(Number), Case.GENITIVE),
+    (Role.RECIPIENT, tuple(Number), Case.DATIVE),
+)
+
+
+@cache  # there are a few hundred different sets of readings
+def allowed_roles(readings: int) -> int:
+    """Return the roles that a noun phrase with these readings can have."""
+    return sum(
+        role
+        for role, numbers, case in _ROLES
+        if any(readings & reading(*form, case) for form in product(Gender, numbers))
+    )
+
+
 DeclinedWords = tuple[tuple[Word, ...], ...]
 
 

@@ -1,4 +1,4 @@
-"""Noun phrases and clauses, written in Latin and in English.
+"""Noun phrases and clauses, written in Latin and in English; sentences with two readings.
 
 A `Clause` holds the content of a sentence; an order of its slots is how Latin arranges it. The
 English depends only on the clause, so all word orders of a clause have the same translation.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import product
+from itertools import permutations, product
 from typing import Literal, NamedTuple, TypeAlias
 
 from heedful.data.synthetic.latin.lexicon import (
@@ -17,41 +17,13 @@ from heedful.data.synthetic.latin.lexicon import (
     Adverb,
     Noun,
     Preposition,
+    Role,
     Verb,
     Word,
+    allowed_roles,
     read_table,
-    reading,
 )
 from heedful.data.synthetic.latin.morphology import Case, Gender, Number, Person, Tense, verb_group
-
-
-class Role:
-    """Bits of the roles that a noun phrase without a preposition can have."""
-
-    SUBJECT_SINGULAR = 1
-    SUBJECT_PLURAL = 2
-    OBJECT = 4
-    POSSESSOR = 8
-    RECIPIENT = 16
-    ARGUMENT = SUBJECT_SINGULAR | SUBJECT_PLURAL | OBJECT | RECIPIENT
-
-
-_ROLES = (
-    (Role.SUBJECT_SINGULAR, (Number.SINGULAR,), Case.NOMINATIVE),
-    (Role.SUBJECT_PLURAL, (Number.PLURAL,), Case.NOMINATIVE),
-    (Role.OBJECT, tuple(Number), Case.ACCUSATIVE),
-    (Role.POSSESSOR, tuple(Number), Case.GENITIVE),
-    (Role.RECIPIENT, tuple(Number), Case.DATIVE),
-)
-
-
-@cache  # there are a few hundred different sets of readings
-def _allowed_roles(readings: int) -> int:
-    return sum(
-        role
-        for role, numbers, case in _ROLES
-        if any(readings & reading(*form, case) for form in product(Gender, numbers))
-    )
 
 
 class NounPhrase(NamedTuple):
@@ -101,7 +73,7 @@ class NounPhrase(NamedTuple):
         readings = self.noun.words[self.number][case].readings
         if self.adjective:
             readings &= self._agreeing(self.adjective, case).readings
-        return _allowed_roles(readings)
+        return allowed_roles(readings)
 
 
 class Coordination(NamedTuple):
@@ -346,3 +318,74 @@ def _complements(clause: Clause) -> Iterable[str]:
         yield clause.place.english()
     if clause.adverb and not clause.adverb.is_middle:
         yield clause.adverb.english
+
+
+# ----- sentences with two readings
+#
+# Latin marks by endings what English marks by order, and endings coincide: reges is subject or
+# object, puellae is genitive, dative or plural. A sentence is kept only if no other reading fits:
+#
+# - arguments may swap roles: "reges cives vident";
+# - a possessor and an argument may: "libros servi puellae vident";
+# - an adjective may belong to the noun on its other side: "servum magnum animal videt";
+# - a coordinated subject may be singular or plural: feles is one cat or several.
+#
+# The list is complete because verbs have all their arguments, third-person subjects are overt,
+# prepositions fix the case of what they govern, and no form belongs to two words of the lexicon.
+
+
+def is_ambiguous(clause: Clause, chunks: Chunks, order: Sequence[Slot]) -> bool:
+    """Whether another reading fits the same words in the same order."""
+    subject_role = (Role.SUBJECT_SINGULAR, Role.SUBJECT_PLURAL)[clause.number]
+    arguments = (
+        (clause.subject, Case.NOMINATIVE, subject_role),
+        (clause.object, Case.ACCUSATIVE, Role.OBJECT),
+        (clause.recipient, Case.DATIVE, Role.RECIPIENT),
+    )
+    intended = [role for argument, _, role in arguments if argument]
+    allowed = [argument.roles(case) for argument, case, _ in arguments if argument]
+    return (
+        _can_swap_roles(allowed, intended)
+        or _is_possessor_ambiguous(clause, allowed)
+        or _is_adjective_ambiguous([word for slot in order for word in chunks[slot]])
+        or _is_number_ambiguous(clause)
+    )
+
+
+def _can_swap_roles(allowed: Sequence[int], intended: Sequence[int]) -> bool:
+    roles = list(zip(allowed, intended, strict=True))
+    if sum(bool(allowed & sum(intended) & ~role) for allowed, role in roles) < 2:
+        return False
+    return any(
+        all(allowed & role for allowed, role in zip(permuted, intended, strict=True))
+        for permuted in list(permutations(allowed))[1:]
+    )
+
+
+def _is_possessor_ambiguous(clause: Clause, allowed: Sequence[int]) -> bool:
+    place = clause.place.phrase if clause.place else None
+    phrases = (clause.subject, clause.object, clause.recipient, clause.predicate, place)
+    possessors = [phrase.possessor for phrase in phrases if isinstance(phrase, NounPhrase)]
+    if not any(owner and owner.roles(Case.GENITIVE) & Role.ARGUMENT for owner in possessors):
+        return False
+    if isinstance(clause.predicate, NounPhrase):
+        allowed = [*allowed, clause.predicate.roles(Case.NOMINATIVE)]
+    return any(roles & Role.POSSESSOR for roles in allowed)
+
+
+def _is_adjective_ambiguous(words: Sequence[Word]) -> bool:
+    for position, word in enumerate(words):
+        other = position - word.noun_offset
+        if word.noun_offset and 0 <= other < len(words):
+            neighbor = words[other]
+            if not neighbor.noun_offset and word.readings & neighbor.readings:
+                return True
+    return False
+
+
+def _is_number_ambiguous(clause: Clause) -> bool:
+    # A coordinated subject takes a plural verb, which does not show the number of its parts.
+    if not isinstance(clause.subject, Coordination):
+        return False
+    either = Role.SUBJECT_SINGULAR | Role.SUBJECT_PLURAL
+    return any(phrase.roles(Case.NOMINATIVE) & either == either for phrase in clause.subject)
