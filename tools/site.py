@@ -5,7 +5,7 @@ python -m tools.site [OUT]     default: site/
 The pages are copied before Sphinx reads them: CONTRIBUTING and CHANGELOG become pages, notebooks
 become Markdown, docs/api.md becomes pages with full docstrings, links to files that are no pages
 become plain text, and a line `<!-- live: demo -->` becomes the page that `heedful export RUN --to
-page` writes.
+page` writes. Pages that moved (docs/redirects.txt) lead to their new place.
 """
 
 import json
@@ -71,6 +71,18 @@ def prepare(folder: Path) -> None:
         if path.is_file() and name not in written and not name.startswith("extra/"):
             path.unlink()
     write_live_pages(folder / "extra" / "live")
+    for old, new in redirects().items():
+        target = os.path.relpath(f"{new}.html", Path(old).parent)
+        refresh = f'<meta http-equiv="refresh" content="0; url={target}">'
+        text = f'<!doctype html>{refresh}<title>Moved</title><a href="{target}">moved</a>\n'
+        _write(folder / "extra" / f"{old}.html", text)
+
+
+def redirects() -> dict[str, str]:
+    """Return the pages that moved: old path, then new one, without ending."""
+    lines = (DOCS / "redirects.txt").read_text(encoding="utf-8").splitlines()
+    old_and_new = [line.split() for line in lines if not line.startswith("#")]
+    return dict(old_and_new)
 
 
 def page(name: str, path: Path, pages: set[str]) -> str:

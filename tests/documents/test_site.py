@@ -10,7 +10,8 @@ from urllib.parse import quote
 import pytest
 from filelock import FileLock
 
-from tests.documents.markdown import DOCUMENTS, ROOT, blocks, name_of
+from tests.documents.markdown import DOCUMENTS, ROOT, blocks, name_of, without_blocks
+from tools.site import redirects
 
 FIRST_PAGES = re.findall(
     r"^start/[\w-]+$", (ROOT / "docs/index.md").read_text("utf-8"), re.MULTILINE
@@ -111,10 +112,34 @@ def test_every_formula_is_one_that_the_site_can_draw():
     assert failed == []
 
 
+def test_formulas_are_in_math_fences():
+    formula = re.compile(
+        r"^ {4}\S.*(?:[=~]|\w_\w+ ) .*(?:\b(?:sum|log|mean|softmax)\b|exp\()", re.MULTILINE
+    )
+    texts = {name_of(path): without_blocks(path.read_text("utf-8")) for path in DOCUMENTS}
+    assert {name: found for name, text in texts.items() if (found := formula.findall(text))} == {}
+
+
 def test_every_page_has_a_place_in_the_order():
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8").splitlines()
     pages = {path.stem for path in (ROOT / "docs").glob("*.md")} - {"index"}
     assert sorted(pages - set(index)) == []
+
+
+def test_pages_that_moved_lead_to_pages_that_exist():
+    docs = ROOT / "docs"
+    for old, new in redirects().items():
+        assert not (docs / f"{old}.md").exists(), f"{old} has not moved"
+        assert (docs / f"{new}.md").is_file(), f"{new} is no page"
+
+
+@pytest.mark.extras
+@pytest.mark.browser
+def test_old_address_opens_the_page_that_moved(site, browse):
+    for old, new in redirects().items():
+        page = browse((site / f"{old}.html").as_uri())
+        page.wait_for_url((site / f"{new}.html").as_uri())
+        page.close()
 
 
 @pytest.mark.extras
