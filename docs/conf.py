@@ -13,9 +13,11 @@ from heedful.version import VERSION
 
 project, author, release = "heedful", "The heedful authors", VERSION
 html_title = f"heedful {VERSION}"
+project_copyright = f"{author}, Apache License 2.0"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 html_theme = "furo"
 html_static_path = ["static"]
+html_favicon = "static/favicon.svg"
 html_extra_path = ["extra"]
 html_css_files = ["site.css"]
 html_copy_source = False

@@ -89,7 +89,8 @@ def page(name: str, path: Path, pages: set[str]) -> str:
     """Return a page as the site has it."""
     text = with_links(path.read_text(encoding="utf-8"), name, path.parent, pages)
     up = "../" * name.count("/")
-    text = _LIVE.sub(rf'<iframe class="live" src="{up}live/\1.html" title="\1"></iframe>', text)
+    frame = rf'<iframe class="live" src="{up}live/\1.html" title="model" loading="lazy"></iframe>'
+    text = _LIVE.sub(frame, text)
     if name == "api.md":
         return text.split("\n## ")[0] + _toctree([f"api/{_slug(title)}" for title in SECTIONS])
     return text + (_toctree(FOLDERS[name], is_glob=True) if name in FOLDERS else "")
