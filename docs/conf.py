@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 from sphinx.search.en import SearchEnglish
 
 from heedful.version import VERSION
+from tools.site import to_mathml
 
 project, author, release = "heedful", "The heedful authors", VERSION
 html_title = f"heedful {VERSION}"
@@ -65,7 +65,7 @@ def as_restructured_text(_app: Sphinx, _kind: str, _name: str, *rest: Any) -> No
 def visit_math(translator: Any, node: nodes.Element) -> None:
     """Write a formula as MathML, which browsers draw without a script."""
     display = "block" if isinstance(node, nodes.math_block) else "inline"
-    formula = convert(node.astext(), display=display)
+    formula = to_mathml(node.astext(), display)
     translator.body.append(
         f'<div class="formula">{formula}</div>' if display == "block" else formula
     )

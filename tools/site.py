@@ -37,12 +37,12 @@ _LIVE = re.compile(r"^<!-- live: ([\w-]+) -->$", re.MULTILINE)
 
 def main() -> None:
     """Prepare the pages, then run Sphinx; warnings are errors."""
-    out = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "site")
+    out = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "site").resolve()
     prepare(PREPARED)
     command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-W", "--keep-going"]
     command += ["-d", str(PREPARED.with_name(".site-cache")), str(PREPARED), str(out)]
     if code := subprocess.run(
-        command, check=False, env={**os.environ, "LC_ALL": "C.UTF-8"}
+        command, check=False, cwd=ROOT, env={**os.environ, "LC_ALL": "C.UTF-8"}
     ).returncode:
         sys.exit(code)
     print(f"wrote {out}/index.html")
@@ -116,6 +116,15 @@ def with_links(text: str, name: str, here: Path, pages: set[str]) -> str:
         return f"{image}[{label}]({os.path.relpath(place, Path(name).parent)}{anchor})"
 
     return _LINK.sub(link, text)
+
+
+def to_mathml(formula: str, display: str = "block") -> str:
+    """Return a formula as MathML, which browsers draw without a script."""
+    from latex2mathml.converter import convert
+
+    return convert(
+        formula.replace("{aligned}", "{split}"), display=display
+    )  # as it is called there
 
 
 def notebook_page(notebook: dict) -> str:
