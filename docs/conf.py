@@ -5,17 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 from sphinx.search.en import SearchEnglish
 
 from heedful.version import VERSION
+from tools.site import to_mathml
 
 project, author, release = "heedful", "The heedful authors", VERSION
 html_title = f"heedful {VERSION}"
+project_copyright = f"{author}, Apache License 2.0"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 html_theme = "furo"
 html_static_path = ["static"]
+html_favicon = "static/favicon.svg"
 html_extra_path = ["extra"]
 html_css_files = ["site.css"]
 html_copy_source = False
@@ -63,7 +65,7 @@ def as_restructured_text(_app: Sphinx, _kind: str, _name: str, *rest: Any) -> No
 def visit_math(translator: Any, node: nodes.Element) -> None:
     """Write a formula as MathML, which browsers draw without a script."""
     display = "block" if isinstance(node, nodes.math_block) else "inline"
-    formula = convert(node.astext(), display=display)
+    formula = to_mathml(node.astext(), display)
     translator.body.append(
         f'<div class="formula">{formula}</div>' if display == "block" else formula
     )

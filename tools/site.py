@@ -5,7 +5,7 @@ python -m tools.site [OUT]     default: site/
 The pages are copied before Sphinx reads them: CONTRIBUTING and CHANGELOG become pages, notebooks
 become Markdown, docs/api.md becomes pages with full docstrings, links to files that are no pages
 become plain text, and a line `<!-- live: demo -->` becomes the page that `heedful export RUN --to
-page` writes.
+page` writes. Pages that moved (docs/redirects.txt) lead to their new place.
 """
 
 import json
@@ -37,12 +37,12 @@ _LIVE = re.compile(r"^<!-- live: ([\w-]+) -->$", re.MULTILINE)
 
 def main() -> None:
     """Prepare the pages, then run Sphinx; warnings are errors."""
-    out = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "site")
+    out = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "site").resolve()
     prepare(PREPARED)
     command = [sys.executable, "-m", "sphinx", "-b", "html", "-q", "-W", "--keep-going"]
     command += ["-d", str(PREPARED.with_name(".site-cache")), str(PREPARED), str(out)]
     if code := subprocess.run(
-        command, check=False, env={**os.environ, "LC_ALL": "C.UTF-8"}
+        command, check=False, cwd=ROOT, env={**os.environ, "LC_ALL": "C.UTF-8"}
     ).returncode:
         sys.exit(code)
     print(f"wrote {out}/index.html")
@@ -71,13 +71,26 @@ def prepare(folder: Path) -> None:
         if path.is_file() and name not in written and not name.startswith("extra/"):
             path.unlink()
     write_live_pages(folder / "extra" / "live")
+    for old, new in redirects().items():
+        target = os.path.relpath(f"{new}.html", Path(old).parent)
+        refresh = f'<meta http-equiv="refresh" content="0; url={target}">'
+        text = f'<!doctype html>{refresh}<title>Moved</title><a href="{target}">moved</a>\n'
+        _write(folder / "extra" / f"{old}.html", text)
+
+
+def redirects() -> dict[str, str]:
+    """Return the pages that moved: old path, then new one, without ending."""
+    lines = (DOCS / "redirects.txt").read_text(encoding="utf-8").splitlines()
+    old_and_new = [line.split() for line in lines if not line.startswith("#")]
+    return dict(old_and_new)
 
 
 def page(name: str, path: Path, pages: set[str]) -> str:
     """Return a page as the site has it."""
     text = with_links(path.read_text(encoding="utf-8"), name, path.parent, pages)
     up = "../" * name.count("/")
-    text = _LIVE.sub(rf'<iframe class="live" src="{up}live/\1.html" title="\1"></iframe>', text)
+    frame = rf'<iframe class="live" src="{up}live/\1.html" title="model" loading="lazy"></iframe>'
+    text = _LIVE.sub(frame, text)
     if name == "api.md":
         return text.split("\n## ")[0] + _toctree([f"api/{_slug(title)}" for title in SECTIONS])
     return text + (_toctree(FOLDERS[name], is_glob=True) if name in FOLDERS else "")
@@ -103,6 +116,15 @@ def with_links(text: str, name: str, here: Path, pages: set[str]) -> str:
         return f"{image}[{label}]({os.path.relpath(place, Path(name).parent)}{anchor})"
 
     return _LINK.sub(link, text)
+
+
+def to_mathml(formula: str, display: str = "block") -> str:
+    """Return a formula as MathML, which browsers draw without a script."""
+    from latex2mathml.converter import convert
+
+    return convert(
+        formula.replace("{aligned}", "{split}"), display=display
+    )  # as it is called there
 
 
 def notebook_page(notebook: dict) -> str:

@@ -92,6 +92,15 @@ def test_readme_has_commands():
     assert any("heedful train" in line for line in lines)
 
 
+def test_readme_is_short_and_leads_to_the_nine_first_pages():
+    text = README.read_text(encoding="utf-8")
+    assert len(text.split()) <= 900
+    targets = [link for link in links(text) if not re.match("https:|docs/images/", link)]
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    first = re.findall(r"^start/[\w-]+$", index, re.MULTILINE)
+    assert (targets, len(first)) == ([f"docs/{page}.md" for page in first], 9)
+
+
 def test_commands_in_documents_exist():
     unknown = {
         (name_of(document), line): found

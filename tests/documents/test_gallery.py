@@ -29,9 +29,6 @@ def test_each_figure_names_its_slide_and_has_command_and_picture():
         pictures = re.findall(r"!\[.+?\]\((.+?)\)", part)
         assert pictures, title
         assert [path for path in pictures if not (PAGE.parent / path).is_file()] == []
-
-
-def test_figures_of_all_decks_are_there():
     assert set(re.findall(r"00\d", TEXT)) == {f"00{deck}" for deck in range(5)}
 
 

@@ -18,7 +18,7 @@ from heedful.attention.config import AttentionConfig
 from heedful.evaluation.base import compute_score
 from heedful.evaluation.registry import METRICS
 from heedful.recipes import load_recipe
-from tests.documents.markdown import ROOT, links
+from tests.documents.markdown import ROOT, links, python_of
 from tests.hf_encoders import write_encoder
 
 LAB = ROOT / "docs" / "lab"
@@ -652,3 +652,14 @@ def test_forcing_experiment_prints_the_tables_of_the_page():
     for table, expected in zip(printed, written, strict=True):
         (cells,), *others = [[*each.values()] for each in (table, expected)]
         assert all(cells.keys() == row.keys() for row in others[0])
+
+
+def test_image_of_kernel_regression_is_up_to_date(tmp_path, monkeypatch):
+    page = ROOT / "docs" / "attention" / "nadaraya-watson.md"
+    monkeypatch.chdir(tmp_path)
+    exec(python_of(page.read_text(encoding="utf-8")), {"__name__": "__main__"})
+    drawn = chart_points(tmp_path / "nadaraya-watson.svg")
+    shown = chart_points(page.parent / "images" / "nadaraya-watson.svg")
+    assert list(drawn) == list(shown)
+    for name, points in shown.items():
+        assert drawn[name] == {x: pytest.approx(y, abs=1e-4) for x, y in points.items()}

@@ -9,15 +9,9 @@ from heedful.recipes import load_recipe
 from tests.documents.markdown import ROOT
 
 PAGE = (ROOT / "docs" / "from-nmt-toolkits.md").read_text(encoding="utf-8")
+ROWS = "\n".join(re.findall(r"^\|.*", PAGE, re.MULTILINE))
 SETTINGS = sorted(
-    {
-        text
-        for line in PAGE.splitlines()
-        if line.startswith("|")
-        for text in re.findall(
-            r"`((?:training|model|decoding|data|tokenizers)\.[a-z_.]+=[^`]*)`", line
-        )
-    }
+    set(re.findall(r"`((?:training|model|decoding|data|tokenizers)\.[a-z_.]+=[^`]*)`", ROWS))
 )
 BASES = ("luong-2015-general-small", "transformer-2017-small", "pointer-generator-2017-small")
 

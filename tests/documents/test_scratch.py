@@ -1,4 +1,4 @@
-"""The programs of docs/course/scratch equal heedful's recipes, with the same parameters."""
+"""The programs of docs/course/scratch and of two pages equal heedful's recipes."""
 
 import sys
 
@@ -7,7 +7,7 @@ import torch
 
 from heedful.data.text.batching import Batch, SourceBatch
 from heedful.recipes import load_recipe
-from tests.documents.markdown import ROOT
+from tests.documents.markdown import ROOT, python_of
 
 FOLDER = ROOT / "docs" / "course" / "scratch"
 sys.path.insert(0, str(FOLDER))
@@ -101,3 +101,13 @@ def test_program_is_short_plain_torch(path):
 def test_program_learns(name, capsys):
     assert train.main(name) > (0.5 if name == "seq2seq" else 0.9)
     assert f"{name}: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", train.PAGES)
+def test_model_of_page_is_short_plain_torch_and_equals_the_recipe(name):
+    page = ROOT / "docs" / "attention" / train.PAGES[name]
+    program = python_of(page.read_text(encoding="utf-8").split("## The same parts")[0])
+    exec(compile(program, page, "exec"), {"__name__": name})  # asserts the same numbers
+    model = program.split("from heedful.data")[0]
+    assert "heedful" not in model
+    assert len([line for line in model.splitlines() if line]) <= 150

@@ -10,11 +10,11 @@ from urllib.parse import quote
 import pytest
 from filelock import FileLock
 
-from tests.documents.markdown import DOCUMENTS, ROOT, blocks, name_of
+from tests.documents.markdown import DOCUMENTS, ROOT, blocks, name_of, without_blocks
+from tools.site import redirects, to_mathml
 
-FIRST_PAGES = re.findall(
-    r"^start/[\w-]+$", (ROOT / "docs/index.md").read_text("utf-8"), re.MULTILINE
-)
+INDEX = (ROOT / "docs" / "index.md").read_text("utf-8")
+FIRST_PAGES = re.findall(r"^start/[\w-]+$", INDEX, re.MULTILINE)
 QUESTIONS = {  # of a newcomer: the page that should be among the first five
     "How do I install heedful?": "start/install",
     "command not found": "start/install",
@@ -86,10 +86,7 @@ def browse(browser):
         page = context.new_page()
         page.on("console", lambda message: errors.append(f"{address}: {message.text}"))
         page.on("pageerror", lambda error: errors.append(f"{address}: {error}"))
-        page.on(
-            "request",
-            lambda request: request.url.startswith("http") and remote.append(request.url),
-        )
+        page.on("request", lambda sent: sent.url.startswith("http") and remote.append(sent.url))
         page.set_viewport_size({"width": 1200, "height": 900, **options})
         page.goto(address)
         return page
@@ -100,21 +97,39 @@ def browse(browser):
 
 
 def test_every_formula_is_one_that_the_site_can_draw():
-    convert = pytest.importorskip("latex2mathml.converter").convert
+    pytest.importorskip("latex2mathml")
     failed = []
     for document in DOCUMENTS:
         for block in blocks(document.read_text(encoding="utf-8")):
             if block.language == "math":
-                drawn = convert(block.text)
-                commands = re.findall(r"<mi>(\\\w+)</mi>", drawn)  # those it does not know
-                failed += [(name_of(document), block.line, name) for name in commands]
+                unknown = re.findall(r"<mi>(\\\w+|&)</mi>", to_mathml(block.text))
+                failed += [(name_of(document), block.line, name) for name in unknown]
     assert failed == []
 
 
+def test_formulas_are_in_math_fences():
+    formula = r"(?m)^ {4}\S.*(?:[=~]|\w_\w+ ) .*(?:\b(?:sum|log|mean|softmax)\b|exp\()"
+    texts = {name_of(path): without_blocks(path.read_text("utf-8")) for path in DOCUMENTS}
+    assert [name for name, text in texts.items() if re.search(formula, text)] == []
+
+
 def test_every_page_has_a_place_in_the_order():
-    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8").splitlines()
     pages = {path.stem for path in (ROOT / "docs").glob("*.md")} - {"index"}
-    assert sorted(pages - set(index)) == []
+    assert sorted(pages - set(INDEX.splitlines())) == []
+
+
+def test_pages_that_moved_lead_to_pages_that_exist():
+    pages = {name_of(path) for path in DOCUMENTS}
+    for old, new in redirects().items():
+        assert {f"docs/{old}.md", f"docs/{new}.md"} & pages == {f"docs/{new}.md"}
+
+
+@pytest.mark.extras
+@pytest.mark.browser
+def test_old_address_opens_the_page_that_moved(site, browse):
+    for old, new in redirects().items():
+        page = browse((site / f"{old}.html").as_uri())
+        page.wait_for_url((site / f"{new}.html").as_uri())
 
 
 @pytest.mark.extras

@@ -6,14 +6,17 @@ import shutil
 import pytest
 import torch
 
-from heedful.course import checker, child
+from heedful.course import checker, child, classroom
 from heedful.course.exercise import load_text
 from heedful.course.registry import exercises
+from heedful.errors import RunError
 from heedful.experiment import train
+from heedful.runs import Run
 from tests.commands import heedful
 from tests.shape_checking import unchecked
 
 EXERCISES = exercises()
+SLOW = pytest.mark.slow
 QUICK = {number: one for number, one in EXERCISES.items() if one.seconds <= 10}
 MUTANTS = {
     f"{number}-{index}": (one, mutant)
@@ -70,14 +73,7 @@ def test_experiment_passes_and_its_mutants_get_their_feedback(number):
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize(
-    "number",
-    [
-        pytest.param("1.5", marks=pytest.mark.slow),
-        pytest.param("3.6", marks=pytest.mark.slow),
-        "5.6",
-    ],
-)
+@pytest.mark.parametrize("number", ["5.6", *(pytest.param(n, marks=SLOW) for n in ("1.5", "3.6"))])
 def test_scores_of_runs_are_measured_again(number, tmp_path):
     exercise = EXERCISES[number]
     folders = [str(tmp_path / str(place)) for place, _ in enumerate(exercise.runs)]
@@ -129,6 +125,16 @@ def test_hostile_answer_gets_one_line(line):
     assert not verdict.passed
     assert HOSTILE[line] in verdict.message
     assert "\n" not in verdict.message
+
+
+@pytest.mark.wide
+def test_models_of_a_session_are_trained_once(tmp_path, capsys):
+    with pytest.raises(RunError, match=r"(?s)training failed: .*heedful train ram-2014-small"):
+        classroom.prepare(5, tmp_path / "failed", ("--steps", "-1"))
+    for _ in range(2):
+        classroom.prepare(5, tmp_path, ("--steps", "2"))
+        assert "glimpses: ready, ram-2014-small, step 2" in capsys.readouterr().out
+    assert Run(tmp_path / "glimpses").verify()["step"] == 2
 
 
 @pytest.mark.wide

@@ -12,7 +12,7 @@ Hand in the folders and the scores of heedful evaluate in percent, in this order
 diagonal solve?
 """
 
-MEASURED = [9.0, 98.8]
+MEASURED = [31.2, 98.8]
 
 
 def answer():
