@@ -5,7 +5,6 @@ style for light and dark pages. Invariant: the color of a weight is the mixture 
 `full_cell` in that proportion, and digits on it have a contrast of at least 4.5 to 1.
 """
 
-import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
@@ -211,13 +210,14 @@ def join_documents(documents: Sequence[str], *, columns: int = 1) -> str:
     ElementTree.register_namespace("", NAMESPACE)
     figures = [ElementTree.fromstring(document) for document in documents]
     sizes = [(float(figure.attrib["width"]), float(figure.attrib["height"])) for figure in figures]
-    width, height = (max(lengths) + PADDING for lengths in zip(*sizes, strict=True))
-    num_rows = math.ceil(len(figures) / columns)
-    size = [format_px(width * columns), format_px(height * num_rows)]
+    width = max(width for width, _ in sizes) + PADDING
+    rows = [sizes[first : first + columns] for first in range(0, len(sizes), columns)]
+    heights = [max(height for _, height in row) + PADDING for row in rows]
+    size = [format_px(width * columns), format_px(sum(heights))]
     attributes = {"width": size[0], "height": size[1], "viewBox": f"0 0 {' '.join(size)}"}
     root = Element(f"{{{NAMESPACE}}}svg", attributes)
     for index, figure in enumerate(figures):
-        x, y = width * (index % columns), height * (index // columns)
+        x, y = width * (index % columns), sum(heights[: index // columns])
         figure.attrib |= {"x": format_px(x), "y": format_px(y)}
         root.append(figure)
     return to_svg(root)
