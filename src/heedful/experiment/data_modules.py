@@ -158,10 +158,8 @@ def _split_dev(
     """Split the examples of each source into training examples and a common dev set."""
     data, sources = recipe.data, require_training_data(recipe).parts
     if data.dev is not None:
-        locators = (source.locate for source in sources)
-        return list(map(ExampleSource, examples, locators)), ExampleSource(
-            data.dev.read(), data.dev.locate
-        )
+        train = list(map(ExampleSource, examples, [source.locate for source in sources]))
+        return train, ExampleSource(data.dev.read(), data.dev.locate)
     assert data.train is not None
     example_format = recipe.task.data.example_format
     hashes = np.concatenate([example_format.hash(part) for part in examples])
@@ -170,7 +168,7 @@ def _split_dev(
     )
     if held_out.note:
         print_line(console, held_out.note)
-    train: list[ExampleSource] = []
+    train = []
     start = 0
     dev_rows: list[tuple[Any, int]] = []  # source and row
     dev_examples: list[Any] = []
