@@ -27,7 +27,7 @@ from heedful.runs import Run, load_run
 from heedful.storage.state_dict import unique_weights
 from heedful.tasks.task_data import VocabSizes
 
-UNITS, NUM_TOKENS = 160, 1700  # 1.5 million parameters
+UNITS, NUM_TOKENS = 160, 783  # 1,500,274 parameters
 NUM_TEXTS, MAX_LENGTH = 20, 30
 TYPED = "Puella rosam portat et canis in horto ambulat."
 _TIMER = """() => {

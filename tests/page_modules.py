@@ -1,8 +1,10 @@
 """JavaScript modules of pages in Node.js: what a module of a test computes with them."""
 
 import json
+import re
 import shutil
 import subprocess
+from base64 import b64decode
 from contextlib import contextmanager
 
 import pytest
@@ -28,6 +30,17 @@ def run_module(source, data=None):
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def part_of(page, name):
+    """Return the match of a part of a page; its group 1 is JSON."""
+    return re.search(f'<script type="application/json" id="{name}">(.*?)</script>', page, re.DOTALL)
+
+
+def check_page_size(path):
+    """Assert that a page has at most 1.4 times its compressed weights and 150 kB."""
+    compressed = b64decode(json.loads(part_of(path.read_text(), "weights")[1]))
+    assert path.stat().st_size <= 1.4 * len(compressed) + 150_000
 
 
 @contextmanager

@@ -4,9 +4,11 @@ import email
 import re
 from importlib import import_module
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
+from heedful.storage.manifest import PACKAGED_RUN
 from tests.documents.markdown import ROOT
 
 RELATIVE_LINK = re.compile(r"\]\((?!https?://)")
@@ -19,6 +21,19 @@ def metadata(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     name = import_module("hatchling.build").prepare_metadata_for_build_wheel(str(tmp_path))
     return email.message_from_bytes(Path(tmp_path, name, "METADATA").read_bytes())
+
+
+def test_wheel_has_the_demo(tmp_path, monkeypatch):
+    pytest.importorskip("hatchling")
+    monkeypatch.chdir(ROOT)
+    name = import_module("hatchling.build").build_wheel(str(tmp_path))
+    files = {path for path in PACKAGED_RUN.rglob("*") if path.is_file()}
+    with ZipFile(tmp_path / name) as wheel:
+        assert files == {
+            PACKAGED_RUN.parents[1] / info.filename
+            for info in wheel.infolist()
+            if info.filename.startswith("heedful/demo/")
+        }
 
 
 def test_package_names_the_authors_and_license(metadata):

@@ -23,7 +23,7 @@ from heedful.runs import load_run
 from tests.commands import LETTERS
 from tests.equivalence.test_export import SMALL_RECIPES
 from tests.exporting import export, train_letters, write_recipe_run
-from tests.page_modules import NEEDS_NODE, open_browser
+from tests.page_modules import NEEDS_NODE, check_page_size, open_browser, part_of
 
 PACKAGES = ("onnx", "onnxscript")
 pytestmark = [
@@ -152,7 +152,7 @@ def test_html_file_runs_offline(exported, browser):
     page.on("console", lambda message: messages.append(message.text))
     page.on("pageerror", lambda error: messages.append(str(error)))
     page.goto(exported.path.as_uri())
-    field, output = page.locator("textarea"), page.locator("output-pane .output")
+    field, output = page.get_by_label("text to translate"), page.locator("output-pane .output")
     expect(field).to_be_enabled(timeout=TIMEOUT)
     field.fill("a b c d")
     expect(output).to_have_text(exported.run.translate("a b c d").text, timeout=TIMEOUT)
@@ -191,10 +191,6 @@ def test_modified_html_file_is_not_used(exported, browser, tmp_path):
 # ----- damage
 
 
-def part_of(page, name):
-    return re.search(f'<script type="application/json" id="{name}">(.*?)</script>', page, re.DOTALL)
-
-
 def test_modified_model_or_weights_raise(exported, tmp_path):
     page = exported.path.read_text()
     for name in ("model", "weights"):
@@ -230,9 +226,7 @@ def test_exporter_refuses_a_page_with_an_incorrect_operator(exported, tmp_path):
 
 
 def test_file_size_has_an_upper_bound(exported):
-    page = exported.path.read_text()
-    compressed = b64decode(json.loads(part_of(page, "weights")[1]))
-    assert len(page) <= 1.4 * len(compressed) + 150_000
+    check_page_size(exported.path)
 
 
 def test_all_parts_have_a_sha256_digest(exported):
@@ -257,6 +251,34 @@ def test_unsupported_operator_raises_before_export():
     )
 
 
+def assert_refused(run_dir, folder, message):
+    with pytest.raises(RunError) as raised:
+        export_run(run_dir, "page", folder / "out")
+    assert str(raised.value) == message
+    assert list(folder.iterdir()) == [run_dir]  # also no folder that was begun
+
+
+def test_run_with_an_unsupported_operator_leaves_nothing(tmp_path, monkeypatch):
+    graph = {"nodes": [["Det", ["x"], ["y"], {}]]}
+    monkeypatch.setattr(page_export, "build_page_graphs", lambda *_: check_operators({"a": graph}))
+    message = (
+        "--to page: the model needs operators that the page does not have: Det\n"
+        "  use --to onnx; nothing was written"
+    )
+    assert_refused(write_recipe_run("reverse-tiny", tmp_path / "run"), tmp_path, message)
+
+
+def test_run_with_another_tokenizer_leaves_nothing(tmp_path):
+    settings = ["tokenizers.source={type: position}", "tokenizers.target={type: word}"]
+    run_dir = write_recipe_run("luong-2015-dot-small", tmp_path / "run", settings=settings)
+    message = (
+        f"{run_dir}: a page that runs the model by itself cannot hold this run: pages have no "
+        "tokenizers of the type 'position', only: word, character, label, smiles, whitespace, "
+        "word-character, subword, byte-level-bpe, bart, wordpiece\n  nothing was written"
+    )
+    assert_refused(run_dir, tmp_path, message)
+
+
 @pytest.mark.parametrize(
     ("exporter", "hint"),
     [
@@ -268,13 +290,11 @@ def test_file_above_the_size_limit_raises(exporter, hint, tmp_path, monkeypatch)
     run_dir = write_recipe_run("reverse-tiny", tmp_path / "run")
     monkeypatch.setattr(page_export, "render_model_page", lambda *_: " " * 26_000_000)
     monkeypatch.setattr(page_export, "EXPORTER", exporter)
-    with pytest.raises(RunError) as raised:
-        export_run(run_dir, "page", tmp_path / "out")
-    assert str(raised.value) == (
+    message = (
         "--to page: the page would have 26.0 MB, and at most 25 MB can be exported\n"
         f"  {hint}; nothing was written"
     )
-    assert not (tmp_path / "out").exists()
+    assert_refused(run_dir, tmp_path, message)
 
 
 LARGE_RECIPES = ("molecular-transformer-small", "transformer-2017-small")
@@ -291,12 +311,32 @@ def test_outputs_for_100_texts_match_python(name, tmp_path):
         pytest.skip("refused, or of another task, which have tests of their own")
     export(run_dir, "page", tmp_path / "page")
     chance = random.Random(0)
-    texts = ["".join(chance.choices("abcdefgh ", k=chance.randint(1, 30))) for _ in range(100)]
+    texts = ["".join(chance.choices("abcdefgh ", k=chance.randint(1, 9))) for _ in range(100)]
     requests = [("explain", {"input": text, "options": {"beam_size": 1}}) for text in texts]
     answers = PageRunner.find().request(tmp_path / "page" / PAGE_FILE, requests)
-    translator = heedful.load(run_dir, device="cpu")
-    expected = [translator.translate(text, beam_size=1).token_ids for text in texts]
-    assert [tuple(answer["token_ids"]) for answer in answers] == [tuple(ids) for ids in expected]
+    expected = heedful.load(run_dir, device="cpu").translate(texts, beam_size=1)
+    assert [answer["token_ids"] for answer in answers] == [list(one.token_ids) for one in expected]
+    scores = [
+        answer["result"].get("score", one.score)
+        for answer, one in zip(answers, expected, strict=True)
+    ]
+    assert scores == pytest.approx([one.score for one in expected], abs=1e-3)
+
+
+DEMO_LOSS = (
+    r"([\d.]+) % of [\d,]+ tokens stay equal in \w+, for 100 dev examples; BLEU (\S+) -> (\S+)"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "least"), [("fp16", 99), ("int8", 90)])
+def test_demo_keeps_its_score_in_lower_precision(dtype, least, tmp_path):
+    summary = export("demo", "page", tmp_path / "out", "--dtype", dtype)
+    rate, before, after = map(float, re.search(DEMO_LOSS, summary).groups())
+    assert rate >= least
+    assert before > 95
+    assert after == pytest.approx(before, abs=0.5)
+    check_page_size(tmp_path / "out" / PAGE_FILE)
 
 
 @pytest.mark.slow

@@ -1,7 +1,10 @@
 """Pages of language models, classifiers, taggers and captioners answer as Python does."""
 
+import gzip
+import json
 import random
 from base64 import b64encode
+from hashlib import sha256
 from importlib.util import find_spec
 
 import numpy as np
@@ -17,7 +20,7 @@ from heedful.plotting.page_runner import PageRunner
 from heedful.plotting.raster import encode_png
 from heedful.tasks.tagging.predictor import transition_penalties
 from tests.exporting import export, write_recipe_run
-from tests.page_modules import NEEDS_NODE, open_browser, run_module
+from tests.page_modules import NEEDS_NODE, check_page_size, open_browser, run_module
 
 NEEDS_ONNX = [
     pytest.mark.extras,
@@ -82,6 +85,46 @@ answer(input.images.map((image) => [...resizeImage(image, input.shape)]));
         assert (difference > 0).mean() < 0.01
 
 
+def test_only_the_last_of_waiting_requests_is_computed():
+    """A worker that is slower than its user."""
+    packed, digest = compress_part(b"0")
+    parts = {"worker": packed, "page": "{}", "model": packed, "weights": packed}
+    parts["digests"] = json.dumps({"worker": digest, "page": sha256(b"{}").hexdigest()})
+    module = """import { PageModels } from "./page-models.js";
+const computed = [];
+globalThis.document = { getElementById: (id) => ({ textContent: input.parts[id] }) };
+globalThis.Worker = class {
+  postMessage({ id, parameters: { text } }) {
+    if (text) computed.push(text);
+    const answer = text === "ab" ? { id, error: "ab" } : { id, result: text };
+    setTimeout(() => this.onmessage({ data: answer }), 20);
+  }
+};
+(async () => {
+  const models = new PageModels();
+  await models.open();
+  const started = [models.explain({ text: "a" })];
+  await new Promise((resolve) => { setTimeout(resolve, 5); });
+  for (const text of ["ab", "abc", "abcd"]) started.push(models.explain({ text }));
+  const first = await Promise.all(started);
+  const failed = await models.explain({ text: "ab" }).catch((error) => error.message);
+  answer({ first, failed, last: await models.explain({ text: "last" }), computed });
+})();
+"""
+    assert run_module(module, {"parts": parts}) == {
+        "first": [None, None, None, "abcd"],
+        "failed": "ab",
+        "last": "last",
+        "computed": ["a", "abcd", "ab", "last"],
+    }
+
+
+def compress_part(content):
+    """Return bytes as a page has them, and the digest."""
+    packed = json.dumps(b64encode(gzip.compress(content)).decode())
+    return packed, sha256(packed.encode()).hexdigest()
+
+
 # ----- pages
 
 
@@ -139,6 +182,17 @@ def edits_of(layers, seed):
 
 def python_edits(edits):
     return [AttentionEdit.from_json(edit) for edit in edits]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["gpt-tiny", "attention-classifier-small", "bilstm-crf", "show-attend-tell-2015-soft-small"],
+)
+class TestSize:
+    pytestmark = NEEDS_ONNX
+
+    def test_file_size_has_an_upper_bound(self, name, pages):
+        check_page_size(pages(name).path)
 
 
 LM_RECIPES = ["gpt-tiny", pytest.param("zaremba-2014-small", marks=pytest.mark.slow)]

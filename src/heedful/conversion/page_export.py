@@ -85,14 +85,13 @@ class PageExporter(Exporter):
 
     @override
     def write(self, run: LoadedRun, folder: Path) -> None:
-        path = folder / PAGE_FILE
-        path.write_text(render_model_page(run, self._precision), encoding="utf-8")
-        size = path.stat().st_size
+        page = render_model_page(run, self._precision).encode()
         limit = f"at most {MAX_SIZE / 1e6:.0f} MB can be exported"
-        message = f"the page would have {size / 1e6:.1f} MB, and {limit}"
+        message = f"the page would have {len(page) / 1e6:.1f} MB, and {limit}"
         is_smallest = self._precision == _PRECISIONS[-1]
         hint = "train a smaller model" if is_smallest else f"add --dtype {_PRECISIONS[-1]}"
-        check(size <= MAX_SIZE, "--to page", message, f"{hint}; nothing was written", RunError)
+        check(len(page) <= MAX_SIZE, "--to page", message, f"{hint}; nothing was written", RunError)
+        (folder / PAGE_FILE).write_bytes(page)
 
     @override
     def compare(self, run: LoadedRun, folder: Path, sources: Sequence[Sequence[int]]) -> str:

@@ -1,6 +1,6 @@
 // The model of a page at work: an input, what the model makes of it, the attention, and what changes if it is edited.
 //
-// VIEWS says what the page of a task has: the editor of its input, whether its output can be continued from a
+// VIEWS says what the page of a task has: the editor of its input and its label, whether its output can be continued from a
 // token, and whether what was shown before another input stays beside the new. Panes are those of the inspector.
 // Those of images are added by model-images.js.
 
@@ -26,10 +26,10 @@ const TEMPERATURE = {
 };
 const COUNT = { name: "max_new_tokens", label: "length", choices: [20, 40, 100, 200].map((count) => [count, `${count} tokens`]) };
 export const VIEWS = /** @type {Record<string, any>} */ ({
-  translation: { input: TextInput, settings: [BEAM], hasPrefix: true },
-  "language-modeling": { input: TextInput, settings: [TEMPERATURE, COUNT], hasPrefix: true, canRepeat: true },
-  classification: { input: TextInput, settings: [], comparesInputs: true },
-  tagging: { input: TextInput, settings: [], comparesInputs: true },
+  translation: { input: TextInput, label: "text to translate", settings: [BEAM], hasPrefix: true },
+  "language-modeling": { input: TextInput, label: "text to continue", settings: [TEMPERATURE, COUNT], hasPrefix: true, canRepeat: true },
+  classification: { input: TextInput, label: "text to classify", settings: [], comparesInputs: true },
+  tagging: { input: TextInput, label: "words to tag", settings: [], comparesInputs: true },
 });
 /** @type {import("./types").Pane[]} */
 export const MODEL_PANES = [
@@ -79,7 +79,7 @@ export class ModelView extends HTMLElement {
   }
 
   #build() {
-    this.editor = new this.view.input();
+    this.editor = Object.assign(new this.view.input(), { label: this.view.label });
     this.selects = this.view.settings.map(({ name, choices }) => {
       const options = choices.map(([value, text]) => Object.assign(create("option", "", text), { value: String(value) }));
       return Object.assign(create("select", "", ...options), { name });

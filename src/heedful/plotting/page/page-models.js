@@ -17,10 +17,11 @@ function readDigests() {
   }
 }
 
-/** Asks the worker; a request that is not answered when the next one comes is given up. */
+/** Asks the worker for one explanation at a time; of those that wait meanwhile, only the last is computed. */
 export class PageModels {
   #worker = /** @type {Worker | null} */ (null);
   #waiting = new Map();
+  #explained = Promise.resolve();
   #id = 0;
   #last = 0;
 
@@ -53,7 +54,11 @@ export class PageModels {
   async explain(request) {
     this.#last += 1;
     const number = this.#last;
-    const explanation = await this.#ask("explain", request);
-    return number === this.#last ? explanation : null;
+    await this.#explained;
+    if (number !== this.#last) return null;
+    const explanation = this.#ask("explain", request);
+    this.#explained = explanation.catch(() => null);
+    const result = await explanation;
+    return number === this.#last ? result : null;
   }
 }
