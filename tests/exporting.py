@@ -79,11 +79,17 @@ def assert_modes(folder: Path) -> None:
 
 
 def write_recipe_run(
-    name: str, folder: Path, *, larger: str = "source", settings: Sequence[str] = ()
+    name: str,
+    folder: Path,
+    *,
+    larger: str = "source",
+    settings: Sequence[str] = (),
+    scale: float = 1.0,
 ) -> Path:
     """Write the run of a recipe with random parameters; subwords and SMILES become characters.
 
-    Of separate vocabularies, the `larger` one has more tokens.
+    Of separate vocabularies, the `larger` one has more tokens. Outputs depend more on their
+    sources if matrices are multiplied by a `scale`.
     """
     torch.manual_seed(0)
     recipe = load_recipe(name, settings)
@@ -98,7 +104,10 @@ def write_recipe_run(
     run.folder.mkdir(parents=True)
     run.initialize(recipe, pair)
     model = recipe.task.build_model(recipe, VocabSizes.from_tokenizers(pair))
-    run.save_model(unique_weights(model), step=0)
+    weights = unique_weights(model)
+    is_matrix = {name: w.dim() > 1 and w.is_floating_point() for name, w in weights.items()}
+    scaled = {name: w * scale if is_matrix[name] else w for name, w in weights.items()}
+    run.save_model(scaled, step=0)
     return run.folder
 
 

@@ -392,6 +392,17 @@ class TestBrowser:
         expect(page.locator("textarea")).to_have_value(texts[1])
         assert messages == []
 
+    def test_typed_words_are_tagged(self, open_page, pages):
+        from playwright.sync_api import expect
+
+        name, text = "bilstm-crf", "abcdefgh ijklmnop yz"
+        page, messages = open_page(name)
+        page.get_by_label("words to tag").fill(text)
+        tags = list(pages(name).predictor.explain(text).result.tags)
+        expect(page.locator("tag-pane .tag")).to_have_text(tags, timeout=TIMEOUT)
+        expect(page.locator(".intro .attention")).to_be_hidden()  # this model has none
+        assert messages == []
+
     def test_dropped_image_is_captioned(self, open_page, pages, tmp_path):
         from playwright.sync_api import expect
 
