@@ -15,7 +15,7 @@ from heedful.models.encoder_decoder import EncoderDecoderConfig
 from heedful.search import BeamSearchOptions, LengthPenalty
 from heedful.search.stopping import FIRST_FINISHED, heuristic_stopping
 from heedful.tasks.translation.translator import TextBackend
-from heedful.tokenization.vocabulary import EOS
+from heedful.tokenization.vocabulary import BOS, EOS
 from tests.catalogue import build
 from tests.commands import heedful, write_random_run
 
@@ -83,15 +83,16 @@ def test_exact_searches_find_the_same_tokens(norm_order, beam_size):
 
 
 @needs_ct2
-def test_int8_search_agrees_on_most_tokens():
-    model = build_transformer()
-    sources, options = random_sources(), ct2.BeamOptions(1, LengthPenalty(0.0), heuristic_stopping)
-    limits = [1] * len(sources)
-    exact, rounded = (
-        ct2.CTranslate2Search(model, compute_type=name).find_best(sources, limits, options)
-        for name in ("float32", "int8")
-    )
-    assert sum(map(list.__eq__, exact, rounded)) >= 0.8 * len(sources)
+def test_tokens_of_int8_search_are_nearly_as_probable():
+    model, sources = build_transformer(), random_sources()
+    options = ct2.BeamOptions(1, LengthPenalty(0.0), heuristic_stopping)
+    search = ct2.CTranslate2Search(model, compute_type="int8")
+    tokens = torch.tensor(search.find_best(sources, [1] * len(sources), options))
+    with torch.inference_mode():
+        state = model.initial_state(collate_sources(sources))
+        log_probs = model.step(torch.full((len(sources),), BOS), state).log_probs
+    losses = log_probs.amax(dim=1) - log_probs.gather(1, tokens).squeeze(1)
+    assert losses.mean() < 0.2 * log_probs.std()  # which tokens, depends on the processor
 
 
 @needs_ct2
