@@ -3,8 +3,8 @@
     python -m tools.mutants [--number 60] [--seed 0] [--jobs 2] [--only tasks experiment data]
 
 A mutant is a copy of `src` in which one comparison, sum, condition or number is another one. Tests
-that name its module run first, then those of its package, then the laws. A mutant that survives
-either computes the same or shows a test that is missing; `docs/decisions/0038` has the last table.
+that name its module run first, then those of its package and, for models, the laws. A mutant that
+survives either computes the same or shows a test that is missing.
 """
 
 import argparse
@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "heedful"
 LEFT_OUT = ("acceleration/triton", "acceleration/cuda", "course/solutions")
 """Code that only a GPU runs, and code that the course tests by experiments of minutes."""
+OF_MODELS = {"acceleration", "attention", "decoding", "layers", "models", "search", "training"}
 TIMEOUT = 400  # seconds; an endless loop is noticed, too
 OPERATORS = {
     ast.Lt: ("<", "<="),
@@ -138,7 +139,8 @@ def suites(path: Path) -> Iterator[list[str]]:
     named = [file for file in files if module in texts[file] and file not in mirrored]
     related = [file for file in files if name.search(texts[file])]
     package = sorted((ROOT / "tests" / "unit" / path.parts[0]).rglob("test_*.py"))
-    laws = [file for folder in ("laws", "equivalence") for file in files if folder in file.parts]
+    folders = ("laws", "equivalence") if path.parts[0] in OF_MODELS else ()
+    laws = [file for folder in folders for file in files if folder in file.parts]
     done: set[Path] = set()
     for suite in (mirrored, named, [*related, *package], laws):
         rest = [file for file in dict.fromkeys(suite) if file not in done]
