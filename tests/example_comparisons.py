@@ -1,5 +1,7 @@
 """Comparisons of systems whose numbers follow simple formulas."""
 
+from xml.etree import ElementTree
+
 from heedful.comparison.results import (
     Comparison,
     Cost,
@@ -13,6 +15,7 @@ from heedful.evaluation.significance import Difference, Interval
 
 HOSTILE = "</script><script>window.harmed=1</script><img src=x onerror=window.harmed=1>"
 BUDGET = "2 minutes"
+NAMESPACE = "{http://www.w3.org/2000/svg}"
 STEPS = range(100, 501, 100)
 GROUPS = (("1-5", 600), ("6-10", 300), ("11-15", 100))
 
@@ -93,3 +96,9 @@ def bare_system(system):
     scores = [each._replace(interval=None, difference=None, by_length=()) for each in system.scores]
     cost = system.cost._replace(training_seconds=None, training_flops=None, peak_memory=None)
     return system._replace(summary="", scores=scores, cost=cost, curves=[], outputs=[])
+
+
+def groups(figure):
+    """Return the named groups of a plot."""
+    nodes = ElementTree.fromstring(figure.svg).iter(f"{NAMESPACE}g")
+    return {node.get("data-name"): node for node in nodes if node.get("data-name") is not None}

@@ -64,7 +64,7 @@ def names_of_tests(text: str) -> Iterator[str]:
 
 def prose(text: str) -> list[str]:
     """Return the words of a page outside code and parentheses."""
-    return re.findall(r"[A-Za-z]+", _NOT_PROSE.sub(" ", text))
+    return re.findall(r"\b[A-Za-z]+\b", _NOT_PROSE.sub(" ", text))
 
 
 def read_field() -> dict[str, dict[str, str]]:

@@ -1,7 +1,9 @@
 """Mapping between the parameters of Hugging Face encoder-decoders and heedful."""
 
+from collections.abc import Callable
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from heedful.data.text.batching import Batch
 from heedful.models.encoder_decoder import EncoderDecoderConfig, EncoderDecoderModel
@@ -109,3 +111,29 @@ def their_log_probs(reference: nn.Module, examples: Batch) -> torch.Tensor:
         use_cache=False,
     ).logits
     return logits.log_softmax(dim=-1)
+
+
+def check_same_values_and_gradients(
+    model: nn.Module, reference: nn.Module, convert: Callable[[str, Tensor], Tensor]
+) -> dict[str, Tensor]:
+    """Compare log-probabilities and gradients for the parameters of the reference.
+
+    `convert` returns a tensor of the reference in our shape; returns its gradients by name.
+    """
+    names = {name: foreign_name(name) for name, _ in model.named_parameters()}
+    theirs = all_parameters(reference)
+    assert set(names.values()) == theirs.keys()
+    state = {name: convert(their, theirs[their]) for name, their in names.items()}
+    model.load_state_dict(state, strict=False)
+
+    batch = example_batch()
+    actual, expected = model(batch, need_weights=False).log_probs, their_log_probs(reference, batch)
+    torch.testing.assert_close(actual, expected)
+
+    grad_outputs = torch.randn_like(expected) * (batch.targets != 0).unsqueeze(-1)
+    learned = torch.autograd.grad(actual, list(model.parameters()), grad_outputs)
+    found = torch.autograd.grad(expected, list(theirs.values()), grad_outputs)
+    gradients = dict(zip(theirs, found, strict=True))
+    for (name, their), gradient in zip(names.items(), learned, strict=True):
+        torch.testing.assert_close(gradient, convert(their, gradients[their]), msg=name)
+    return gradients

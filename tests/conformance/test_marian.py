@@ -14,12 +14,9 @@ from tests.conformance.hugging_face import (
     MAX_POSITIONS,
     SIZE,
     SIZES,
-    all_parameters,
     build_model,
-    example_batch,
-    foreign_name,
+    check_same_values_and_gradients,
     randomize,
-    their_log_probs,
 )
 
 # Columns 2 i and 2 i + 1 are Marian's columns i and SIZE / 2 + i.
@@ -61,21 +58,4 @@ def test_transformer_same_as_marian_in_value_and_gradient(activation):
     with torch.no_grad():
         for side in (reference.model.encoder, reference.model.decoder):
             side.embed_positions.weight[:, ORDER] = sinusoids()  # in double precision
-    names = {name: foreign_name(name) for name, _ in model.named_parameters()}
-    theirs = all_parameters(reference)
-    assert set(names.values()) == theirs.keys()
-    model.load_state_dict(
-        {name: reordered(their, theirs[their]) for name, their in names.items()}, strict=False
-    )
-
-    batch = example_batch()
-    actual, expected = model(batch, need_weights=False).log_probs, their_log_probs(reference, batch)
-    torch.testing.assert_close(actual, expected)
-
-    grad_outputs = torch.randn_like(expected) * (batch.targets != 0).unsqueeze(-1)
-    learned = torch.autograd.grad(actual, list(model.parameters()), grad_outputs)
-    gradients = dict(
-        zip(theirs, torch.autograd.grad(expected, list(theirs.values()), grad_outputs), strict=True)
-    )
-    for (name, their), gradient in zip(names.items(), learned, strict=True):
-        torch.testing.assert_close(gradient, reordered(their, gradients[their]), msg=name)
+    check_same_values_and_gradients(model, reference, reordered)

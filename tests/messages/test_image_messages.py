@@ -475,11 +475,14 @@ JSON = 'each line must be an object such as {"image": "a.jpg", "captions": ["...
             "c.jsonl:1: the value of 'captions' is "
             f"an array, not a text or an array of texts\n  {JSON}",
         ),
-        (
-            "c.jsonl",
-            '{"image": null, "caption": "x"}\n',
-            {},
-            f"c.jsonl:1: the value of 'image' is null, not a text or a number\n  {JSON}",
+        *(
+            (
+                "c.jsonl",
+                f'{{"image": {value}, "caption": "x"}}\n',
+                {},
+                f"c.jsonl:1: the value of 'image' is {value}, not a text or a number\n  {JSON}",
+            )
+            for value in ("null", "true")
         ),
         (
             "c.jsonl",

@@ -2,8 +2,14 @@
 
 import gc
 import weakref
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from threading import Event
 
-from heedful.acceleration.cuda.graphs import no_collection
+import pytest
+import torch
+
+from heedful.acceleration.cuda.graphs import StaticFunction, no_collection
 
 
 class Node:
@@ -32,3 +38,20 @@ def test_collections_that_were_off_stay_off():
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+@pytest.mark.gpu
+def test_another_thread_pins_memory_during_captures():
+    x, is_done = torch.ones(64, device="cuda"), Event()
+
+    def pin():
+        sizes = count(1024, 1024)
+        while not is_done.is_set():
+            torch.zeros(next(sizes)).pin_memory()
+
+    with ThreadPoolExecutor(1) as pool:
+        pinned = pool.submit(pin)
+        for _ in range(50):
+            StaticFunction(lambda: x * 2).capture(None)
+        is_done.set()
+        pinned.result()

@@ -19,7 +19,13 @@ from heedful.comparison.figures import (
 )
 from heedful.comparison.results import RunStatistics
 from heedful.plotting.charts import MAX_LINES
-from tests.example_comparisons import bare_system, example_comparison, example_system
+from tests.example_comparisons import (
+    NAMESPACE,
+    bare_system,
+    example_comparison,
+    example_system,
+    groups,
+)
 
 
 def test_main_metric_is_the_first_and_has_a_direction():
@@ -76,20 +82,10 @@ def test_step_line_of_one_point_is_that_point(front):
     assert step_line(front) == front
 
 
-NAMESPACE = "{http://www.w3.org/2000/svg}"
 PLOTS = [plot_quality_vs_flops, plot_quality_vs_speed, plot_quality_by_length]
 TOLERANCE = 0.11
 
 each_plot = pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.__name__)
-
-
-def groups(figure):
-    root = ElementTree.fromstring(figure.svg)
-    return {
-        node.get("data-name"): node
-        for node in root.iter(f"{NAMESPACE}g")
-        if node.get("data-name") is not None
-    }
 
 
 def points(group):

@@ -13,21 +13,11 @@ from heedful.comparison.figures import (
 )
 from heedful.comparison.results import ValidationPoint
 from heedful.inspection.training_curves import CurvePoint
-from tests.example_comparisons import STEPS, example_comparison, example_system
+from tests.example_comparisons import NAMESPACE, STEPS, example_comparison, example_system, groups
 
-NAMESPACE = "{http://www.w3.org/2000/svg}"
 STEP, SECONDS, FLOPS = AXES
 
 each_axis = pytest.mark.parametrize("axis", AXES, ids=lambda axis: axis.name)
-
-
-def groups(figure):
-    root = ElementTree.fromstring(figure.svg)
-    return {
-        node.get("data-name"): node
-        for node in root.iter(f"{NAMESPACE}g")
-        if node.get("data-name") is not None
-    }
 
 
 def points(group):

@@ -71,11 +71,8 @@ def test_similarity_cell_same_as_equations():
         getattr(intra_attention.attention.score, name).weight
         for name in ("query_projection", "key_projection")
     )
-    A_x, A_c, b = (
-        cell.input_to_hidden.weight,
-        cell.context_to_hidden.weight,
-        cell.input_to_hidden.bias,
-    )
+    x_to_h = cell.input_to_hidden
+    A_x, A_c, b = x_to_h.weight, cell.context_to_hidden.weight, x_to_h.bias
     actual = outputs_of(cell, sequences)
     for row in range(ROWS):
         c, history = zeros(), []
@@ -88,16 +85,10 @@ def test_similarity_cell_same_as_equations():
 
 def test_additive_cell_same_as_equations():
     intra_attention = additive()
-    cell, sequences, score = (
-        make(SelfAttentiveCell, intra_attention),
-        inputs(),
-        v_tanh(intra_attention),
-    )
-    A_x, A_c, b = (
-        cell.input_to_hidden.weight,
-        cell.context_to_hidden.weight,
-        cell.input_to_hidden.bias,
-    )
+    cell, sequences = make(SelfAttentiveCell, intra_attention), inputs()
+    score = v_tanh(intra_attention)
+    x_to_h = cell.input_to_hidden
+    A_x, A_c, b = x_to_h.weight, cell.context_to_hidden.weight, x_to_h.bias
     actual = outputs_of(cell, sequences)
     for row in range(ROWS):
         c, history = zeros(), []

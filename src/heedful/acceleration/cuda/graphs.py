@@ -26,14 +26,14 @@ class StaticFunction(Generic[Result]):
 
     def capture(self, pool: Any, warm_up: Callable[[], object] | None = None) -> Result:
         """Capture the function; `warm_up` calls it once for what libraries do at the first call."""
-        stream = capture_stream(pool)
-        graph = torch.cuda.CUDAGraph()
+        stream, graph = capture_stream(pool), torch.cuda.CUDAGraph()
         with capturing():
             with on_stream(stream):
                 (warm_up or self._function)()
             # Products then take a workspace from the pool of the graph, which nobody else can free.
             torch._C._cuda_clearCublasWorkspaces()
-            with no_collection(), torch.cuda.graph(graph, pool=pool, stream=stream):
+            # Thread-local: another thread may pin memory for the next batches meanwhile.
+            with no_collection(), torch.cuda.graph(graph, pool, stream, "thread_local"):
                 result = self._function()
         self._graph = graph
         return result
