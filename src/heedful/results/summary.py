@@ -177,8 +177,7 @@ def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
     """Return the 95 % interval of the mean; None for one value."""
     if len(values) < 2:
         return None
-    quantile = _T_QUANTILES[min(len(values) - 1, len(_T_QUANTILES)) - 1]
-    half = quantile * stdev(values) / math.sqrt(len(values))
+    half = _T_QUANTILES[: len(values) - 1][-1] * stdev(values) / math.sqrt(len(values))
     return mean(values) - half, mean(values) + half
 
 
@@ -186,12 +185,14 @@ def summarize(plan: Plan, records: Sequence[Record], *, is_miniature: bool) -> S
     """Return the summary of a result."""
     result = plan.result
     scores = {column: Scores(plan, column, records) for column in result.metrics}
-    cells = ({**cell.model_dump(), **check_cell(cell)} for cell in result.cells)
     systems = {name: _system(name, scores, records) for name in result.systems}
-    before = {name: systems[s.after] for name, s in result.systems.items() if s.after in systems}
-    for name, first in before.items():  # a system that continues another has the costs of both
-        for field in ("flops", "minutes"):
-            systems[name][field] = (systems[name][field] or 0) + (first[field] or 0) or None
+    for name, config in result.systems.items():  # what continues a system has the costs of both
+        first = systems.get(result.systems[config.ensemble_of or name].after or "", {})
+        members = len(result.seeds) if config.ensemble_of else 1
+        for field in ("flops", "minutes") if first else ():
+            systems[name][field] = (systems[name][field] or 0) + members * (
+                first[field] or 0
+            ) or None
     summary: Summary = {
         "name": plan.name,
         "budget": ", ".join(sorted({record["budget"] for record in records})),
@@ -200,8 +201,8 @@ def summarize(plan: Plan, records: Sequence[Record], *, is_miniature: bool) -> S
         "systems": systems,
         "directions": {column: table.direction for column, table in scores.items()},
         "signatures": {column: table.signature for column, table in scores.items()},
-        "cells": list(cells),
-        **_curves(plan, records, {name: first["flops"] or 0 for name, first in before.items()}),
+        "cells": [{**cell.model_dump(), **check_cell(cell)} for cell in result.cells],
+        **_curves(plan, records, systems),
     }
     for fact in _FACTS:
         summary[fact] = ", ".join(sorted({str(r[fact]) for r in records if r.get(fact)}))
@@ -211,20 +212,19 @@ def summarize(plan: Plan, records: Sequence[Record], *, is_miniature: bool) -> S
     return summary
 
 
-def _curves(
-    plan: Plan, records: Sequence[Record], flops_before: Mapping[str, float]
-) -> dict[str, Any]:
+def _curves(plan: Plan, records: Sequence[Record], systems: Mapping[str, Any]) -> dict[str, Any]:
     """Return the dev scores of the first run of each system against FLOPs."""
     curves: dict[str, list[tuple[float, float]]] = {}
-    recipe = first_recipe(plan)
-    metric = recipe.training.metric_for_best_model if recipe else ""
+    metric = recipe.training.metric_for_best_model if (recipe := first_recipe(plan)) else ""
     for record in records:
+        config = plan.result.systems[record["system"]]
+        before = systems.get(config.after or "", {}).get("flops") or 0
         points = [
-            (point["flops"] + flops_before.get(record["system"], 0), point["scores"][metric])
+            (point["flops"] + before, point["scores"][metric])
             for point in record["curve"]
             if point["flops"] and metric in point["scores"]
         ]
-        if points:
+        if points and not config.ensemble_of:
             curves.setdefault(record["system"], points)
     return {"dev_metric": metric, "curves": curves}
 

@@ -65,10 +65,10 @@ def test_mean_and_intervals_of_seeds(tmp_path, texts):
 
 def test_system_that_continues_another_has_the_costs_of_both(tmp_path, texts):
     recipe = {"recipe": "reverse-tiny"}
-    systems = {"one": recipe, "other": {**recipe, "after": "one"}}
-    summary = summary_of(tmp_path, texts, {"one": [4], "other": [2]}, systems=systems)
+    systems = {"one": recipe, "other": {**recipe, "after": "one"}, "two": {"ensemble_of": "other"}}
+    summary = summary_of(tmp_path, texts, {"one": [4], "other": [2], "two": [1]}, systems=systems)
     costs = [(system["flops"], system["minutes"]) for system in summary["systems"].values()]
-    assert costs == [(7, 1), (14, 2)]
+    assert costs == [(7, 1), (14, 2), (21, 3)]
     assert [points[0][0] for points in summary["curves"].values()] == [7, 14]
 
 
