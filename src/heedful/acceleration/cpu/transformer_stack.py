@@ -28,6 +28,7 @@ from heedful.acceleration.transformer_step import (
     StepEngine,
     StepFeedForward,
     build_stack_state,
+    multi_head_and_temperature,
 )
 from heedful.attention.alignments import mask_scores
 from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
@@ -154,6 +155,14 @@ class GrowingCache(KVCache):
 class PackedEngine(StepEngine):
     """Layers with packed weights, in which a residual sum is part of a product."""
 
+    def __init__(self, stack: TransformerStack) -> None:
+        super().__init__(stack)
+        sublayers = [layer.cross_attention for layer in stack.layers if layer.cross_attention]
+        attentions = [multi_head_and_temperature(sublayer.attention)[0] for sublayer in sublayers]
+        self.memory_projections = [
+            (self._join_keys_and_values(heads), heads.num_heads) for heads in attentions
+        ]
+
     @override
     def pack(self, linear: nn.Linear) -> PackedLinear:
         return PackedLinear.from_linear(linear)
@@ -171,16 +180,18 @@ class PackedEngine(StepEngine):
         self, heads: MultiHeadAttention, temperature: float, *, is_self_attention: bool
     ) -> tuple[PackedLinear, float]:
         """Divide queries by the temperature and prepare keys: both are linear, so weights are."""
-
-        def prepare_keys(keys: Tensor) -> Tensor:
-            return heads.score.prepare_keys(keys.unflatten(-1, (heads.num_heads, -1))).flatten(-2)
-
         query_projection = self.pack(heads.query_projection)
         projections = [query_projection.map_outputs(lambda outputs: outputs / temperature)]
         if is_self_attention:
-            key_projection = self.pack(heads.key_projection).map_outputs(prepare_keys)
-            projections += [key_projection, self.pack(heads.value_projection)]
+            projections.append(self._join_keys_and_values(heads))
         return PackedLinear.concatenate(projections), 1.0
+
+    def _join_keys_and_values(self, heads: MultiHeadAttention) -> PackedLinear:
+        def prepare_keys(keys: Tensor) -> Tensor:
+            return heads.score.prepare_keys(keys.unflatten(-1, (heads.num_heads, -1))).flatten(-2)
+
+        key_projection = self.pack(heads.key_projection).map_outputs(prepare_keys)
+        return PackedLinear.concatenate([key_projection, self.pack(heads.value_projection)])
 
     @override
     def activate(self, feed_forward: StepFeedForward, inputs: RowVectors) -> RowVectors:
@@ -286,9 +297,6 @@ class PackedTransformerStack(InferenceModule, ContiguousMemoryStack):
         self._engine = self._engine or PackedEngine(self)
         return self._engine
 
-    def _skips_padding(self, inputs: Tensor) -> bool:
-        return inputs.device.type == "cpu" and self.is_inference("cpu", allows_autocast=True)
-
     @override
     def build_memory(
         self,
@@ -298,21 +306,23 @@ class PackedTransformerStack(InferenceModule, ContiguousMemoryStack):
         layer_states: Sequence[Values] = (),
     ) -> Memories:
         has_positions_only = mask is None or mask.dim() == 2 or mask.size(1) == 1
-        is_plain = keys is None and not layer_states and has_positions_only
-        if not (is_plain and self._skips_padding(states)):
+        engine = self.step_engine(states) if keys is None and not layer_states else None
+        if engine is None or not has_positions_only:
             return super().build_memory(states, mask, keys, layer_states)
         positions = mask if mask is None or mask.dim() == 2 else mask.squeeze(1)
-        return build_memories_unpadded(self.layers, states, check_padding_mask(positions, states))
+        mask = check_padding_mask(positions, states)
+        return build_memories_unpadded(engine.memory_projections, states, mask)
 
     @override
     def forward_bidirectional(
         self, inputs: HiddenStates, lengths: Lengths, layer_inputs: list[Tensor] | None = None
     ) -> OutputsWithLosses:
-        if layer_inputs is not None or not self._skips_padding(inputs):
+        engine = self.step_engine(inputs) if layer_inputs is None else None
+        if engine is None or engine.memory_projections:  # which only causal layers have
             return super().forward_bidirectional(inputs, lengths, layer_inputs)
         positions = torch.arange(inputs.size(1), device=inputs.device)
-        outputs = encode_unpadded(self.layers, inputs, positions < lengths.unsqueeze(1))
-        return self.apply_final_norm(outputs), NO_AUXILIARY_LOSSES
+        outputs = encode_unpadded(engine, inputs, positions < lengths.unsqueeze(1))
+        return outputs, NO_AUXILIARY_LOSSES
 
     @override
     def forward(
@@ -340,6 +350,7 @@ class PackedTransformerStack(InferenceModule, ContiguousMemoryStack):
             )
         caches = SharedCaches(len(inputs), memories, kv_caches)
         outputs, weights = engine.run(inputs.squeeze(1), caches)
+        assert weights is not None
         return TransformerStackOutput(
             outputs.unsqueeze(1),
             weights.mean(dim=1) if need_weights else None,  # over the heads
@@ -377,6 +388,7 @@ class PackedTransformerDecoder(TransformerDecoder):
         caches = SharedCaches(state.num_sentences, state.memories, earlier, visible)
         embedded = self.embedding(tokens.unsqueeze(1), state.start_positions).squeeze(1)
         outputs, weights = engine.run(embedded, caches)
+        assert weights is not None
         weights = weights.mean(dim=1).view(len(tokens), 1, -1)  # over the heads
         log_probs = self.output_head(outputs.unsqueeze(1), weights)
         next_state = state._replace(

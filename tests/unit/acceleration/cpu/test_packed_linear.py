@@ -90,7 +90,7 @@ def test_mkl_layout_is_not_made_for_changing_numbers_of_rows():
 
 @pytest.mark.parametrize(
     ("weight", "num_rows"),
-    [(torch.ones(2, 2).double(), 16), (torch.ones(2, 2), 1), (torch.ones(2, 2), MAX_PACKED_ROWS)],
+    [(torch.ones(1).double(), 16), (torch.ones(1), 1), (torch.ones(1), MAX_PACKED_ROWS + 1)],
 )
 def test_mkl_layout_is_for_few_rows_in_float32(weight, num_rows):
     assert not can_use_mkl(weight, num_rows)

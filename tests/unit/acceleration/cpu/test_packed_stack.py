@@ -37,6 +37,13 @@ def build_decoder(settings):
     return decoder
 
 
+def build_encoder_stack(settings):
+    stack = build_decoder(settings).stack
+    for layer in stack.layers:
+        layer.cross_attention = None
+    return stack
+
+
 def initial_stack_state(stack):
     memories = stack.build_memory(STATES, MASK.unsqueeze(1))
     return stack.initial_state(STATES, memories), memories
@@ -136,9 +143,7 @@ def test_plain_stack_runs_where_the_packed_one_does_not_apply(reason, packed_cal
 @each_standard
 @torch.no_grad()
 def test_unpadded_encoding_equals_plain_encoding(settings, unpad_calls):
-    plain = build_decoder(settings).stack
-    for layer in plain.layers:
-        layer.cross_attention = None
+    plain = build_encoder_stack(settings)
     expected, _ = plain.forward_bidirectional(STATES, LENGTHS)
     assert not unpad_calls
     stack = accelerate_for_inference(plain, "cpu")
@@ -150,7 +155,7 @@ def test_unpadded_encoding_equals_plain_encoding(settings, unpad_calls):
 
 @torch.no_grad()
 def test_unpadded_encoding_does_not_read_padding():
-    stack = accelerate_for_inference(build_decoder({}).stack, "cpu")
+    stack = accelerate_for_inference(build_encoder_stack({}), "cpu")
     spoiled = STATES.clone()
     spoiled[~MASK] = torch.nan
     outputs, _ = stack.forward_bidirectional(spoiled, LENGTHS)
@@ -159,7 +164,7 @@ def test_unpadded_encoding_does_not_read_padding():
 
 @torch.no_grad()
 def test_empty_sequence_does_not_change_other_rows():
-    stack = accelerate_for_inference(build_decoder({}).stack, "cpu")
+    stack = accelerate_for_inference(build_encoder_stack({}), "cpu")
     outputs, _ = stack.forward_bidirectional(STATES, torch.tensor([5, 0, 3]))
     expected, _ = stack.forward_bidirectional(STATES, LENGTHS)
     torch.testing.assert_close(outputs[[0, 2]], expected[[0, 2]])
@@ -180,7 +185,7 @@ def test_unpadded_memories_equal_plain_memories(settings):
 
 
 def test_padding_loads_with_gradients_or_hooks_or_in_training(unpad_calls):
-    stack = accelerate_for_inference(build_decoder({}).stack, "cpu")
+    stack = accelerate_for_inference(build_encoder_stack({}), "cpu")
     stack.forward_bidirectional(STATES, LENGTHS)
     with torch.no_grad(), trace_attention(stack) as records:
         stack.forward_bidirectional(STATES, LENGTHS)
@@ -197,4 +202,5 @@ def test_padding_restores_what_was_unpadded():
     padded = unpadding.pad(tokens)
     assert torch.equal(padded[MASK], STATES[MASK])
     assert not padded[~MASK].any()
+    assert torch.equal(unpadding.pad(2 * tokens, padded), 2 * STATES * MASK.unsqueeze(-1))
     assert Unpadding.from_mask(torch.zeros(2, 3, dtype=torch.bool)).indices.tolist() == []
