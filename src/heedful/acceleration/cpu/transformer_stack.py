@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 from typing_extensions import override
 
 from heedful.acceleration import tuning
+from heedful.acceleration.cpu.decoding_state import GrowingCache
 from heedful.acceleration.cpu.packed_linear import PackedLinear, activate_inplace
-from heedful.acceleration.cpu.unpadding import build_memories_unpadded, encode_unpadded
+from heedful.acceleration.cpu.unpadding import UnpaddedAttention, Unpadding
 from heedful.acceleration.transformer_step import (
     InferenceModule,
     RowVectors,
@@ -45,7 +45,7 @@ from heedful.layers.transformer import (
 )
 from heedful.models.base import EncoderOutput
 from heedful.models.transformer import TransformerDecoder, TransformerDecoderState
-from heedful.pytree import map_pairs, map_tensors, select_rows
+from heedful.pytree import map_tensors, select_rows
 from heedful.search import StepOutput
 from heedful.shapes import AnyMask, Bool, Float, HiddenStates, Int, Lengths, StepTokens, Values
 
@@ -124,32 +124,6 @@ class BeamSharedState(NamedTuple):
             positions = self.visible.nonzero()[:, 1].view(len(self.start_positions), 1, -1, 1)
             kv_caches = map_tensors(lambda cache: cache.take_along_dim(positions, -2), kv_caches)
         return memories, kv_caches
-
-
-class GrowingCache(KVCache):
-    """A cache that may own a buffer of which it is the start, with spare positions behind it.
-
-    Appending passes the buffer on to the longer cache, so that nothing is written twice. A cache
-    that was appended to before, or whose rows were selected, owns none: it is copied.
-    """
-
-    buffers: KVCache | None = None
-
-    def append(self, new: KVCache) -> Self:
-        """Return the cache with new positions behind it."""
-        size, new_size = self.values.size(-2), self.values.size(-2) + new.values.size(-2)
-        buffers, self.buffers = self.buffers, None
-        if buffers is None:
-            buffers = map_pairs(lambda *parts: torch.cat(parts, dim=-2), KVCache(*self), new)
-        else:
-            if buffers.values.size(-2) < new_size:
-                growth = max(tuning.CACHE_GROWTH_FACTOR * (new_size - size), size // 2)
-                buffers = KVCache(*(pad(part, (0, 0, 0, growth)) for part in self))
-            for buffer, added in zip(buffers, new, strict=True):
-                buffer[..., size:new_size, :] = added
-        grown = type(self)(*(buffer[..., :new_size, :] for buffer in buffers))
-        grown.buffers = buffers
-        return grown
 
 
 class PackedEngine(StepEngine):
@@ -310,8 +284,14 @@ class PackedTransformerStack(InferenceModule, ContiguousMemoryStack):
         if engine is None or not has_positions_only:
             return super().build_memory(states, mask, keys, layer_states)
         positions = mask if mask is None or mask.dim() == 2 else mask.squeeze(1)
-        mask = check_padding_mask(positions, states)
-        return build_memories_unpadded(engine.memory_projections, states, mask)
+        unpadding, buffer = Unpadding.from_mask(check_padding_mask(positions, states)), None
+        tokens, memories = unpadding.unpad(states), []
+        for projection, num_heads in engine.memory_projections:
+            buffer = unpadding.pad(projection(tokens), buffer)
+            split_heads = buffer.unflatten(-1, (2, num_heads, -1)).permute(2, 0, 3, 1, 4)
+            keys, values = split_heads.clone(memory_format=torch.contiguous_format)
+            memories.append(Memory(values, keys, unpadding.mask[:, None, None]))
+        return tuple(memories)
 
     @override
     def forward_bidirectional(
@@ -321,8 +301,9 @@ class PackedTransformerStack(InferenceModule, ContiguousMemoryStack):
         if engine is None or engine.memory_projections:  # which only causal layers have
             return super().forward_bidirectional(inputs, lengths, layer_inputs)
         positions = torch.arange(inputs.size(1), device=inputs.device)
-        outputs = encode_unpadded(engine, inputs, positions < lengths.unsqueeze(1))
-        return outputs, NO_AUXILIARY_LOSSES
+        unpadding = Unpadding.from_mask(positions < lengths.unsqueeze(1))
+        outputs, _ = engine.run(unpadding.unpad(inputs), UnpaddedAttention(unpadding))
+        return unpadding.pad(outputs), NO_AUXILIARY_LOSSES
 
     @override
     def forward(
@@ -383,6 +364,11 @@ class PackedTransformerDecoder(TransformerDecoder):
             stack_state = build_stack_state(kv_caches or no_caches, state.start_positions)
             return super().step(tokens, TransformerDecoderState(stack_state, memories))
         state = state.regroup()
+        if len(tokens) > tuning.MAX_ROWS_OF_PLAIN_KEYS * state.num_sentences:
+            transposed = (
+                part._replace(keys=part.keys.mT.contiguous().mT) for part in state.memories
+            )
+            state = state._replace(memories=tuple(transposed))
         visible = state.next_visible()
         earlier = state.kv_caches or (None,) * len(state.memories)
         caches = SharedCaches(state.num_sentences, state.memories, earlier, visible)

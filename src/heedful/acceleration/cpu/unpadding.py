@@ -3,22 +3,13 @@
 Invariant: real positions equal those of the plain layers, up to rounding.
 """
 
-from collections.abc import Iterable
 from typing import NamedTuple, NoReturn, Self
 
-import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from typing_extensions import override
 
-from heedful.acceleration.transformer_step import (
-    Projection,
-    StepAttention,
-    StepCaches,
-    StepEngine,
-)
-from heedful.attention.memory import Memory
-from heedful.layers.transformer import Memories
+from heedful.acceleration.transformer_step import StepAttention, StepCaches
 from heedful.shapes import Float, HiddenStates, Int, SourceMask
 
 TokenVectors = Float[Tensor, "N D"]
@@ -70,24 +61,3 @@ class UnpaddedAttention(StepCaches):
     @override
     def attend_to_memory(self, *_: object, **__: object) -> NoReturn:
         raise AssertionError("layers that read a source are causal")
-
-
-def encode_unpadded(engine: StepEngine, inputs: HiddenStates, mask: SourceMask) -> HiddenStates:
-    """Run standard layers and the final norm; only attention sees the padding."""
-    unpadding = Unpadding.from_mask(mask)
-    outputs, _ = engine.run(unpadding.unpad(inputs), UnpaddedAttention(unpadding))
-    return unpadding.pad(outputs)
-
-
-def build_memories_unpadded(
-    projections: Iterable[tuple[Projection, int]], states: HiddenStates, mask: SourceMask
-) -> Memories:
-    """Build memories without padding, by projections to keys and values and numbers of heads."""
-    unpadding, buffer = Unpadding.from_mask(mask), None
-    tokens, memories = unpadding.unpad(states), []
-    for projection, num_heads in projections:
-        buffer = unpadding.pad(projection(tokens), buffer)
-        split_heads = buffer.unflatten(-1, (2, num_heads, -1)).permute(2, 0, 3, 1, 4)
-        keys, values = split_heads.clone(memory_format=torch.contiguous_format)
-        memories.append(Memory(values, keys, mask[:, None, None]))
-    return tuple(memories)

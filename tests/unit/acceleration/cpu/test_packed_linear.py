@@ -60,11 +60,8 @@ def test_packing_needs_cpu_without_gradients_and_autocast():
 @torch.no_grad()
 def test_mkl_layout_for_repeated_number_of_rows_returns_the_same_for_any(bias):
     linear = nn.Linear(48, 32, bias=bias)
-    packed, repeated, other = (
-        PackedLinear.from_linear(linear),
-        torch.randn(16, 48),
-        torch.randn(9, 48),
-    )
+    packed = PackedLinear.from_linear(linear)
+    repeated, other = torch.randn(16, 48), torch.randn(9, 48)
     if not can_use_mkl(packed.weight, len(repeated)):
         pytest.skip("torch has no MKL here")
     for call in range(MIN_REPEATS + 2):
