@@ -101,12 +101,10 @@ class InferenceModule:
         left_out = {*self.derived, "_hooks"}
         return {key: value for key, value in vars(self).items() if key not in left_out}
 
-    def is_inference(self, device_type: str, *, allows_autocast: bool = False) -> bool:
+    def is_inference(self, device_type: str) -> bool:
         """Whether no gradient, no autocast and no forward hook needs the plain module."""
         assert isinstance(self, nn.Module)
-        if self.training or torch.is_grad_enabled():
-            return False
-        if not allows_autocast and torch.is_autocast_enabled(device_type):
+        if self.training or torch.is_grad_enabled() or torch.is_autocast_enabled(device_type):
             return False
         if self._hooks is None:
             modules = list(self.modules())
@@ -220,7 +218,7 @@ class StepEngine(ABC):
 
     def run(
         self, inputs: RowVectors, caches: StepCaches
-    ) -> tuple[RowVectors, Float[Tensor, "*R H S"]]:
+    ) -> tuple[RowVectors, Float[Tensor, "*R H S"] | None]:
         """Run all layers and the final norm; return outputs and weights of the last attention."""
         weights: Tensor | None = None
         stream, inputs = self._select(self.connect(inputs, None, None, self.first_norm))
@@ -237,7 +235,6 @@ class StepEngine(ABC):
                 stream, inputs = self._add_residual(stream, cross_attention, hidden)
             hidden = self.activate(feed_forward, inputs)
             stream, inputs = self._add_residual(stream, feed_forward, hidden)
-        assert weights is not None, "there are no layers"
         return inputs, weights
 
     def _add_residual(

@@ -86,7 +86,8 @@ CANDIDATE_CHUNK_SIZE = 128
 MIN_PACKED_ROWS, MAX_PACKED_ROWS = 2, 256
 """Rows for which a linear map is faster with its weight stored as (in, out). In between, torch's
 (out, in) takes up to 1.9x the time (5 rows, 256 x 8,000: 550 us against 287 on two Xeon cores;
-1.25x on a Neoverse-N1); above there is no difference, and a single row is slower on Arm."""
+1.25x on a Neoverse-N1), and MKL's layout saves more (160 rows on one Xeon core: 7.3 ms, 5.3 so);
+above there is no difference, and a single row is slower on Arm."""
 
 MIN_REPEATS = 16
 """Products with the same number of rows after which packing a weight for exactly this number (MKL)
@@ -94,6 +95,10 @@ pays for itself."""
 
 MAX_SHARED_BEAM_SIZE = 16
 """Hypotheses that share one key-value cache: each also scores the positions of all others."""
+
+MAX_ROWS_OF_PLAIN_KEYS = 2
+"""Hypotheses of a sentence up to which keys are stored by position; for more, transposed. One Xeon
+core, 128 heads of 64, 31 positions: 5 queries take 494 us, 155 so, one 104 and 140 us."""
 
 CACHE_GROWTH_FACTOR = 16
 """Positions that are allocated at once behind a full cache, as a multiple of those appended."""

@@ -11,10 +11,13 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from typing_extensions import override
 
+from heedful.acceleration import tuning
 from heedful.attention.memory import Memory
 from heedful.data.text.batching import SourceBatch
+from heedful.layers.self_attention import KVCache
 from heedful.models.encoder_decoder import EncoderDecoderModel
 from heedful.models.language_model import LanguageModel
 from heedful.models.prefix_lm import PrefixLanguageModel
@@ -26,9 +29,37 @@ from heedful.models.recurrent.wiring import (
     StepThenAttend,
     WiringState,
 )
-from heedful.pytree import map_rows, tensors_of
+from heedful.pytree import map_pairs, map_rows, tensors_of
 from heedful.search import StepOutput
 from heedful.shapes import Int, Lengths, StepTokens, Summary, TokenIds
+
+
+class GrowingCache(KVCache):
+    """A cache that may own a buffer of which it is the start, with spare positions behind it.
+
+    Appending passes the buffer on to the longer cache, so that nothing is written twice. A cache
+    that was appended to before, or whose rows were selected, owns none: it is copied.
+    """
+
+    buffers: KVCache | None = None
+
+    def append(self, new: KVCache) -> Self:
+        """Return the cache with new positions behind it."""
+        size, new_size = self.values.size(-2), self.values.size(-2) + new.values.size(-2)
+        buffers, self.buffers = self.buffers, None
+        if buffers is None:
+            buffers = map_pairs(lambda *parts: torch.cat(parts, dim=-2), KVCache(*self), new)
+        else:
+            if buffers.values.size(-2) < new_size:
+                growth = max(tuning.CACHE_GROWTH_FACTOR * (new_size - size), size // 2)
+                buffers = KVCache(*(pad(part, (0, 0, 0, growth)) for part in self))
+                if new_size - size > tuning.MAX_ROWS_OF_PLAIN_KEYS:
+                    buffers = buffers._replace(keys=buffers.keys.mT.contiguous().mT)
+            for buffer, added in zip(buffers, new, strict=True):
+                buffer[..., size:new_size, :] = added
+        grown = type(self)(*(buffer[..., :new_size, :] for buffer in buffers))
+        grown.buffers = buffers
+        return grown
 
 
 class TrackedState(NamedTuple):

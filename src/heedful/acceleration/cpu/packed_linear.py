@@ -109,7 +109,7 @@ class PackedLinear:
 def can_use_mkl(weight: Float[Tensor, "D N"], num_rows: int) -> bool:
     """Whether MKL is available and has a faster layout for this number of rows."""
     return (
-        tuning.MIN_PACKED_ROWS <= num_rows <= tuning.MAX_PACKED_ROWS // 2
+        tuning.MIN_PACKED_ROWS <= num_rows <= tuning.MAX_PACKED_ROWS
         and weight.dtype == torch.float32
         and torch.backends.mkl.is_available()
         and hasattr(torch.ops.mkl, "_mkl_linear")

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 from typing_extensions import override
 
 from heedful.acceleration import tuning
+from heedful.acceleration.cpu.decoding_state import GrowingCache
 from heedful.acceleration.cpu.packed_linear import PackedLinear, activate_inplace
-from heedful.acceleration.cpu.unpadding import build_memories_unpadded, encode_unpadded
+from heedful.acceleration.cpu.unpadding import UnpaddedAttention, Unpadding
 from heedful.acceleration.transformer_step import (
     InferenceModule,
     RowVectors,
@@ -28,6 +28,7 @@ from heedful.acceleration.transformer_step import (
     StepEngine,
     StepFeedForward,
     build_stack_state,
+    multi_head_and_temperature,
 )
 from heedful.attention.alignments import mask_scores
 from heedful.attention.auxiliary_losses import NO_AUXILIARY_LOSSES
@@ -44,7 +45,7 @@ from heedful.layers.transformer import (
 )
 from heedful.models.base import EncoderOutput
 from heedful.models.transformer import TransformerDecoder, TransformerDecoderState
-from heedful.pytree import map_pairs, map_tensors, select_rows
+from heedful.pytree import map_tensors, select_rows
 from heedful.search import StepOutput
 from heedful.shapes import AnyMask, Bool, Float, HiddenStates, Int, Lengths, StepTokens, Values
 
@@ -125,34 +126,16 @@ class BeamSharedState(NamedTuple):
         return memories, kv_caches
 
 
-class GrowingCache(KVCache):
-    """A cache that may own a buffer of which it is the start, with spare positions behind it.
-
-    Appending passes the buffer on to the longer cache, so that nothing is written twice. A cache
-    that was appended to before, or whose rows were selected, owns none: it is copied.
-    """
-
-    buffers: KVCache | None = None
-
-    def append(self, new: KVCache) -> Self:
-        """Return the cache with new positions behind it."""
-        size, new_size = self.values.size(-2), self.values.size(-2) + new.values.size(-2)
-        buffers, self.buffers = self.buffers, None
-        if buffers is None:
-            buffers = map_pairs(lambda *parts: torch.cat(parts, dim=-2), KVCache(*self), new)
-        else:
-            if buffers.values.size(-2) < new_size:
-                growth = max(tuning.CACHE_GROWTH_FACTOR * (new_size - size), size // 2)
-                buffers = KVCache(*(pad(part, (0, 0, 0, growth)) for part in self))
-            for buffer, added in zip(buffers, new, strict=True):
-                buffer[..., size:new_size, :] = added
-        grown = type(self)(*(buffer[..., :new_size, :] for buffer in buffers))
-        grown.buffers = buffers
-        return grown
-
-
 class PackedEngine(StepEngine):
     """Layers with packed weights, in which a residual sum is part of a product."""
+
+    def __init__(self, stack: TransformerStack) -> None:
+        super().__init__(stack)
+        sublayers = [layer.cross_attention for layer in stack.layers if layer.cross_attention]
+        attentions = [multi_head_and_temperature(sublayer.attention)[0] for sublayer in sublayers]
+        self.memory_projections = [
+            (self._join_keys_and_values(heads), heads.num_heads) for heads in attentions
+        ]
 
     @override
     def pack(self, linear: nn.Linear) -> PackedLinear:
@@ -171,16 +154,18 @@ class PackedEngine(StepEngine):
         self, heads: MultiHeadAttention, temperature: float, *, is_self_attention: bool
     ) -> tuple[PackedLinear, float]:
         """Divide queries by the temperature and prepare keys: both are linear, so weights are."""
-
-        def prepare_keys(keys: Tensor) -> Tensor:
-            return heads.score.prepare_keys(keys.unflatten(-1, (heads.num_heads, -1))).flatten(-2)
-
         query_projection = self.pack(heads.query_projection)
         projections = [query_projection.map_outputs(lambda outputs: outputs / temperature)]
         if is_self_attention:
-            key_projection = self.pack(heads.key_projection).map_outputs(prepare_keys)
-            projections += [key_projection, self.pack(heads.value_projection)]
+            projections.append(self._join_keys_and_values(heads))
         return PackedLinear.concatenate(projections), 1.0
+
+    def _join_keys_and_values(self, heads: MultiHeadAttention) -> PackedLinear:
+        def prepare_keys(keys: Tensor) -> Tensor:
+            return heads.score.prepare_keys(keys.unflatten(-1, (heads.num_heads, -1))).flatten(-2)
+
+        key_projection = self.pack(heads.key_projection).map_outputs(prepare_keys)
+        return PackedLinear.concatenate([key_projection, self.pack(heads.value_projection)])
 
     @override
     def activate(self, feed_forward: StepFeedForward, inputs: RowVectors) -> RowVectors:
@@ -286,9 +271,6 @@ class PackedTransformerStack(InferenceModule, ContiguousMemoryStack):
         self._engine = self._engine or PackedEngine(self)
         return self._engine
 
-    def _skips_padding(self, inputs: Tensor) -> bool:
-        return inputs.device.type == "cpu" and self.is_inference("cpu", allows_autocast=True)
-
     @override
     def build_memory(
         self,
@@ -298,21 +280,31 @@ class PackedTransformerStack(InferenceModule, ContiguousMemoryStack):
         layer_states: Sequence[Values] = (),
     ) -> Memories:
         has_positions_only = mask is None or mask.dim() == 2 or mask.size(1) == 1
-        is_plain = keys is None and not layer_states and has_positions_only
-        if not (is_plain and self._skips_padding(states)):
+        engine = self.step_engine(states) if keys is None and not layer_states else None
+        if engine is None or not has_positions_only:
             return super().build_memory(states, mask, keys, layer_states)
         positions = mask if mask is None or mask.dim() == 2 else mask.squeeze(1)
-        return build_memories_unpadded(self.layers, states, check_padding_mask(positions, states))
+        unpadding, buffer = Unpadding.from_mask(check_padding_mask(positions, states)), None
+        tokens, memories = unpadding.unpad(states), []
+        for projection, num_heads in engine.memory_projections:
+            buffer = unpadding.pad(projection(tokens), buffer)
+            split_heads = buffer.unflatten(-1, (2, num_heads, -1)).permute(2, 0, 3, 1, 4)
+            keys, values = split_heads.clone(memory_format=torch.contiguous_format)
+            memories.append(Memory(values, keys, unpadding.mask[:, None, None]))
+        return tuple(memories)
 
     @override
     def forward_bidirectional(
         self, inputs: HiddenStates, lengths: Lengths, layer_inputs: list[Tensor] | None = None
     ) -> OutputsWithLosses:
-        if layer_inputs is not None or not self._skips_padding(inputs):
+        engine = self.step_engine(inputs) if layer_inputs is None else None
+        is_rounded = inputs.dtype == torch.bfloat16  # weights divided by the temperature would be
+        if engine is None or is_rounded or engine.memory_projections:  # of causal layers
             return super().forward_bidirectional(inputs, lengths, layer_inputs)
         positions = torch.arange(inputs.size(1), device=inputs.device)
-        outputs = encode_unpadded(self.layers, inputs, positions < lengths.unsqueeze(1))
-        return self.apply_final_norm(outputs), NO_AUXILIARY_LOSSES
+        unpadding = Unpadding.from_mask(positions < lengths.unsqueeze(1))
+        outputs, _ = engine.run(unpadding.unpad(inputs), UnpaddedAttention(unpadding))
+        return unpadding.pad(outputs), NO_AUXILIARY_LOSSES
 
     @override
     def forward(
@@ -340,6 +332,7 @@ class PackedTransformerStack(InferenceModule, ContiguousMemoryStack):
             )
         caches = SharedCaches(len(inputs), memories, kv_caches)
         outputs, weights = engine.run(inputs.squeeze(1), caches)
+        assert weights is not None
         return TransformerStackOutput(
             outputs.unsqueeze(1),
             weights.mean(dim=1) if need_weights else None,  # over the heads
@@ -372,11 +365,17 @@ class PackedTransformerDecoder(TransformerDecoder):
             stack_state = build_stack_state(kv_caches or no_caches, state.start_positions)
             return super().step(tokens, TransformerDecoderState(stack_state, memories))
         state = state.regroup()
+        if len(tokens) > tuning.MAX_ROWS_OF_PLAIN_KEYS * state.num_sentences:
+            transposed = (
+                part._replace(keys=part.keys.mT.contiguous().mT) for part in state.memories
+            )
+            state = state._replace(memories=tuple(transposed))
         visible = state.next_visible()
         earlier = state.kv_caches or (None,) * len(state.memories)
         caches = SharedCaches(state.num_sentences, state.memories, earlier, visible)
         embedded = self.embedding(tokens.unsqueeze(1), state.start_positions).squeeze(1)
         outputs, weights = engine.run(embedded, caches)
+        assert weights is not None
         weights = weights.mean(dim=1).view(len(tokens), 1, -1)  # over the heads
         log_probs = self.output_head(outputs.unsqueeze(1), weights)
         next_state = state._replace(

@@ -3,17 +3,13 @@
 Invariant: real positions equal those of the plain layers, up to rounding.
 """
 
-from collections.abc import Iterable
-from typing import NamedTuple, Self
+from typing import NamedTuple, NoReturn, Self
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
+from typing_extensions import override
 
-from heedful.acceleration.cpu.packed_linear import activate_inplace
-from heedful.acceleration.transformer_step import multi_head_and_temperature
-from heedful.attention.memory import Memory
-from heedful.layers.sublayers import FeedForward
-from heedful.layers.transformer import Memories, TransformerLayer
+from heedful.acceleration.transformer_step import StepAttention, StepCaches
 from heedful.shapes import Float, HiddenStates, Int, SourceMask
 
 TokenVectors = Float[Tensor, "N D"]
@@ -35,63 +31,33 @@ class Unpadding(NamedTuple):
         """Return the real positions."""
         return padded.flatten(0, 1).index_select(0, self.indices)
 
-    def pad(self, tokens: TokenVectors) -> HiddenStates:
-        """Put the real positions back among zeros."""
-        padded = tokens.new_zeros(self.mask.numel(), tokens.size(1))
-        return padded.index_copy_(0, self.indices, tokens).view(*self.mask.shape, -1)
-
-    def project_to_heads(
-        self, projection: nn.Linear, tokens: TokenVectors, num_heads: int
-    ) -> Float[Tensor, "B H S K"]:
-        """Project the real positions; return them padded, with one part for each head."""
-        return self.pad(projection(tokens)).unflatten(-1, (num_heads, -1)).transpose(1, 2)
+    def pad(self, tokens: TokenVectors, buffer: HiddenStates | None = None) -> HiddenStates:
+        """Put the real positions back among zeros, or into what `pad` has returned before."""
+        if buffer is None:
+            buffer = tokens.new_zeros(*self.mask.shape, tokens.size(1))
+        buffer.flatten(0, 1).index_copy_(0, self.indices, tokens)
+        return buffer
 
 
-def encode_unpadded(
-    layers: Iterable[TransformerLayer], inputs: HiddenStates, mask: SourceMask
-) -> HiddenStates:
-    """Run standard layers over whole sequences; only attention sees the padding."""
-    unpadding = Unpadding.from_mask(mask)
-    tokens = unpadding.unpad(inputs)
-    for layer in layers:
-        connection = layer.self_attention_residual
-        heads, temperature = multi_head_and_temperature(layer.self_attention.attention)
-        projections = heads.query_projection, heads.key_projection, heads.value_projection
-        sublayer_input = connection.sublayer_input(tokens)
-        queries, keys, values = (
-            unpadding.project_to_heads(projection, sublayer_input, heads.num_heads)
-            for projection in projections
-        )
-        context = scaled_dot_product_attention(
-            queries,
-            heads.score.prepare_keys(keys),
-            values,
-            attn_mask=mask[:, None, None],  # a row without real keys has no real queries
-            scale=1 / temperature,
-        )
-        context = unpadding.unpad(context.transpose(1, 2).flatten(2))
-        tokens = connection.add_residual(tokens, heads.output_projection(context))
-        feed_forward, connection = layer.feed_forward, layer.feed_forward_residual
-        assert isinstance(feed_forward, FeedForward), type(feed_forward)
-        hidden = feed_forward.input_projection(connection.sublayer_input(tokens))
-        hidden = activate_inplace(feed_forward.activation, hidden)
-        tokens = connection.add_residual(tokens, feed_forward.output_projection(hidden))
-    return unpadding.pad(tokens)
+class UnpaddedAttention(StepCaches):
+    """Self-attention among all positions of a sequence."""
 
+    def __init__(self, unpadding: Unpadding) -> None:
+        self.unpadding = unpadding
+        self.buffer: HiddenStates | None = None  # of all layers: new pages take time
 
-def build_memories_unpadded(
-    layers: Iterable[TransformerLayer], states: HiddenStates, mask: SourceMask
-) -> Memories:
-    """Build the memories of standard cross-attention without projecting padding."""
-    unpadding = Unpadding.from_mask(mask)
-    tokens = unpadding.unpad(states)
-    memories = []
-    for layer in layers:
-        if layer.cross_attention is None:
-            continue
-        heads, _ = multi_head_and_temperature(layer.cross_attention.attention)
-        values = unpadding.project_to_heads(heads.value_projection, tokens, heads.num_heads)
-        keys = unpadding.project_to_heads(heads.key_projection, tokens, heads.num_heads)
-        prepared = heads.score.prepare_keys(keys)
-        memories.append(Memory(values.contiguous(), prepared.contiguous(), mask[:, None, None]))
-    return tuple(memories)
+    @override
+    def attend_to_cache(
+        self, index: int, attention: StepAttention, projected: TokenVectors
+    ) -> tuple[TokenVectors, None]:
+        self.buffer = self.unpadding.pad(projected, self.buffer)
+        split_heads = self.buffer.unflatten(-1, (3, attention.num_heads, -1))
+        queries, keys, values = split_heads.permute(2, 0, 3, 1, 4)  # (B, H, S, K) each
+        # A row without real keys has no real queries.
+        mask = self.unpadding.mask[:, None, None]
+        context = scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=1.0)
+        return self.unpadding.unpad(context.transpose(1, 2).flatten(2)), None
+
+    @override
+    def attend_to_memory(self, *_: object, **__: object) -> NoReturn:
+        raise AssertionError("layers that read a source are causal")

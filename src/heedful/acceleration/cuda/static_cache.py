@@ -263,6 +263,7 @@ class StaticCacheDecoder(InferenceModule, TransformerDecoder):
         engine, inputs = self._step_engine(), self._embed_at(tokens, state.position)
         cache = state.next_cache(engine.cache_sizes, inputs)
         outputs, weights = engine.run(inputs, BufferedCaches(state, cache))
+        assert weights is not None
         logits = self.output_head.projection(outputs)
         return logits, state.advance(cache), weights.mean(dim=1).to(outputs.dtype)  # over the heads
 

@@ -87,10 +87,8 @@ def test_every_row_continues_as_if_decoded_separately(data, max_shared):
             rows = draw_parents(data, sentence_ids)
             sentence_ids = [sentence_ids[row] for row in rows]
             parents = torch.tensor(rows)
-            shared, separate = (
-                select_rows(step.state, parents),
-                select_rows(expected.state, parents),
-            )
+            shared = select_rows(step.state, parents)
+            separate = select_rows(expected.state, parents)
     tokens = torch.full((len(sentence_ids),), 5)
     with torch.enable_grad():  # the plain layers continue from a shared state
         assert_same_step(DECODER.step(tokens, shared), PLAIN.step(tokens, separate))
@@ -110,6 +108,15 @@ def test_step_does_not_change_state():
         assert torch.equal(tensor, copied)
     torch.testing.assert_close(first.log_probs, again.log_probs)
     assert not torch.allclose(first.log_probs, other.log_probs)
+
+
+@torch.no_grad()
+def test_keys_that_three_hypotheses_share_are_transposed():
+    state = select_rows(initial_state(), torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2]))
+    for _ in range(3):
+        state = DECODER.step(torch.arange(9), state).state
+    keys = [state.memories[0].keys, state.kv_caches[0].keys]
+    assert all(part.stride(-2) == 1 for part in keys)
 
 
 @torch.no_grad()

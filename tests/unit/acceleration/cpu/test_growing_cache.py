@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.acceleration.cpu.transformer_stack import GrowingCache
+from heedful.acceleration.cpu.decoding_state import GrowingCache
 from heedful.layers.self_attention import KVCache
 from heedful.pytree import map_pairs, select_rows
 

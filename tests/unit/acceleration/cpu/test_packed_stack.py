@@ -37,6 +37,13 @@ def build_decoder(settings):
     return decoder
 
 
+def build_encoder_stack(settings):
+    stack = build_decoder(settings).stack
+    for layer in stack.layers:
+        layer.cross_attention = None
+    return stack
+
+
 def initial_stack_state(stack):
     memories = stack.build_memory(STATES, MASK.unsqueeze(1))
     return stack.initial_state(STATES, memories), memories
@@ -44,17 +51,9 @@ def initial_stack_state(stack):
 
 @pytest.fixture
 def packed_calls(monkeypatch):
-    """Calls of the packed step."""
+    """Calls of the packed layers."""
     calls, run = [], PackedEngine.run
     monkeypatch.setattr(PackedEngine, "run", lambda *args: calls.append(0) or run(*args))
-    return calls
-
-
-@pytest.fixture
-def unpad_calls(monkeypatch):
-    """Calls of `Unpadding.unpad`."""
-    calls, unpad = [], Unpadding.unpad
-    monkeypatch.setattr(Unpadding, "unpad", lambda *args: calls.append(0) or unpad(*args))
     return calls
 
 
@@ -135,22 +134,20 @@ def test_plain_stack_runs_where_the_packed_one_does_not_apply(reason, packed_cal
 
 @each_standard
 @torch.no_grad()
-def test_unpadded_encoding_equals_plain_encoding(settings, unpad_calls):
-    plain = build_decoder(settings).stack
-    for layer in plain.layers:
-        layer.cross_attention = None
+def test_unpadded_encoding_equals_plain_encoding(settings, packed_calls):
+    plain = build_encoder_stack(settings)
     expected, _ = plain.forward_bidirectional(STATES, LENGTHS)
-    assert not unpad_calls
+    assert not packed_calls
     stack = accelerate_for_inference(plain, "cpu")
     outputs, losses = stack.forward_bidirectional(STATES, LENGTHS)
-    assert unpad_calls
+    assert packed_calls
     assert not losses
     torch.testing.assert_close(outputs[MASK], expected[MASK])
 
 
 @torch.no_grad()
 def test_unpadded_encoding_does_not_read_padding():
-    stack = accelerate_for_inference(build_decoder({}).stack, "cpu")
+    stack = accelerate_for_inference(build_encoder_stack({}), "cpu")
     spoiled = STATES.clone()
     spoiled[~MASK] = torch.nan
     outputs, _ = stack.forward_bidirectional(spoiled, LENGTHS)
@@ -159,7 +156,7 @@ def test_unpadded_encoding_does_not_read_padding():
 
 @torch.no_grad()
 def test_empty_sequence_does_not_change_other_rows():
-    stack = accelerate_for_inference(build_decoder({}).stack, "cpu")
+    stack = accelerate_for_inference(build_encoder_stack({}), "cpu")
     outputs, _ = stack.forward_bidirectional(STATES, torch.tensor([5, 0, 3]))
     expected, _ = stack.forward_bidirectional(STATES, LENGTHS)
     torch.testing.assert_close(outputs[[0, 2]], expected[[0, 2]])
@@ -179,15 +176,15 @@ def test_unpadded_memories_equal_plain_memories(settings):
         torch.testing.assert_close(memory.keys[visible], other.keys[visible])
 
 
-def test_padding_loads_with_gradients_or_hooks_or_in_training(unpad_calls):
-    stack = accelerate_for_inference(build_decoder({}).stack, "cpu")
+def test_padding_loads_with_gradients_or_hooks_or_in_training(packed_calls):
+    stack = accelerate_for_inference(build_encoder_stack({}), "cpu")
     stack.forward_bidirectional(STATES, LENGTHS)
     with torch.no_grad(), trace_attention(stack) as records:
         stack.forward_bidirectional(STATES, LENGTHS)
     assert records
     with torch.no_grad():
         stack.train().forward_bidirectional(STATES, LENGTHS)
-    assert not unpad_calls
+    assert not packed_calls
 
 
 def test_padding_restores_what_was_unpadded():
@@ -195,6 +192,6 @@ def test_padding_restores_what_was_unpadded():
     tokens = unpadding.unpad(STATES)
     assert len(tokens) == int(LENGTHS.sum())
     padded = unpadding.pad(tokens)
-    assert torch.equal(padded[MASK], STATES[MASK])
-    assert not padded[~MASK].any()
+    assert torch.equal(padded, STATES * MASK.unsqueeze(-1))
+    assert torch.equal(unpadding.pad(2 * tokens, padded), 2 * STATES * MASK.unsqueeze(-1))
     assert Unpadding.from_mask(torch.zeros(2, 3, dtype=torch.bool)).indices.tolist() == []
