@@ -33,7 +33,8 @@ class PackedLinear:
     """A linear map, or several of the same inputs side by side, with its weight as (in, out).
 
     Once one number of rows has repeated often enough, the weight is also kept in MKL's layout for
-    exactly this number, as torch.compile does it.
+    exactly this number, as torch.compile does it; of two numbers, such as those of greedy search
+    and of a beam.
     """
 
     def __init__(
@@ -47,8 +48,8 @@ class PackedLinear:
         self.bias = bias
         self.is_int8 = is_int8
         self._int8_map: Int8Map | None = None
-        self.mkl_num_rows: int | None = None
-        self._mkl_weights: tuple[Tensor, Tensor] | None = None  # in MKL's layout, and as (out, in)
+        self.mkl_layouts: dict[int, Tensor] = {}  # by number of rows
+        self._plain: Tensor | None = None  # the weight as (out, in), of which they are made
         self._last_num_rows = 0
         self._num_repeats = 0  # calls with this number of rows in sequence
 
@@ -93,16 +94,16 @@ class PackedLinear:
             self._int8_map = self._int8_map or Int8Map(self.weight.t().contiguous(), self.bias)
             return self._int8_map(inputs)
         num_rows = len(inputs)
-        if self.mkl_num_rows != num_rows:
+        if num_rows not in self.mkl_layouts:
             self._num_repeats = self._num_repeats + 1 if num_rows == self._last_num_rows else 1
             self._last_num_rows = num_rows
             if self._num_repeats < tuning.MIN_REPEATS or not can_use_mkl(self.weight, num_rows):
                 return None
-            plain = self.weight.t().contiguous()
-            reordered = torch.ops.mkl._mkl_reorder_linear_weight(plain, num_rows)
-            self._mkl_weights, self.mkl_num_rows = (reordered, plain), num_rows
-        assert self._mkl_weights is not None
-        outputs: Tensor = torch.ops.mkl._mkl_linear(inputs, *self._mkl_weights, self.bias, num_rows)
+            self._plain = self.weight.t().contiguous() if self._plain is None else self._plain
+            layout = torch.ops.mkl._mkl_reorder_linear_weight(self._plain, num_rows)
+            self.mkl_layouts = dict([*self.mkl_layouts.items()][-1:]) | {num_rows: layout}
+        weights = (self.mkl_layouts[num_rows], self._plain)
+        outputs: Tensor = torch.ops.mkl._mkl_linear(inputs, *weights, self.bias, num_rows)
         return outputs
 
 

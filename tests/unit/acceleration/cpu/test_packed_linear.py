@@ -65,24 +65,24 @@ def test_mkl_layout_for_repeated_number_of_rows_returns_the_same_for_any(bias):
     if not can_use_mkl(packed.weight, len(repeated)):
         pytest.skip("torch has no MKL here")
     for call in range(MIN_REPEATS + 2):
-        assert (packed.mkl_num_rows is None) == (call < MIN_REPEATS)
+        assert (not packed.mkl_layouts) == (call < MIN_REPEATS)
         torch.testing.assert_close(packed(repeated), linear(repeated))
     sums = torch.randn(16, 32)
     torch.testing.assert_close(packed.add_to(sums, repeated), sums + linear(repeated))
     torch.testing.assert_close(packed(other), linear(other))
-    assert packed.mkl_num_rows == 16
-    for _ in range(MIN_REPEATS):
-        torch.testing.assert_close(packed(other), linear(other))
-    assert packed.mkl_num_rows == 9
+    assert [*packed.mkl_layouts] == [16]
+    for inputs, kept in ((other, [16, 9]), (other[:5], [9, 5])):
+        for _ in range(MIN_REPEATS):
+            torch.testing.assert_close(packed(inputs), linear(inputs))
+        assert [*packed.mkl_layouts] == kept
 
 
 @torch.no_grad()
 def test_mkl_layout_is_not_made_for_changing_numbers_of_rows():
     packed = PackedLinear.from_linear(nn.Linear(6, 4))
-    for _ in range(MIN_REPEATS):
-        for num_rows in (10, 11):
-            packed(torch.randn(num_rows, 6))
-    assert packed.mkl_num_rows is None
+    for num_rows in (10, 11) * MIN_REPEATS:
+        packed(torch.randn(num_rows, 6))
+    assert not packed.mkl_layouts
 
 
 @pytest.mark.parametrize(
