@@ -32,9 +32,8 @@ def can_pack(inputs: Tensor) -> bool:
 class PackedLinear:
     """A linear map, or several of the same inputs side by side, with its weight as (in, out).
 
-    Once one number of rows has repeated often enough, the weight is also kept in MKL's layout for
-    exactly this number, as torch.compile does it; of two numbers, such as those of greedy search
-    and of a beam.
+    Once a number of rows has repeated often enough, the weight is also kept in MKL's layout for
+    exactly this number, as torch.compile does it; the layouts of two numbers are kept.
     """
 
     def __init__(

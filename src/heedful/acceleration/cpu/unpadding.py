@@ -53,11 +53,12 @@ class UnpaddedAttention(StepCaches):
         self.buffer = self.unpadding.pad(projected, self.buffer)
         split_heads = self.buffer.unflatten(-1, (3, attention.num_heads, -1))
         queries, keys, values = split_heads.permute(2, 0, 3, 1, 4)  # (B, H, S, K) each
-        # A row without real keys has no real queries.
-        mask = self.unpadding.mask[:, None, None]
+        mask = self.unpadding.mask[:, None, None]  # a row without real keys has no real queries
         context = scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=1.0)
         return self.unpadding.unpad(context.transpose(1, 2).flatten(2)), None
 
     @override
-    def attend_to_memory(self, *_: object, **__: object) -> NoReturn:
+    def attend_to_memory(
+        self, index: int, attention: StepAttention, queries: TokenVectors, *, need_weights: bool
+    ) -> NoReturn:
         raise AssertionError("layers that read a source are causal")
