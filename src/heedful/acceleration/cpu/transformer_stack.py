@@ -298,8 +298,8 @@ class PackedTransformerStack(InferenceModule, ContiguousMemoryStack):
         self, inputs: HiddenStates, lengths: Lengths, layer_inputs: list[Tensor] | None = None
     ) -> OutputsWithLosses:
         engine = self.step_engine(inputs) if layer_inputs is None else None
-        is_rounded = inputs.dtype == torch.bfloat16  # scores of a search differed by 0.052
-        if engine is None or is_rounded or engine.memory_projections:  # of causal layers
+        is_bfloat16 = inputs.dtype == torch.bfloat16  # scores of a search differed by 0.052
+        if engine is None or is_bfloat16 or engine.memory_projections:  # of causal layers
             return super().forward_bidirectional(inputs, lengths, layer_inputs)
         positions = torch.arange(inputs.size(1), device=inputs.device)
         unpadding = Unpadding.from_mask(positions < lengths.unsqueeze(1))
