@@ -189,10 +189,9 @@ def summarize(plan: Plan, records: Sequence[Record], *, is_miniature: bool) -> S
     for name, config in result.systems.items():  # what continues a system has the costs of both
         first = systems.get(result.systems[config.ensemble_of or name].after or "", {})
         members = len(result.seeds) if config.ensemble_of else 1
-        for field in ("flops", "minutes") if first else ():
-            systems[name][field] = (systems[name][field] or 0) + members * (
-                first[field] or 0
-            ) or None
+        for field in ("flops", "minutes") if first and systems[name]["runs"] else ():
+            earlier = members * (first[field] or 0)
+            systems[name][field] = (systems[name][field] or 0) + earlier or None
     summary: Summary = {
         "name": plan.name,
         "budget": ", ".join(sorted({record["budget"] for record in records})),
